@@ -1,0 +1,113 @@
+"""Diagnosis: the Analyzer's answer as values.  `to_json` is the contract of `asap diagnose` and the API."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: `memory` is HBM bandwidth; capacity is a finding.
+BOTTLENECKS = ("compute", "memory", "communication", "input", "host", "idle", "unknown")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a sentence rests on: one number with its origin and the rows behind it.
+
+    origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  unit: `s`, `share`, `bytes`,
+    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.
+    """
+
+    label: str
+    value: float | None
+    unit: str
+    origin: str
+    formula: str = ""
+    source: str = ""
+    ops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpDiagnosis:
+    """One op with the axis it talks on.  Shares 0–1; mesh_axis: name, list of names, `"dcn"`, or None if no collective.
+
+    Further facts beside the contract's: `time_s` self time per step and core, `collective` kind, participants,
+    bytes_per_occurrence, achieved and possible bandwidth, `module`, `bound_by`, `roofline_efficiency`, `role`.
+    """
+
+    name: str
+    key: str
+    category: str
+    time_share: float
+    time_s: float | None
+    occurrences: int
+    bound_by: str | None
+    roofline_efficiency: float | None
+    mesh_axis: str | tuple[str, ...] | None = None
+    collective: str | None = None
+    participants: int | None = None
+    collective_bytes: float | None = None
+    achieved_bytes_per_s: float | None = None
+    possible_bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    hbm_bytes_per_s: float | None = None
+    operational_intensity: float | None = None
+    resource: str = ""  # compute | hbm | ici | dcn | host | idle | other : the bar it is drawn in
+    module: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits the step.  confidence 0–1; `contradictions` are the KPIs that pointed elsewhere, resolved."""
+
+    primary: str
+    confidence: float
+    statement: str
+    evidence: tuple[Evidence, ...] = ()
+    contradictions: tuple[str, ...] = ()
+    secondary: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs time.  saving_s, saving_share: at most that much of a step (Amdahl bound), None if unknown."""
+
+    rule: str
+    title: str
+    insight: str
+    action: str
+    impact: str
+    evidence: tuple[Evidence, ...] = ()
+    saving_s: float | None = None
+    saving_share: float | None = None
+    mesh_axis: str | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything the Analyzer says about one profile under one configuration.
+
+    kpis: the contract's keys, value 0–1 (step_time_s in s) or None.  breakdown_s: seconds per step and core by
+    `compute`, `hbm`, `ici:<axis>`, `dcn`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
+    collectives: per axis and kind, rows {axis, kind, time_s, share, bytes, achieved_bytes_per_s, possible_bytes_per_s,
+    ops}.  report: the four sections of the paper's report, {heading: [sentence, …]}.
+    """
+
+    kpis: dict[str, float | None]
+    not_measured: dict[str, str]
+    bottleneck: Bottleneck
+    findings: tuple[Finding, ...]
+    ops: tuple[OpDiagnosis, ...]
+    breakdown_s: dict[str, float] = field(default_factory=dict)
+    collectives: tuple[dict[str, Any], ...] = ()
+    roofline: dict[str, Any] = field(default_factory=dict)
+    mfu_convention: str = ""
+    report: dict[str, list[str]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self, top: int = 20) -> dict[str, Any]:
+        """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
+        data = asdict(self)
+        data["top_ops"] = [asdict(op) for op in self.ops[:top]]
+        del data["ops"]
+        return data

@@ -1,0 +1,165 @@
+"""StepProfile: what one profiling session measured, as plain values.
+
+XProf's converter (or a JSON export of it) is read into this once; the Analyzer, the proposals and the pages only know
+this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
+Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: How the profile came to be; shown wherever its numbers are.
+PROVENANCES = ("measured", "reconstructed")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One uploaded file: its name as the user knows it, its host, its size and hash."""
+
+    name: str
+    host: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """The accelerators as the profile names them.
+
+    kind: XProf's device type (``TPU v5p``, ``AMD GPU - gfx950``, ``CPU``).  chip: our key (``v5p``), None if not known.
+    core_count: device planes (JAX devices).  Peaks are per core as the profile states them, None where it does not.
+    """
+
+    kind: str
+    chip: str | None
+    core_count: int
+    host_count: int
+    peak_flops_per_s: float | None = None
+    peak_hbm_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step, averaged over cores.
+
+    breakdown_s: exclusive parts as XProf splits them, keys among `compute`, `collective`, `device_to_device`, `input`,
+    `output`, `host`, `launch`, `compile`, `idle`, `other`; a part that was not measured is absent.
+    """
+
+    number: int
+    time_s: float
+    breakdown_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Core:
+    """One core's mean step, for stragglers.  Same keys as `Step.breakdown_s`.
+
+    collective_s: merged time in which a collective ran on this core, per step; exposed_s: the part of it in which no
+    other op ran.  None where the profile has no intervals.
+    """
+
+    name: str
+    host: str
+    breakdown_s: dict[str, float] = field(default_factory=dict)
+    busy_s: float | None = None
+    collective_s: float | None = None
+    exposed_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """One HLO op of one program, summed over all its occurrences on all cores in the profiled window.
+
+    time_share: of the total self time of all ops.  flops and bytes: totals over the occurrences (None: not recorded).
+    Efficiencies are relative to the chip's roofline (0–1).  hlo: HLO text, op_name: framework path
+    (``jit(step)/…/dot_general``), source: ``file.py:12``.  All three are text from the user's program: data, not markup.
+    """
+
+    name: str
+    category: str
+    occurrences: int
+    self_time_s: float
+    total_time_s: float
+    time_share: float
+    program: str = ""
+    rank: int = 0
+    flops: float | None = None
+    bytes_accessed: float | None = None
+    hbm_bytes: float | None = None
+    flops_per_s: float | None = None
+    hbm_bytes_per_s: float | None = None
+    operational_intensity: float | None = None
+    bound_by: str | None = None
+    roofline_efficiency: float | None = None
+    compute_efficiency: float | None = None
+    memory_bandwidth_utilization: float | None = None
+    hlo: str = ""
+    op_name: str = ""
+    source: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.program}/{self.name}" if self.program else self.name
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak device memory of the worst core, and its capacity, as profiled."""
+
+    peak_bytes: float | None = None
+    capacity_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A diagnostic of XProf or of our own reading.  severity: `info`, `warning` or `error`."""
+
+    severity: str
+    message: str
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """One profiling session over all its hosts.
+
+    kpis: shares 0–1 as XProf states them, keys among `duty_cycle`, `idle`, `communication`, `input`, `host`, `output`,
+    `mxu_utilization`, `hbm_utilization`, `flops_utilization`, `goodput`; None where not measured.
+    not_measured: reason by quantity name (the kpi's key, `step_time`, `flops`, `memory`, …).
+    ops: by descending self time.  ops_dropped: rows the export left out (XProf caps; the paper prints five), None if
+    unknown.  step_time_s and its spread are over the profiled steps, mean over cores.
+    """
+
+    provenance: str
+    source_kind: str  # "xplane" or "xprof_json"
+    device: Device
+    files: tuple[SourceFile, ...] = ()
+    step_time_s: float | None = None
+    step_time_min_s: float | None = None
+    step_time_max_s: float | None = None
+    step_time_stdev_s: float | None = None
+    steps: tuple[Step, ...] = ()
+    cores: tuple[Core, ...] = ()
+    kpis: dict[str, float | None] = field(default_factory=dict)
+    not_measured: dict[str, str] = field(default_factory=dict)
+    ops: tuple[Op, ...] = ()
+    ops_dropped: int | None = 0
+    memory: Memory = Memory()
+    notes: tuple[Note, ...] = ()
+    converter: str = ""  # e.g. "xprof 2.24.2"
+    label: str = ""  # e.g. "CPU recording", "reconstructed from the paper, experiment 3"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> StepProfile:
+        """The inverse of `to_json`; raises TypeError or KeyError on anything else."""
+        values = dict(data)
+        values["device"] = Device(**data["device"])
+        values["memory"] = Memory(**data.get("memory", {}))
+        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("ops", Op), ("notes", Note)):
+            values[key] = tuple(kind(**item) for item in data.get(key, ()))
+        return cls(**values)

@@ -1,0 +1,140 @@
+"""The experiment configuration as values: hardware, mesh, model, training.
+
+The contract of the JSON / YAML form stands in docs/configuration.md; `perfmodel.config_file` reads it.
+All values are frozen; `None` means *not given*, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from perfmodel.shapes import ModelShape
+
+#: What an axis does.  Users may name axes as they like; the role decides the physics.
+ROLES = ("replica", "data", "fsdp", "seq", "context", "model", "tensor", "expert", "pipeline")
+
+#: Names that mean the same role.  `fsdp` is `data` whose weights are sharded; `context` is `seq`; `tensor` is `model`.
+ROLE_SYNONYMS = {"context": "seq", "tensor": "model"}
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used.
+
+    `field` is the dotted path of the key at fault (``mesh.ici``), `message` one sentence that says what is wrong and
+    what to do.  ``str(error)`` is ``"{field}: {message}"``, at most 300 characters, on one line.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        self.message = message
+        text = f"{field}: {message}" if field else message
+        super().__init__(" ".join(text.split())[:300])
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Chips and how they are wired.
+
+    chip: key of chips.toml.  topology: chips per dimension of one slice (TPU), or [GPUs per NVLink domain, domains].
+    slices: number of slices joined by DCN.  overrides: values that replace the chip's own (`hbm_bytes`, …), SI units.
+    """
+
+    chip: str
+    topology: tuple[int, ...]
+    slices: int = 1
+    overrides: Mapping[str, float] = field(default_factory=lambda: _EMPTY)
+
+    @property
+    def chips_per_slice(self) -> int:
+        return prod(self.topology)
+
+    @property
+    def chips(self) -> int:
+        return self.chips_per_slice * self.slices
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Mesh axes, major to minor, with their sizes on ICI (inside a slice) and on DCN (across slices).
+
+    ici, dcn: ((axis name, size), …).  axis_roles: role by custom axis name.
+    """
+
+    ici: tuple[tuple[str, int], ...]
+    dcn: tuple[tuple[str, int], ...] = ()
+    axis_roles: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+
+    def role(self, axis: str) -> str:
+        """Canonical role of an axis: replica, data, fsdp, seq, model, expert or pipeline."""
+        role = self.axis_roles.get(axis, axis)
+        return ROLE_SYNONYMS.get(role, role)
+
+    def ici_size(self, *roles: str) -> int:
+        """Product of the ICI sizes of all axes with one of these canonical roles."""
+        return prod(size for axis, size in self.ici if self.role(axis) in roles)
+
+    def dcn_size(self, *roles: str) -> int:
+        return prod(size for axis, size in self.dcn if self.role(axis) in roles)
+
+    def size(self, *roles: str) -> int:
+        """Product over ICI and DCN."""
+        return self.ici_size(*roles) * self.dcn_size(*roles)
+
+    @property
+    def ici_product(self) -> int:
+        return prod(size for _, size in self.ici)
+
+    @property
+    def dcn_product(self) -> int:
+        return prod(size for _, size in self.dcn)
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """`{"ici": {...}, "dcn": {...}}` in the key order given."""
+        return {"ici": dict(self.ici), "dcn": dict(self.dcn)}
+
+    def text(self) -> str:
+        """`data 4 · seq 4 · model 1`, DCN axes as `dcn.data 2` where larger than one."""
+        parts = [f"{axis} {size}" for axis, size in self.ici]
+        parts += [f"dcn.{axis} {size}" for axis, size in self.dcn if size > 1]
+        return " · ".join(parts)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the step is trained.  Sequences and tokens per optimizer step; None where not given."""
+
+    global_batch: int | None = None
+    seq_len: int | None = None
+    precision: str = "bf16"
+    optimizer: str = "adamw"
+    weight_sharding: str = "fsdp"
+    remat: str = "full"
+    grad_accum: int = 1
+    micro_batch: int | None = None
+    virtual_stages: int = 1
+    xla_flags: tuple[str, ...] = ()
+
+    @property
+    def global_batch_tokens(self) -> int | None:
+        if self.global_batch is None or self.seq_len is None:
+            return None
+        return self.global_batch * self.seq_len
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One training run as configured.  `model` is None where the user did not say what was trained."""
+
+    hardware: Hardware
+    mesh: Mesh
+    model: ModelShape | None = None
+    training: Training = Training()
+    name: str = ""
+    notes: str = ""
+    extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
