@@ -1,0 +1,58 @@
+"""Who works here: users, teams, and what each may do.  Every object of the product belongs to a team."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class Role(models.TextChoices):
+    """What a member of a team may do; each includes what stands before it."""
+
+    VIEWER = "viewer", "Viewer"
+    ENGINEER = "engineer", "Engineer"  # uploads, configures, asks for proposals
+    REVIEWER = "reviewer", "Reviewer"  # approves and rejects
+    ADMINISTRATOR = "administrator", "Administrator"  # members and settings
+
+    @property
+    def level(self) -> int:
+        return list(Role).index(self)
+
+
+class User(AbstractUser):
+    """A person who signs in.  Rights come from memberships, not from Django's flags."""
+
+
+class Team(models.Model):
+    name = models.CharField(max_length=100, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """One user's role in one team."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=20, choices=Role, default=Role.VIEWER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "team"], name="one_membership_per_user_and_team")]
+
+    def may(self, role: Role | str) -> bool:
+        return Role(self.role).level >= Role(role).level
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.team}: {self.role}"
+
+
+class SignInLink(models.Model):
+    """A link that signs one user in, once.  Only the hash of its token is stored."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_in_links")
+    token_hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)

@@ -1,0 +1,42 @@
+"""Why it is slow: the stored diagnosis of a run, and its ops as rows so that a page of 20,000 is a query."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class DiagnosisRecord(models.Model):
+    """`diagnosis.report.Diagnosis` of one run; `data` is its JSON without the ops."""
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    run = models.OneToOneField("experiments.Run", on_delete=models.CASCADE, related_name="diagnosis")
+    bottleneck = models.CharField(max_length=20)
+    confidence = models.FloatField()
+    data = models.JSONField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class OpRow(models.Model):
+    """One `diagnosis.report.OpDiagnosis`, for sorting, filtering and paging on the server."""
+
+    diagnosis = models.ForeignKey(DiagnosisRecord, on_delete=models.CASCADE, related_name="ops")
+    rank = models.PositiveIntegerField()
+    name = models.TextField()
+    key = models.TextField()
+    category = models.TextField()
+    mesh_axis = models.CharField(max_length=200, blank=True)  # "model", "data, seq", "dcn"; blank: not a collective
+    resource = models.CharField(max_length=20, blank=True)
+    bound_by = models.CharField(max_length=40, blank=True)
+    module = models.CharField(max_length=100, blank=True)
+    time_share = models.FloatField()
+    time_s = models.FloatField(null=True)
+    occurrences = models.PositiveBigIntegerField()
+    roofline_efficiency = models.FloatField(null=True)
+    data = models.JSONField()  # the whole OpDiagnosis, with hlo, op_name and source of the op
+
+    class Meta:
+        ordering = ["rank"]
+        indexes = [
+            models.Index(fields=["diagnosis", "rank"], name="op_by_rank"),
+            models.Index(fields=["diagnosis", "category"], name="op_by_category"),
+        ]

@@ -1,0 +1,156 @@
+"""What ran: experiments, their profiles, the Coordinator's runs and the append-only events (the Sharding Memory)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class Origin(models.TextChoices):
+    UPLOADED = "uploaded", "Uploaded"
+    RECORDED = "recorded", "Recorded by asap record"
+    RECONSTRUCTED = "reconstructed", "Reconstructed from the paper"
+
+
+class RunStatus(models.TextChoices):
+    """Where a run stands.  It moves one way, by compare-and-set, with its Event."""
+
+    UPLOADED = "uploaded", "Uploaded"
+    INGESTING = "ingesting", "Ingesting"
+    CONFIGURING = "configuring", "Needs configuration"  # waits for a person
+    DIAGNOSING = "diagnosing", "Diagnosing"
+    PROPOSING = "proposing", "Proposing"
+    CHECKING = "checking", "Checking"
+    READY = "ready", "Ready"
+    FAILED = "failed", "Failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (RunStatus.READY, RunStatus.FAILED)
+
+    @property
+    def is_working(self) -> bool:
+        """A worker has it, or should."""
+        return self not in (RunStatus.READY, RunStatus.FAILED, RunStatus.CONFIGURING)
+
+
+class Experiment(models.Model):
+    """A training run as configured; profiles and proposals hang on it.
+
+    The columns from `state` on repeat what the newest run found, so that a list of thousands is one query.
+    """
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="experiments")
+    name = models.CharField(max_length=200)
+    origin = models.CharField(max_length=20, choices=Origin, default=Origin.UPLOADED)
+    label = models.CharField(max_length=200, blank=True)  # e.g. "reconstructed from the paper"
+    config = models.JSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one
+    config_warnings = models.JSONField(default=list, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    state = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.UPLOADED, db_index=True)
+    chip = models.CharField(max_length=40, blank=True)
+    chips = models.PositiveIntegerField(null=True, blank=True)
+    model_name = models.CharField(max_length=100, blank=True)
+    mesh = models.JSONField(null=True, blank=True)  # {"ici": …, "dcn": …}
+    step_time_s = models.FloatField(null=True, blank=True)
+    bottleneck = models.CharField(max_length=20, blank=True)
+    best_speedup = models.FloatField(null=True, blank=True)  # predicted, of the first proposal
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        indexes = [
+            models.Index(fields=["team", "-created_at"], name="experiment_by_team"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Profile(models.Model):
+    """One profiling session: the uploaded files, and the StepProfile read from them.
+
+    data: path, below the data folder, of the gzipped JSON of the StepProfile; empty until ingested.
+    summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).
+    """
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="profiles")
+    data = models.CharField(max_length=300, blank=True)
+    summary = models.JSONField(default=dict, blank=True)
+    step_time_s = models.FloatField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ingested_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+
+class ProfileFile(models.Model):
+    """One uploaded file, kept under a generated name; `name` is what the user called it."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="files")
+    name = models.CharField(max_length=255)
+    path = models.CharField(max_length=300)  # below the data folder
+    size_bytes = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    included = models.BooleanField(default=True)  # False: the user went on without this host
+
+    class Meta:
+        ordering = ["pk"]
+
+
+class Run(models.Model):
+    """The Coordinator's work on one profile of an experiment.
+
+    A worker that has it writes `heartbeat_at`; one whose heartbeat is old is dead, and another takes over.
+    """
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="runs")
+    status = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.UPLOADED)
+    failed_at = models.CharField(max_length=20, blank=True)  # the status in which it failed, for a retry
+    reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
+    worker = models.CharField(max_length=100, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(
+                fields=["heartbeat_at"],
+                name="run_unfinished",
+                condition=~Q(status__in=["ready", "failed", "configuring"]),
+            ),
+        ]
+
+
+class Event(models.Model):
+    """One thing that happened, appended and never changed: the trace, the audit log and the live stream.
+
+    kind: `status`, `progress`, `upload`, `config`, `tool_call`, `tool_result`, `model_request`, `model_response`,
+    `diagnosis`, `proposal`, `review`, `error`.  actor: `user`, `coordinator`, `analyzer`, `proposer`, `worker`.
+    """
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="events")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", null=True, blank=True)
+    kind = models.CharField(max_length=30)
+    actor = models.CharField(max_length=30)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    data = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    duration_s = models.FloatField(null=True, blank=True)
+    tokens = models.PositiveIntegerField(null=True, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        indexes = [models.Index(fields=["experiment", "id"], name="event_stream")]
