@@ -1,0 +1,208 @@
+"""The chips the model knows, from chips.toml.  A row or a number without a source does not load."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+CHIPS_FILE = Path(__file__).with_name("chips.toml")
+
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32")
+
+#: Where a chip has no unit for a precision, its matrix products run in the next one of this list that it has.
+_FALLBACK = {
+    "fp16": ("bf16",),
+    "bf16": ("fp16", "fp32"),
+    "fp8": ("bf16", "fp16"),
+    "mxfp8": ("fp8", "bf16", "fp16"),
+    "nvfp4": ("mxfp8", "fp8", "bf16", "fp16"),
+    "int8": ("bf16", "fp16"),
+    "fp32": ("bf16", "fp16"),
+}
+#: A TPU multiplies fp32 in six bf16 passes at the highest precision.
+_FP32_PASSES = 6.0
+
+_POSITIVE = (
+    "hbm_bytes",
+    "hbm_usable_bytes",
+    "hbm_bytes_per_s",
+    "dcn_bytes_per_s_per_host",
+    "host_link_bytes_per_s",
+    "chips_per_host",
+    "devices_per_chip",
+)
+_OPTIONAL = (
+    "vmem_bytes",
+    "ici_axes",
+    "ici_link_bytes_per_s",
+    "wrap_at",
+    "wrap_cube",
+    "nvlink_domain",
+    "nvlink_bytes_per_s",
+)
+
+
+class ChipDataError(ValueError):
+    """chips.toml is wrong: a number or a row without a source, or an unknown key.  Our bug, not the user's."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One accelerator chip.  Bytes, bytes/s, FLOP/s; bandwidths one-way.
+
+    peak_flops_per_s: dense, by precision, only where the chip has units for it (`peak` falls back).
+    hbm_bytes: as sold; hbm_usable_bytes: what the runtime leaves.  vmem_bytes: VMEM of a TPU, L2 of a GPU, None where
+    not known.  TPU: `ici_axes` torus axes with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest
+    slice.  GPU: `nvlink_domain` GPUs joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
+    sources: citation per field, `peak.bf16` for a peak.
+    """
+
+    name: str
+    title: str
+    kind: str
+    peak_flops_per_s: Mapping[str, float]
+    hbm_bytes: float
+    hbm_usable_bytes: float
+    hbm_bytes_per_s: float
+    vmem_bytes: float | None
+    dcn_bytes_per_s_per_host: float
+    host_link_bytes_per_s: float
+    chips_per_host: int
+    devices_per_chip: int
+    ici_axes: int = 0
+    ici_link_bytes_per_s: float = 0.0
+    wrap_at: int = 0
+    wrap_cube: int = 0
+    pod: tuple[int, ...] = ()
+    nvlink_domain: int = 0
+    nvlink_bytes_per_s: float = 0.0
+    device_types: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def dcn_bytes_per_s_per_chip(self) -> float:
+        """A chip's share of its host's network, bytes/s one-way."""
+        return self.dcn_bytes_per_s_per_host / self.chips_per_host
+
+    def peak(self, precision: str) -> float:
+        """FLOP/s of matrix products in `precision`; of the precision they really run in where the chip lacks it."""
+        if precision in self.peak_flops_per_s:
+            return self.peak_flops_per_s[precision]
+        passes = _FP32_PASSES if precision == "fp32" else 1.0
+        for other in _FALLBACK.get(precision, ()):
+            if other in self.peak_flops_per_s:
+                return self.peak_flops_per_s[other] / passes
+        raise KeyError(f"{self.name} has no matrix units for {precision!r}")
+
+    def runs_natively(self, precision: str) -> bool:
+        return precision in self.peak_flops_per_s
+
+    def wraps(self, topology: Sequence[int]) -> tuple[bool, ...]:
+        """Per dimension of a slice: is it closed to a ring?  A dimension of one chip needs no link, hence False.
+
+        Source: scaling book 2.2: v5e and v6e close axes of 16; v4, v5p (and Ironwood) close whole cubes of 4x4x4.
+        """
+        cubes = bool(self.wrap_cube) and all(size % self.wrap_cube == 0 for size in topology)
+        return tuple(size > 1 and (cubes or size == self.wrap_at) for size in topology)
+
+
+def _number(chip: str, key: str, pair: Any, citations: Mapping[str, str]) -> tuple[Any, str]:
+    if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str)):
+        raise ChipDataError(f"{chip}.{key}: write [value, source]; a number without a source does not load")
+    value, source = pair
+    if source not in citations:
+        raise ChipDataError(f"{chip}.{key}: source {source!r} is not among [sources]")
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or not n > 0 for n in numbers):
+        raise ChipDataError(f"{chip}.{key}: {value!r} is not a positive number")
+    if not all(isfinite(n) for n in numbers):
+        raise ChipDataError(f"{chip}.{key}: {value!r} is not finite")
+    return value, citations[source]
+
+
+def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
+    """Chips of a parsed chips.toml.  Raises ChipDataError on a row or number without source, or an unknown key."""
+    citations = data.get("sources")
+    if not isinstance(citations, Mapping):
+        raise ChipDataError("chips.toml has no [sources]")
+    chips: dict[str, Chip] = {}
+    for name, row in data.items():
+        if name == "sources":
+            continue
+        known = {"title", "kind", "device_types", "peak", "pod", *_POSITIVE, *_OPTIONAL}
+        unknown = sorted(set(row) - known)
+        if unknown:
+            raise ChipDataError(f"{name}: unknown key {unknown[0]!r}")
+        missing = [key for key in ("title", "kind", "device_types", "peak", *_POSITIVE) if key not in row]
+        if missing:
+            raise ChipDataError(f"{name}: {missing[0]} is missing")
+        values: dict[str, Any] = {"vmem_bytes": None}
+        sources: dict[str, str] = {}
+        for key in (*_POSITIVE, *_OPTIONAL, "pod"):
+            if key in row:
+                values[key], sources[key] = _number(name, key, row[key], citations)
+        peaks: dict[str, float] = {}
+        for precision, pair in row["peak"].items():
+            if precision not in PRECISIONS:
+                raise ChipDataError(f"{name}.peak: unknown precision {precision!r}")
+            value, sources[f"peak.{precision}"] = _number(name, f"peak.{precision}", pair, citations)
+            peaks[precision] = float(value)
+        values["pod"] = tuple(values.get("pod", ()))
+        chips[name] = Chip(
+            name=name,
+            title=row["title"],
+            kind=row["kind"],
+            device_types=tuple(row["device_types"]),
+            peak_flops_per_s=MappingProxyType(peaks),
+            sources=MappingProxyType(sources),
+            **values,
+        )
+    return chips
+
+
+@cache
+def load_chips() -> Mapping[str, Chip]:
+    """All chips by key, in the order of the file."""
+    with CHIPS_FILE.open("rb") as file:
+        return MappingProxyType(parse_chips(tomllib.load(file)))
+
+
+def get_chip(name: str) -> Chip:
+    """The chip with this key, case-insensitive.  Raises KeyError with the nearest keys in its message."""
+    chips = load_chips()
+    key = name.strip().lower()
+    if key in chips:
+        return chips[key]
+    near = difflib.get_close_matches(key, list(chips), n=1)
+    hint = f"did you mean {near[0]}?" if near else "known chips: " + " ".join(chips)
+    raise KeyError(f"{name!r} is not a known chip; {hint}")
+
+
+def chip_from_device_type(device_type: str) -> str | None:
+    """Key of the chip that XProf calls `device_type` (`TPU v6 lite`, `NVIDIA H100 80GB HBM3`); None where unclear.
+
+    XProf names a GPU's architecture only (`Nvidia GPU (Hopper)`) when it has no more: several parts share one, so that
+    stays None.
+    """
+    text = " ".join(device_type.lower().replace("_", " ").split())
+    names = [(known.lower(), chip.name) for chip in load_chips().values() for known in chip.device_types]
+    for known, name in names:
+        if text == known:
+            return name
+    contained = [(len(known), name) for known, name in names if _contains_words(text, known)]
+    return max(contained)[1] if contained else None
+
+
+def _contains_words(text: str, known: str) -> bool:
+    at = text.find(known)
+    if at < 0:
+        return False
+    before, after = text[:at], text[at + len(known) :]
+    return not (before[-1:].isalnum() or after[:1].isalnum())
