@@ -196,7 +196,9 @@ def chip_from_device_type(device_type: str) -> str | None:
     for known, name in names:
         if text == known:
             return name
-    contained = [(len(known), name) for known, name in names if _contains_words(text, known)]
+    # `lite` names another part: a TPU v4 lite is no TPU v4.
+    lite = "lite" in text
+    contained = [(len(k), name) for k, name in names if _contains_words(text, k) and ("lite" in k) == lite]
     return max(contained)[1] if contained else None
 
 
