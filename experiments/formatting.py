@@ -1,0 +1,156 @@
+"""Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions; the pages' tags use them.
+
+Every function takes an SI value and returns what a reader sees.  None is the caller's to handle: a missing value is
+"not measured" with its reason, which no formatter can know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import floor, isfinite, log10
+
+NBSP = "\u00a0"
+MINUS = "\u2212"
+TIMES = "\u00d7"
+
+_SI_PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+#: Evidence units (diagnosis.report.Evidence.unit) and how their numbers end.
+_SUFFIXES = {"bytes": "B", "bytes_per_s": "B/s", "flops_per_s": "FLOP/s", "flops": "FLOP", "tokens_per_s": "tokens/s"}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number and its unit, apart, so that a page can set the unit smaller."""
+
+    number: str
+    unit: str
+
+    def __str__(self) -> str:
+        if not self.unit:
+            return self.number
+        return f"{self.number}{self.unit}" if self.unit == TIMES else f"{self.number}{NBSP}{self.unit}"
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """Thousands separated by commas, minus as −."""
+    return f"{value:,.{decimals}f}".replace("-", MINUS)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """At least so many significant digits; whole digits before the point are never dropped."""
+    if value == 0 or not isfinite(value):
+        return "0"
+    decimals = max(0, digits - 1 - floor(log10(abs(value))))
+    return number(value, min(decimals, 8))
+
+
+def seconds(value: float) -> Quantity:
+    """Time in the unit an engineer would use: s from 10 s on, ms, µs or ns below."""
+    size = abs(value)
+    if size >= 86_400 * 2:
+        return Quantity(number(value / 86_400, 1), "days")
+    if size >= 3_600 * 3:
+        return Quantity(number(value / 3_600, 1), "h")
+    if size >= 10:
+        return Quantity(number(value, 1), "s")
+    if size >= 1e-3 or size == 0:
+        decimals = 1 if size >= 0.1 else 2
+        return Quantity(number(value * 1e3, decimals if size else 0), "ms")
+    if size >= 1e-6:
+        return Quantity(significant(value * 1e6), "µs")
+    return Quantity(significant(value * 1e9), "ns")
+
+
+def share(value: float) -> Quantity:
+    """A share 0–1 in percent; near 0 and near 100 % with enough digits to stay apart from them."""
+    percent = value * 100
+    if percent == 0 or abs(percent) >= 100:
+        return Quantity(number(percent, 0), "%")
+    if 99.9 < percent < 100:
+        decimals = min(6, max(1, -floor(log10(100 - percent))))
+        return Quantity(number(percent, decimals), "%")
+    if abs(percent) < 0.1:
+        return Quantity(significant(percent, 2).rstrip("0"), "%")
+    return Quantity(number(percent, 1), "%")
+
+
+def _prefixed(value: float, suffix: str) -> Quantity:
+    size = abs(value)
+    for prefix, factor in _SI_PREFIXES:
+        if size >= factor:
+            return Quantity(significant(value / factor) if factor > 1 else number(value), f"{prefix}{suffix}")
+    return Quantity(significant(value), suffix)
+
+
+def quantity(value: float, unit: str) -> Quantity:
+    """By evidence unit: `s`, `share`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
+    if unit == "s":
+        return seconds(value)
+    if unit == "share":
+        return share(value)
+    if unit == "speedup":
+        return Quantity(number(value, 2), TIMES)
+    if unit in _SUFFIXES:
+        return _prefixed(value, _SUFFIXES[unit])
+    if unit in ("count", "") and float(value).is_integer():
+        return Quantity(number(value), "")
+    return Quantity(significant(value), unit if unit != "count" else "")
+
+
+def topology(dims: Iterable[int]) -> str:
+    return TIMES.join(str(dim) for dim in dims)
+
+
+_NUMBER = re.compile(
+    r"(?<![\w.,])(?P<sign>[-\u2212+]?)(?P<value>\d[\d,]*(?:\.\d+)?)"
+    r"(?:[ \u00a0\u202f]?(?P<unit>%|×|x\b|(?:[kMGTP]i?)?(?:B/s|bytes/s|B\b|bytes\b|FLOP/s|FLOPs/s)|days\b|h\b|s\b|ms\b|µs\b|us\b|ns\b))?"
+)
+_TIME_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9, "h": 3600.0, "days": 86_400.0}
+_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+@dataclass(frozen=True)
+class WrittenNumber:
+    """A number found in a sentence: where it stands, its SI value, its unit, half its last digit in SI."""
+
+    start: int
+    end: int
+    value: float
+    unit: str
+    tolerance: float
+
+
+def written_numbers(text: str) -> list[WrittenNumber]:
+    """The numbers in a sentence with their SI value and evidence unit (`""` for a bare number)."""
+    found = []
+    for match in _NUMBER.finditer(text):
+        digits = match["value"].rstrip(",").replace(",", "")
+        end = match.end() if match["unit"] else match.start("value") + len(match["value"].rstrip(","))
+        decimals = len(digits.partition(".")[2])
+        factor, unit = _unit_of(match["unit"] or "")
+        value = float(digits) * factor * (-1 if match["sign"] in ("-", MINUS) else 1)
+        found.append(WrittenNumber(match.start("value"), end, value, unit, 0.5 * 10**-decimals * factor))
+    return found
+
+
+def _unit_of(text: str) -> tuple[float, str]:
+    if text == "%":
+        return 0.01, "share"
+    if text in (TIMES, "x"):
+        return 1.0, "speedup"
+    if text in _TIME_UNITS:
+        return _TIME_UNITS[text], "s"
+    if not text:
+        return 1.0, ""
+    prefix = re.match(r"[kMGTP]i?", text)
+    factor = 1.0
+    if prefix:
+        text = text[prefix.end() :]
+        factor = _FACTORS[prefix[0][0]]
+        if prefix[0].endswith("i"):
+            factor = 1024.0 ** (["", "k", "M", "G", "T", "P"].index(prefix[0][0]))
+    units = {"B": "bytes", "bytes": "bytes", "B/s": "bytes_per_s", "bytes/s": "bytes_per_s"}
+    return factor, units.get(text, "flops_per_s")

@@ -1,0 +1,185 @@
+"""Small parts that pages share: icons, state badges, mesh chips, bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from experiments import bars, formatting
+from experiments.models import Experiment, RunStatus
+
+register = template.Library()
+
+BOTTLENECK_CLASS = {
+    "compute": "compute", "memory": "hbm", "communication": "ici", "input": "host", "host": "host",
+    "idle": "idle", "unknown": "idle",
+}  # fmt: skip
+_ROLE_WORDS = {"failed": "failed", "ready": "ready", "configuring": "review"}
+
+
+@register.simple_tag
+def icon(name: str, size: int = 16) -> SafeString:
+    """A decorative icon; its words stand beside it."""
+    return format_html(
+        '<svg width="{0}" height="{0}" aria-hidden="true"><use href="{1}#{2}"/></svg>', size, static("icons.svg"), name
+    )
+
+
+@register.simple_tag
+def badge(word: str, kind: str = "plain") -> SafeString:
+    return format_html('<span class="badge badge--{}">{}</span>', kind, word)
+
+
+@register.simple_tag
+def state_badge(experiment: Experiment, reviewing: bool = False, approved: bool = False) -> SafeString:
+    """An experiment's state as a pill with a word; a ready one says whether it waits for a decision."""
+    state = experiment.state
+    if state == RunStatus.READY:
+        if approved:
+            return badge("Approved", "measured")
+        return badge("Needs review", "review") if reviewing else badge("Ready", "ready")
+    return badge(RunStatus(state).label, _ROLE_WORDS.get(state, "running"))
+
+
+@register.simple_tag
+def bottleneck(name: str) -> SafeString:
+    """A bottleneck with its resource's square."""
+    return format_html(
+        '<span class="res"><span class="sw {}" aria-hidden="true"></span>{}</span>',
+        BOTTLENECK_CLASS.get(name, "idle"), name,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def resource(css: str, label: str) -> SafeString:
+    return format_html('<span class="res"><span class="sw {}" aria-hidden="true"></span>{}</span>', css, label)
+
+
+def _sizes(mesh: Mapping[str, Any] | None) -> list[tuple[str, int]]:
+    """Axes as pages name them: ICI by its name, DCN as `dcn.name`; DCN axes of size one are not worth a word."""
+    if not mesh:
+        return []
+    axes = list((mesh.get("ici") or {}).items())
+    return axes + [(f"dcn.{axis}", size) for axis, size in (mesh.get("dcn") or {}).items() if size != 1]
+
+
+@register.simple_tag
+def mesh_chip(mesh: Mapping[str, Any] | None, before: Mapping[str, Any] | None = None, ones: bool = True) -> SafeString:
+    """`data 8 · seq 16 · model 2`; what differs from `before` is marked.  ones=False leaves axes of size one out."""
+    axes = _sizes(mesh)
+    if not axes:
+        return SafeString('<span class="faint">no mesh</span>')
+    old = dict(_sizes(before))
+    if before is not None:
+        seen = {axis for axis, _ in axes}
+        axes += [(axis, 1) for axis, size in old.items() if axis not in seen and size != 1]
+    rows = []
+    for axis, size in axes:
+        changed = before is not None and old.get(axis, 1) != size
+        if size == 1 and not ones and not changed:
+            continue
+        rows.append(("chg" if changed else "one" if size == 1 else "", axis, size))
+    if not rows:
+        rows = [("one", axes[0][0], axes[0][1])]
+    spans = format_html_join(" ", '<span class="{}">{} <b>{}</b></span>', rows)
+    return format_html('<span class="mesh">{}</span>', spans)
+
+
+@register.simple_tag
+def hardware(config: Mapping[str, Any] | None) -> str:
+    """`v5e · 16×16 · 256 chips`, with slices where there are several."""
+    parts = (config or {}).get("hardware") or {}
+    dims, slices = parts.get("topology") or [], parts.get("slices") or 1
+    if not parts.get("chip"):
+        return ""
+    chips = slices
+    for dim in dims:
+        chips *= dim
+    text = f"{parts['chip']} · {formatting.topology(dims)}" if dims else str(parts["chip"])
+    if slices > 1:
+        text += f" · {slices} slices"
+    return f"{text} · {formatting.number(chips)} chip{'s' if chips != 1 else ''}" if dims else text
+
+
+@register.simple_tag
+def stack_bar(
+    terms: list[bars.Term],
+    scale: float,
+    label: str = "",
+    predicted: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+    css: str = "",
+) -> SafeString:
+    """Terms end to end on a common scale; hatched where predicted, with a whisker for its range."""
+    drawn = bars.segments(terms, scale)
+    rects = format_html_join(
+        "",
+        '<rect class="f-{}" x="{}" width="{}" height="100%"><title>{}: {}</title></rect>',
+        ((s.term.css, s.x, s.width, s.term.label, str(formatting.seconds(s.term.value))) for s in drawn),
+    )
+    gaps = format_html_join("", '<rect class="gap" x="{}" width="1" height="100%"/>', ((s.x,) for s in drawn[1:]))
+    extra = SafeString("")
+    if predicted:
+        total = bars.percent(sum(t.value for t in terms), scale)
+        extra = format_html('<rect class="hatch" x="0" width="{}" height="100%"/>', total)
+    if low is not None and high is not None:
+        a, b = bars.percent(low, scale), bars.percent(high, scale)
+        extra += format_html(
+            '<line class="whisk" x1="{0}" x2="{1}" y1="50%" y2="50%"/><line class="whisk" x1="{0}" x2="{0}" y1="20%" '
+            'y2="80%"/><line class="whisk" x1="{1}" x2="{1}" y1="20%" y2="80%"/>',
+            a, b,
+        )  # fmt: skip
+    role = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
+    return format_html('<svg class="bar {}" {}>{}{}{}</svg>', css, role, rects, gaps, extra)
+
+
+@register.simple_tag
+def memory_bar(parts: Mapping[str, float], label: str) -> SafeString:
+    """Memory per chip by part; the mark is the capacity.  What does not fit runs past the mark."""
+    terms = bars.memory_terms(parts)
+    capacity = parts.get("capacity") or 0.0
+    total = parts.get("total") or sum(t.value for t in terms)
+    if not terms and total:
+        terms = [bars.Term("total", "Total", "mem-1", total)]
+    scale = max(capacity, total)
+    drawn = bars.segments(terms, scale)
+    rects = format_html_join(
+        "",
+        '<rect class="f-{}" x="{}" width="{}" height="100%"><title>{}: {}</title></rect>',
+        ((s.term.css, s.x, s.width, s.term.label, str(formatting.quantity(s.term.value, "bytes"))) for s in drawn),
+    )
+    gaps = format_html_join("", '<rect class="gap" x="{}" width="1" height="100%"/>', ((s.x,) for s in drawn[1:]))
+    mark = SafeString("")
+    if capacity:
+        at = bars.percent(capacity, scale)
+        mark = format_html('<line class="mark" x1="{0}" x2="{0}" y1="-3" y2="13"/>', at)
+    return format_html(
+        '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}{}'
+        '<rect class="hatch" x="0" width="{}" height="100%"/>{}</svg>',
+        label, rects, gaps, bars.percent(sum(t.value for t in terms), scale), mark,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def share_bar(share: float | None, css: str = "ink", scale: float = 1.0, classes: str = "cellbar") -> SafeString:
+    """A single bar of a table cell; decorative, since the number stands beside it."""
+    return format_html(
+        '<svg class="{}" aria-hidden="true"><rect class="f-{}" width="{}" height="100%"/></svg>',
+        classes, css, bars.percent(share or 0.0, scale),
+    )  # fmt: skip
+
+
+@register.simple_tag
+def fill_bar(value: float, scale: float, css: str = "ink") -> SafeString:
+    """Achieved of possible: a bar within its track."""
+    return format_html(
+        '<svg class="cellbar" aria-hidden="true"><rect class="f-soft" width="100%" height="100%"/>'
+        '<rect class="f-{}" width="{}" height="100%"/></svg>',
+        css, bars.percent(value, scale),
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Numbers on pages: formatted, marked with where they come from, and linked to their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from experiments import formatting
+
+register = template.Library()
+
+ORIGINS = {
+    "measured": ("m", "M", "Measured"),
+    "computed": ("c", "C", "Computed"),
+    "predicted": ("p", "P", "Predicted"),
+}
+
+register.filter("topology", formatting.topology)
+
+
+@register.filter
+def quantity(value: float | None, unit: str) -> str:
+    """`{{ op.time_s|quantity:"s" }}`; an absent value is an en dash for tables where the column says why."""
+    return "–" if value is None else str(formatting.quantity(float(value), unit))
+
+
+@register.filter
+def count(value: float | None) -> str:
+    return "–" if value is None else formatting.number(value)
+
+
+@register.filter
+def plain(value: float, digits: int = 6) -> str:
+    """A number for attributes and scripts: a point, no separators."""
+    return f"{value:.{digits}g}"
+
+
+@register.simple_tag
+def pv(origin: str, how: str = "") -> SafeString:
+    """The mark that says where a number comes from: M solid, C outlined, P dashed."""
+    if origin not in ORIGINS:
+        return SafeString("")
+    key, letter, word = ORIGINS[origin]
+    title = f"{word}: {how}" if how else word
+    return format_html(
+        '<span class="pv pv-{}" title="{}"><span aria-hidden="true">{}</span><span class="sr">{}</span></span>',
+        key, title, letter, word.lower(),
+    )  # fmt: skip
+
+
+@register.simple_tag
+def num(value: float | None, unit: str, origin: str = "", how: str = "") -> SafeString:
+    """A number with its mark, in running text; `not measured` where there is none."""
+    if value is None:
+        return format_html('<span class="faint" title="{}">not measured</span>', how or "no value in the profile")
+    return format_html("{}{}", str(formatting.quantity(float(value), unit)), pv(origin, how))
+
+
+@register.simple_tag
+def big(value: float, unit: str) -> SafeString:
+    """A tile's number, its unit set small."""
+    parts = formatting.quantity(float(value), unit)
+    return format_html("{}<small>{}</small>", parts.number, parts.unit) if parts.unit else escape(parts.number)
+
+
+@register.simple_tag
+def ago(moment: datetime | None) -> SafeString:
+    """How long ago, with the exact time on hover."""
+    if moment is None:
+        return SafeString("–")
+    age = (timezone.now() - moment).total_seconds()
+    steps = ((60, "just now", 0), (3600, "min", 60), (86_400, "h", 3600), (86_400 * 14, "days", 86_400))
+    text = f"{moment:%-d %b %Y}"
+    for limit, word, size in steps:
+        if age < limit:
+            number = int(age // size) if size else 0
+            text = f"{number} {word if number != 1 or word != 'days' else 'day'} ago" if size else word
+            break
+    exact = moment.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', exact.isoformat(), f"{exact:%-d %B %Y, %H:%M:%S} UTC", text
+    )
+
+
+def inline_code(text: str) -> SafeString:
+    """Escaped text in which `backticks` are code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an odd backtick is only a character
+        return escape(text)
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>", part) if at % 2 else part,) for at, part in enumerate(parts))
+    )
+
+
+register.filter("inline_code", inline_code)
+
+
+def _matches(found: formatting.WrittenNumber, evidence: Mapping[str, Any]) -> bool:
+    """A written number is an evidence's if it agrees within its last digit and their kinds do not contradict."""
+    value = evidence.get("value")
+    if value is None:
+        return False
+    unit = {"count": "", "flops": "flops_per_s"}.get(evidence.get("unit", ""), evidence.get("unit", ""))
+    if found.unit != unit:
+        return False
+    return abs(found.value - abs(value)) <= max(found.tolerance * 1.05, abs(value) * 1e-9)
+
+
+@register.simple_tag(takes_context=True)
+def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Mapping[str, Any]], ref: str) -> SafeString:
+    """A sentence whose numbers open their evidence.
+
+    evidence: items of `Diagnosis` JSON; ref: where they stand (`bottleneck`, `finding-2`), for the panel's address.
+    A number that no item carries stays plain text.
+    """
+    base = context.get("evidence_base")
+    pieces: list[SafeString] = []
+    at = 0
+    inside_code = _code_spans(text)
+    for found in formatting.written_numbers(text):
+        if found.start < at or any(start <= found.start < end for start, end in inside_code):
+            continue
+        index = next((i for i, item in enumerate(evidence) if _matches(found, item)), None)
+        if index is None or not base:
+            continue
+        pieces.append(inline_code(text[at : found.start]))
+        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[found.start : found.end], evidence[index]))
+        at = found.end
+    pieces.append(inline_code(text[at:]))
+    return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+def _code_spans(text: str) -> list[tuple[int, int]]:
+    marks = [at for at, letter in enumerate(text) if letter == "`"]
+    return list(zip(marks[::2], marks[1::2], strict=False))
+
+
+def evidence_link(href: str, text: str, evidence: Mapping[str, Any]) -> SafeString:
+    """An underlined number that opens its panel; solid, dotted or dashed as it is measured, computed or predicted."""
+    origin = evidence.get("origin", "")
+    key = ORIGINS.get(origin, ("", "", ""))[0]
+    return format_html(
+        '<a class="ev" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body" hx-swap="innerHTML">{}</a>{}',
+        key, href, href, text, pv(origin, evidence.get("label", "")),
+    )  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: str, how: str = "") -> SafeString:
+    """A number of a table or tile that opens the evidence `ref`."""
+    text = str(formatting.quantity(float(value), unit))
+    return evidence_link(f"{context['evidence_base']}{ref}/", text, {"origin": origin, "label": how})
