@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
-from asapweb.environment import broker_url, database_settings, home_folder, secret_key
+from asapweb.environment import broker_url, database_settings, flag, home_folder, names, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 ASAP_HOME = home_folder()
 
-DEBUG = os.environ.get("DEBUG", "") == "1"
+DEBUG = flag("DEBUG")
 SECRET_KEY = secret_key(ASAP_HOME)
-ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+ALLOWED_HOSTS = names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+#: A deployment names its hosts and stands behind TLS; `make run` serves plain HTTP on the loopback interface.
+HTTPS = flag("ASAP_HTTPS", default="ALLOWED_HOSTS" in os.environ)
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -21,6 +24,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "csp",
     "django_htmx",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -33,7 +37,9 @@ INSTALLED_APPS = [
     "asapweb",
 ]
 MIDDLEWARE = [
+    "asapweb.health.health_middleware",
     "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -62,15 +68,133 @@ TEMPLATES = [
 
 DATABASES = {"default": database_settings(ASAP_HOME)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# People
 AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+SESSION_COOKIE_AGE = int(timedelta(days=14).total_seconds())
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
+
+# Browser security
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    },
+}
+if HTTPS:
+    SECURE_SSL_REDIRECT = True
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")  # the proxy must set or strip it
+    SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds())
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+#: The browsers' preload list concerns the owner of the whole domain, not one application on it.
+SILENCED_SYSTEM_CHECKS = ["security.W021"]
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 
-STATIC_URL = "static/"
+# Static files: hashed names, made by collectstatic.  While developing and testing they come from where they lie.
+STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = ASAP_HOME / "static"
+HASHED_STATIC = flag("ASAP_HASHED_STATIC", default=not DEBUG)
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = not HASHED_STATIC
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if HASHED_STATIC
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
 
+# Uploads: a profile goes to the disk that keeps it, not into memory.
+MAX_REQUEST_BYTES = int(float(os.environ.get("ASAP_MAX_UPLOAD_MB", "1024")) * 1e6)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024  # form fields; files are not counted
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
+DATA_UPLOAD_MAX_NUMBER_FILES = 512  # one profile for each host
+FILE_UPLOAD_PERMISSIONS = 0o600
+UPLOADING = ASAP_HOME / "uploading"
+FILE_UPLOAD_TEMP_DIR = str(UPLOADING) if UPLOADING.is_dir() else None
+
+# REST
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "PAGE_SIZE": 50,
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+REST_KNOX = {"TOKEN_TTL": timedelta(days=90), "AUTO_REFRESH": False, "TOKEN_LIMIT_PER_USER": 50}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "ASAP Web",
+    "DESCRIPTION": "Diagnosis of XProf profiles and ranked sharding proposals.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
 CELERY_BROKER_URL = broker_url(ASAP_HOME)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # the worker waits for its broker, however long
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TIMEZONE = TIME_ZONE
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # the work is kept; the second delivery is a no-op
+CELERY_WORKER_MAX_TASKS_PER_CHILD = 200
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
+CELERY_TASK_TIME_LIMIT = 26 * 60
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
+if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        # Longer than the longest task; work of a dead worker is taken over by its heartbeat long before.
+        "visibility_timeout": 30 * 60,
+        "unacked_restore_interval": 2,
+        "unacked_restore_throttle": 1,
+    }
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("ASAP_LOG_LEVEL", "INFO").upper()},
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO", "propagate": True},
+        "django.server": {"handlers": [], "level": "INFO", "propagate": True},
+        "httpx": {"level": "WARNING"},
+    },
+}

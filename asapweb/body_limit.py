@@ -1,0 +1,59 @@
+"""Refuses a request body above the limit before it fills the disk: Django spools the whole body before any view."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class BodyLimit:
+    """ASGI application around another one: 413 with one sentence once a body is longer than `limit_bytes`."""
+
+    def __init__(self, application: Application, limit_bytes: int) -> None:
+        self.application = application
+        self.limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.application(scope, receive, send)
+            return
+        if self._announced(scope) > self.limit_bytes:
+            await self._refuse(send)
+            return
+        received = 0
+        answered = refused = False
+
+        async def counted() -> Message:
+            nonlocal received, refused
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.limit_bytes and not answered and not refused:
+                refused = True
+                await self._refuse(send)
+            return {"type": "http.disconnect"} if refused else message
+
+        async def answer(message: Message) -> None:
+            nonlocal answered
+            if not refused:
+                answered = True
+                await send(message)
+
+        await self.application(scope, counted, answer)
+
+    def _announced(self, scope: Message) -> int:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit():
+                return int(value)
+        return 0
+
+    async def _refuse(self, send: Send) -> None:
+        limit = f"{self.limit_bytes / 1e6:,.0f} MB"
+        text = f"The upload is larger than {limit}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB.\n".encode()
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": text})

@@ -1,0 +1,1 @@
+"""`asap run`: starts, watches and stops PostgreSQL, Redis, the worker and the web server as one application."""

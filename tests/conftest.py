@@ -1,0 +1,49 @@
+"""Every test session has a data folder of its own and, once a test asks for the database, a PostgreSQL of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
+SESSION_HOME = Path(tempfile.mkdtemp(prefix="asap-tests-", dir="/tmp"))
+SESSION_HOME.chmod(0o755)  # the database's own folder is private; as root another user must be able to enter here
+atexit.register(shutil.rmtree, SESSION_HOME, ignore_errors=True)
+for name in ("DATABASE_URL", "ALLOWED_HOSTS", "DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL"):
+    os.environ.pop(name, None)
+os.environ |= {
+    "ASAP_HOME": str(SESSION_HOME),
+    "ASAP_HASHED_STATIC": "0",  # no collectstatic before a test
+    "CELERY_BROKER_URL": "memory://",
+    "DJANGO_SETTINGS_MODULE": "asapweb.settings",
+    "DJANGO_ALLOW_ASYNC_UNSAFE": "1",  # pytest-playwright runs an event loop beside synchronous tests
+}
+
+
+def pytest_configure() -> None:
+    import django
+
+    django.setup()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[object]:
+    """The session's own PostgreSQL, empty, without fsync; stops with the session, or with a killed one."""
+    from asapweb.launcher.postgres import place_cluster
+
+    cluster = place_cluster(SESSION_HOME, SESSION_HOME / "postgres.log", durable=False)
+    cluster.initialise()
+    process = cluster.start()
+    yield cluster
+    cluster.stop(process)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """pytest-django asks for this before it makes the test database; only then does the server start."""
