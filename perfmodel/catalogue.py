@@ -1,0 +1,117 @@
+"""The model shapes the catalogue knows, from models.toml.  A row without a source does not load."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from os.path import commonprefix
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from perfmodel.shapes import ModelShape
+
+MODELS_FILE = Path(__file__).with_name("models.toml")
+
+_SHAPE_FIELDS = {field.name: field for field in fields(ModelShape)}
+_ROW_KEYS = {"source", "aliases", "params", "active_params"}
+_REQUIRED = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
+
+
+class ModelDataError(ValueError):
+    """models.toml is wrong: a row without a source, or an unknown key.  Our bug, not the user's."""
+
+
+class UnknownModelError(KeyError):
+    """No model of that name.  `suggestion` is the nearest known name, or empty."""
+
+    def __init__(self, name: str, suggestion: str) -> None:
+        self.name = name
+        self.suggestion = suggestion
+        hint = f"did you mean {suggestion!r}?" if suggestion else "give its shape instead (layers, d_model, …)"
+        super().__init__(f"{name!r} is not in the catalogue; {hint}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """A catalogued shape with the parameter counts its authors publish (None where they publish none)."""
+
+    shape: ModelShape
+    published_params: float | None = None
+    published_active_params: float | None = None
+    aliases: tuple[str, ...] = ()
+
+
+def normalised(name: str) -> str:
+    """A name as it is compared: lower case, without organisation prefix, `Instruct` suffix, and punctuation."""
+    text = name.strip().lower().rsplit("/", 1)[-1]
+    text = re.sub(r"^(meta-|nvidia-)", "", text)
+    text = re.sub(r"[-_ ](instruct|chat|base|it|hf|pt|bf16|fp8)$", "", text)
+    return re.sub(r"[^a-z0-9.]+", "", text)
+
+
+def parse_models(data: Mapping[str, Any]) -> dict[str, CatalogueEntry]:
+    """Entries of a parsed models.toml.  Raises ModelDataError on a row without source or with an unknown key."""
+    citations = data.get("sources")
+    if not isinstance(citations, Mapping):
+        raise ModelDataError("models.toml has no [sources]")
+    entries: dict[str, CatalogueEntry] = {}
+    for name, row in data.items():
+        if name == "sources":
+            continue
+        if row.get("source") not in citations:
+            raise ModelDataError(f"{name}: a row without a source does not load")
+        unknown = sorted(set(row) - _ROW_KEYS - set(_SHAPE_FIELDS))
+        if unknown:
+            raise ModelDataError(f"{name}: unknown key {unknown[0]!r}")
+        missing = [key for key in _REQUIRED if key not in row]
+        if missing:
+            raise ModelDataError(f"{name}: {missing[0]} is missing")
+        shape = {key: value for key, value in row.items() if key in _SHAPE_FIELDS and key != "source"}
+        entries[name] = CatalogueEntry(
+            shape=ModelShape(**shape, name=name, source=citations[row["source"]]),
+            published_params=row.get("params"),
+            published_active_params=row.get("active_params"),
+            aliases=tuple(row.get("aliases", ())),
+        )
+    return entries
+
+
+@cache
+def load_catalogue() -> Mapping[str, CatalogueEntry]:
+    """All entries by name, in the order of the file."""
+    with MODELS_FILE.open("rb") as file:
+        return MappingProxyType(parse_models(tomllib.load(file)))
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    table: dict[str, str] = {}
+    for name, entry in load_catalogue().items():
+        for known in (name, *entry.aliases):
+            if table.setdefault(normalised(known), name) != name:
+                raise ModelDataError(f"{known!r} names two models")
+    return MappingProxyType(table)
+
+
+def model_names() -> tuple[str, ...]:
+    return tuple(load_catalogue())
+
+
+def get_model(name: str) -> ModelShape:
+    """The catalogued shape of this name or alias, whatever its case and punctuation.  Raises UnknownModelError."""
+    key = normalised(name)
+    table = _names()
+    if key in table:
+        return load_catalogue()[table[key]].shape
+    near = difflib.get_close_matches(key, list(table), n=5)
+    # Of names about as close, the one that starts alike: a family is named first, its size last.
+    near.sort(key=lambda known: -len(commonprefix([known, key])))
+    raise UnknownModelError(name, table[near[0]] if near else "")
