@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -47,6 +49,9 @@ class Experiment(models.Model):
     label = models.CharField(max_length=200, blank=True)  # e.g. "reconstructed from the paper"
     config = models.JSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one
     config_warnings = models.JSONField(default=list, blank=True)
+    config_draft = models.JSONField(null=True, blank=True)  # given, but with errors; kept so that it can be corrected
+    config_errors = models.JSONField(default=dict, blank=True)  # {field: sentence} of the draft
+    sample = models.CharField(max_length=60, blank=True)  # key of the shipped sample it was loaded from
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -64,6 +69,9 @@ class Experiment(models.Model):
         ordering = ["-created_at", "-pk"]
         indexes = [
             models.Index(fields=["team", "-created_at"], name="experiment_by_team"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "sample"], condition=~Q(sample=""), name="one_sample_per_team"),
         ]
 
     def __str__(self) -> str:
@@ -154,3 +162,8 @@ class Event(models.Model):
     class Meta:
         ordering = ["pk"]
         indexes = [models.Index(fields=["experiment", "id"], name="event_stream")]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.pk is not None:
+            raise TypeError("An event is appended and never changed.")
+        super().save(*args, **kwargs)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounts.models import User
+from accounts.services import create_sign_in_link, first_administrator
+
+
+class Command(BaseCommand):
+    help = "Print the path of a one-time sign-in link, for the first administrator unless a user is named."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", nargs="?")
+        parser.add_argument("--hours", type=float, default=24.0, help="how long the link is valid (default 24)")
+        parser.add_argument("--address", default="", help="printed before the path, e.g. http://localhost:8000")
+
+    def handle(self, *args: Any, username: str | None, hours: float, address: str, **options: Any) -> None:
+        if username is None:
+            user = first_administrator()
+        else:
+            found = User.objects.filter(username=username, is_active=True).first()
+            if found is None:
+                raise CommandError(f"There is no active user named {username}; create one with create_user.")
+            user = found
+        if not 0 < hours <= 24 * 365:
+            raise CommandError("--hours must be more than 0 and at most 8760.")
+        token = create_sign_in_link(user, timedelta(hours=hours))
+        self.stdout.write(f"{address.rstrip('/')}/sign-in/{token}/")

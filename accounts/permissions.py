@@ -1,0 +1,114 @@
+"""Who may see and do what, decided on the server.
+
+What belongs to another team does not exist for an outsider (404); what a role does not allow is forbidden (403).
+The role that counts is the one in the object's own team, not in the team chosen in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponseBase
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from accounts.models import Membership, Role, Team
+from accounts.services import current_membership
+
+P = ParamSpec("P")
+M = TypeVar("M", bound=Model)
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+
+
+def refusal(role: Role | str) -> str:
+    """The sentence for a role that is too low."""
+    article = "an" if Role(role).label[0] in "AE" else "a"
+    return (
+        f"This needs the role of {article} {Role(role).label.lower()} in the team; "
+        "ask an administrator of the team to change yours."
+    )
+
+
+def require(role: Role | str) -> Callable[[View[P]], View[P]]:
+    """Decorator of a view: signed in, a member of a team, and with at least this role in the chosen one.
+
+    Anonymous visitors are sent to sign in and back.  The membership is on `request.membership`.
+    """
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            if not request.user.is_authenticated:
+                return redirect_to_login(request.get_full_path())
+            membership = current_membership(request)
+            if membership is None:
+                raise PermissionDenied("You are not in a team yet; ask an administrator to add you to one.")
+            if not membership.may(role):
+                raise PermissionDenied(refusal(role))
+            request.membership = membership  # type: ignore[attr-defined]
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate
+
+
+def membership_in(user: Any, team: Team | int) -> Membership | None:
+    """The user's membership in this team, or None."""
+    if not getattr(user, "is_authenticated", False):
+        return None
+    team_id = team.pk if isinstance(team, Team) else team
+    return Membership.objects.filter(user_id=user.pk, team_id=team_id).first()
+
+
+def team_ids(user: Any) -> list[int]:
+    """Primary keys of the teams this user is in."""
+    if not getattr(user, "is_authenticated", False):
+        return []
+    return list(Membership.objects.filter(user_id=user.pk).values_list("team_id", flat=True))
+
+
+def get_for(user: Any, queryset: QuerySet[M], role: Role | str = Role.VIEWER, **lookup: Any) -> M:
+    """The one object of `queryset` that matches, for a user with at least `role` in the object's team.
+
+    Every model asked for has a `team`.  Raises Http404 for outsiders and PermissionDenied for too low a role.
+    """
+    found = queryset.filter(**lookup).first()
+    if found is None:
+        raise Http404
+    check(user, found, role)
+    return found
+
+
+def check(user: Any, item: Any, role: Role | str) -> Membership:
+    """The user's membership in the item's team; raises Http404 or PermissionDenied as `get_for` does."""
+    membership = membership_in(user, item.team_id)
+    if membership is None:
+        raise Http404
+    if not membership.may(role):
+        raise PermissionDenied(refusal(role))
+    return membership
+
+
+class TeamRole(BasePermission):
+    """API: reads need a viewer, writes the view's `write_role` (engineer unless it says otherwise).
+
+    Objects of other teams are left out by `get_queryset`, so an outsider gets 404.
+    """
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return bool(request.user and request.user.is_authenticated)
+
+    def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
+        membership = membership_in(request.user, obj.team_id)
+        if membership is None:
+            raise Http404
+        role = Role.VIEWER if request.method in SAFE_METHODS else getattr(view, "write_role", Role.ENGINEER)
+        self.message = refusal(role)
+        return membership.may(role)

@@ -1,0 +1,240 @@
+"""Store a diagnosis, and read it back: the contract's JSON, and its ops page by page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, OrderBy, Q, QuerySet
+
+from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.report import Diagnosis, OpDiagnosis
+from experiments.models import Experiment, Run
+from experiments.services import events
+from experiments.services.text import clean, clean_json
+from experiments.step_profile import Op, StepProfile
+
+PAGE_SIZE = 50
+MAX_PAGE_SIZE = 500
+
+#: What a page may sort by, and the column behind it.
+SORTS = {
+    "rank": "rank",
+    "name": "name",
+    "category": "category",
+    "time_share": "time_share",
+    "time": "time_s",
+    "occurrences": "occurrences",
+    "bound_by": "bound_by",
+    "mesh_axis": "mesh_axis",
+    "resource": "resource",
+    "module": "module",
+    "roofline_efficiency": "roofline_efficiency",
+}
+#: What a page may filter by: the exact value of a column.
+FILTERS = ("category", "bound_by", "mesh_axis", "resource", "module")
+
+_COLUMNS = (
+    "diagnosis_id",
+    "rank",
+    "name",
+    "key",
+    "category",
+    "mesh_axis",
+    "resource",
+    "bound_by",
+    "module",
+    "time_share",
+    "time_s",
+    "occurrences",
+    "roofline_efficiency",
+    "data",
+)
+
+
+@dataclass(frozen=True)
+class OpsPage:
+    """One page of ops.  total: rows that match the filters.  choices: values of each filter column, with their count."""
+
+    rows: list[OpRow]
+    total: int
+    number: int
+    size: int
+    sort: str
+    filters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.total // self.size))
+
+    @property
+    def first(self) -> int:
+        return (self.number - 1) * self.size + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return (self.number - 1) * self.size + len(self.rows)
+
+    @property
+    def previous(self) -> int | None:
+        return self.number - 1 if self.number > 1 else None
+
+    @property
+    def next(self) -> int | None:
+        return self.number + 1 if self.number < self.pages else None
+
+
+def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
+    """`model`, `data, seq`, `dcn`, or nothing for an op that is no collective."""
+    if axis is None:
+        return ""
+    return axis if isinstance(axis, str) else ", ".join(axis)
+
+
+def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) -> DiagnosisRecord:
+    """Store the run's diagnosis with every op as a row; one that the run already has is replaced.
+
+    profile: where the ops' HLO text, framework path and source line are taken from.
+    """
+    data = asdict(diagnosis)
+    del data["ops"]
+    facts = {op.key: op for op in profile.ops} if profile is not None else {}
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        DiagnosisRecord.objects.filter(run=run).delete()
+        record = DiagnosisRecord.objects.create(
+            team_id=run.team_id,
+            run=run,
+            bottleneck=diagnosis.bottleneck.primary,
+            confidence=diagnosis.bottleneck.confidence,
+            data=clean_json(data),
+        )
+        _copy_rows(record, diagnosis.ops, facts)
+        Experiment.objects.filter(pk=run.experiment_id).update(
+            bottleneck=diagnosis.bottleneck.primary, step_time_s=diagnosis.kpis.get("step_time_s")
+        )
+        events.append(
+            run.experiment_id,
+            "diagnosis",
+            "analyzer",
+            run=run,
+            data=clean_json(
+                {
+                    "bottleneck": diagnosis.bottleneck.primary,
+                    "confidence": diagnosis.bottleneck.confidence,
+                    "statement": diagnosis.bottleneck.statement,
+                    "findings": [finding.title for finding in diagnosis.findings],
+                    "ops": len(diagnosis.ops),
+                }
+            ),
+        )
+    return record
+
+
+def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> None:
+    """COPY: 20,000 rows in about a second where INSERT takes several."""
+    table = connection.ops.quote_name(OpRow._meta.db_table)
+    columns = ", ".join(connection.ops.quote_name(name) for name in _COLUMNS)
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
+        for rank, op in enumerate(ops, start=1):
+            data = asdict(op)
+            fact = facts.get(op.key)
+            if fact is not None:
+                data.update(hlo=fact.hlo, op_name=fact.op_name, source=op.source or fact.source)
+            data = clean_json(data)
+            copy.write_row(
+                (
+                    record.pk,
+                    rank,
+                    data["name"],
+                    data["key"],
+                    data["category"],
+                    axis_text(data["mesh_axis"])[:200],
+                    data["resource"][:20],
+                    (data["bound_by"] or "")[:40],
+                    data["module"][:100],
+                    data["time_share"] or 0.0,
+                    data["time_s"],
+                    data["occurrences"],
+                    data["roofline_efficiency"],
+                    json.dumps(data),
+                )
+            )
+
+
+def newest(experiment: Experiment) -> DiagnosisRecord | None:
+    """The diagnosis of the newest run that has one."""
+    return (
+        DiagnosisRecord.objects.select_related("run", "run__profile")
+        .filter(run__experiment=experiment)
+        .order_by("-run_id")
+        .first()
+    )
+
+
+def ops(
+    diagnosis: DiagnosisRecord,
+    filters: Mapping[str, str] | None = None,
+    sort: str = "rank",
+    page: int | str = 1,
+    size: int = PAGE_SIZE,
+) -> OpsPage:
+    """One page of the ops that match.
+
+    filters: any of FILTERS (exact), and `q`, found in the op's name or framework path, case-insensitive.
+    sort: one of SORTS, with `-` before it for descending; anything else is `rank`.  Rows without the value come last.
+    page: from 1; beyond the last it is the last.
+    """
+    given = {key: value for key, value in (filters or {}).items() if value and (key in FILTERS or key == "q")}
+    rows = _filtered(diagnosis, given)
+    total = rows.count()
+    size = min(max(1, size), MAX_PAGE_SIZE)
+    number = min(max(1, _whole(page)), max(1, -(-total // size)))
+    column = SORTS.get(sort.removeprefix("-"))
+    if column is None:
+        sort, column = "rank", "rank"
+    order = OrderBy(F(column), descending=sort.startswith("-"), nulls_last=True)
+    found = rows.order_by(order, "rank")[(number - 1) * size : number * size]
+    return OpsPage(list(found), total, number, size, sort, given)
+
+
+def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[OpRow]:
+    rows = OpRow.objects.filter(diagnosis=diagnosis)
+    for key, value in given.items():
+        if key == "q":
+            text = clean(value)
+            rows = rows.filter(Q(name__icontains=text) | Q(data__op_name__icontains=text))
+        else:
+            rows = rows.filter(**{key: clean(value)})
+    return rows
+
+
+def _whole(page: int | str) -> int:
+    try:
+        return int(page)
+    except (TypeError, ValueError):
+        return 1
+
+
+def choices(diagnosis: DiagnosisRecord, column: str) -> list[str]:
+    """The values a filter column has in this diagnosis, sorted; blanks left out."""
+    if column not in FILTERS:
+        raise ValueError(f"{column!r} is not a filter")
+    return list(
+        OpRow.objects.filter(diagnosis=diagnosis)
+        .exclude(**{column: ""})
+        .order_by(column)
+        .values_list(column, flat=True)
+        .distinct()
+    )
+
+
+def contract(record: DiagnosisRecord, top: int = 20) -> dict[str, Any]:
+    """The object of `asap diagnose`: what is stored, and the `top` largest ops."""
+    rows = OpRow.objects.filter(diagnosis=record).order_by("rank").values_list("data", flat=True)[:top]
+    extra = ("hlo", "op_name")  # beside the contract; the ops' own endpoint has them
+    top_ops = [{key: value for key, value in row.items() if key not in extra} for row in rows]
+    return {**record.data, "top_ops": top_ops}

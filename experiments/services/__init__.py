@@ -1,0 +1,1 @@
+"""What is done with experiments: receive uploads, check configurations, move runs, append events."""

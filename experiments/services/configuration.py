@@ -1,0 +1,174 @@
+"""The experiment's configuration: prefilled from the profile, checked as one types, saved, and put to work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.models import User
+from experiments.models import Experiment, Profile, RunStatus
+from experiments.services import events, runs
+from perfmodel import config_file
+from perfmodel.chips import load_chips
+from perfmodel.config import ConfigError, ExperimentConfig
+
+#: A configuration larger than this is something else that was dropped into the field.
+MAX_TEXT_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration as checked.  config: None where there are errors.  errors: {dotted field: sentence}."""
+
+    data: dict[str, Any]
+    config: ExperimentConfig | None
+    errors: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.config is not None and not self.errors
+
+
+def read_text(text: str) -> Checked:
+    """JSON or YAML text, parsed and checked.  Text that is neither has one error under the key ``""``."""
+    if len(text) > MAX_TEXT_BYTES:
+        return Checked({}, None, {"": "The configuration is larger than 1 MB; is it another file?"})
+    try:
+        data = config_file.parse_text(text)
+    except ConfigError as error:
+        return Checked({}, None, {error.field: error.message})
+    return check(data)
+
+
+def check(data: Mapping[str, Any]) -> Checked:
+    """Every error of a configuration by field, and its warnings (unknown keys, doubtful choices)."""
+    try:
+        text = json.dumps(data, allow_nan=False)
+        text.encode()
+    except (ValueError, TypeError) as error:  # NaN, a lone surrogate, a date that YAML made
+        return Checked({}, None, {"": f"The configuration cannot be kept as JSON: {error}"})
+    if "\\u0000" in text:
+        return Checked({}, None, {"": "The configuration contains a NUL character; remove it."})
+    plain = json.loads(text)
+    errors: dict[str, str] = {}
+    for error in config_file.all_errors(plain):
+        errors.setdefault(error.field, error.message)
+    if errors:
+        return Checked(plain, None, errors)
+    config, warnings = config_file.from_data(plain)
+    return Checked(plain, config, {}, tuple(warnings))
+
+
+def load(experiment: Experiment) -> ExperimentConfig | None:
+    """The experiment's configuration as values; None until one was saved."""
+    if experiment.config is None:
+        return None
+    return check(experiment.config).config
+
+
+def prefill(profile: Profile) -> dict[str, Any]:
+    """The contract's JSON as far as the profile tells it: chip, a likely topology, and one axis over all chips.
+
+    What the profile does not say (the model, the batch, how the mesh was laid out) is left to the user.
+    """
+    device = profile.summary.get("device", {}) if profile.summary else {}
+    data: dict[str, Any] = {"name": profile.experiment.name}
+    chip = load_chips().get(device.get("chip") or "")
+    cores = int(device.get("core_count") or 0)
+    hardware: dict[str, Any] = {}
+    if chip is not None:
+        hardware["chip"] = chip.name
+        chips = max(1, cores // chip.devices_per_chip) if cores else 0
+        if chips:
+            if chip.nvlink_domain:
+                within = chips if chips <= chip.nvlink_domain else chip.nvlink_domain
+                topology = [within, -(-chips // within)]
+            else:
+                topology = near_cube(chips, chip.ici_axes or 1)
+            hardware.update(topology=topology, slices=1)
+            data["mesh"] = {"ici": {"data": chips}}
+    elif cores:
+        data["mesh"] = {"ici": {"data": cores}}
+    if hardware:
+        data["hardware"] = hardware
+    return data
+
+
+def near_cube(count: int, dimensions: int) -> list[int]:
+    """`count` as a product of `dimensions` whole numbers that lie as near to each other as they can, ascending."""
+    if dimensions <= 1:
+        return [count]
+    first = max(d for d in range(1, round(count ** (1 / dimensions)) + 1) if count % d == 0)
+    return [first, *near_cube(count // first, dimensions - 1)]
+
+
+def columns(config: ExperimentConfig) -> dict[str, Any]:
+    """The experiment's columns that repeat its configuration, for lists."""
+    return {
+        "chip": config.hardware.chip,
+        "chips": config.hardware.chips,
+        "model_name": (config.model.name or "custom")[:100] if config.model is not None else "",
+        "mesh": config.mesh.to_json(),
+    }
+
+
+def keep(experiment: Experiment, checked: Checked) -> None:
+    """Put a checked configuration, or a draft with its errors, on the experiment; saves nothing."""
+    if checked.config is None:
+        experiment.config_draft = checked.data or None
+        experiment.config_errors = checked.errors
+        return
+    experiment.config = checked.data
+    experiment.config_warnings = list(checked.warnings)
+    experiment.config_draft = None
+    experiment.config_errors = {}
+    for name, value in columns(checked.config).items():
+        setattr(experiment, name, value)
+
+
+def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked:
+    """Check and save the configuration, then start or restart the analysis with it; with errors nothing changes.
+
+    A run that waits for the configuration goes on; one that is being ingested will find it; any other is followed by a
+    new run from the diagnosis on.  The same configuration again starts nothing while its analysis is under way or done.
+    """
+    checked = check(data)
+    if not checked.ok:
+        return checked
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        experiment.refresh_from_db()
+        same = experiment.config == checked.data
+        keep(experiment, checked)
+        experiment.updated_at = timezone.now()
+        experiment.save()
+        if not same:
+            events.append(
+                experiment,
+                "config",
+                "user",
+                user=user,
+                data={"config": checked.data, "warnings": list(checked.warnings)},
+            )
+        run = runs.newest(experiment)
+        if run is None:
+            return checked
+        status = RunStatus(run.status)
+        if status == RunStatus.CONFIGURING:
+            runs.move(run, status, RunStatus.DIAGNOSING, actor="user", user=user)
+            runs.enqueue(run)
+        elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (same and status != RunStatus.FAILED):
+            pass  # the worker that reads the profile takes the configuration from the experiment
+        elif not run.profile.data:
+            runs.start(experiment, run.profile, user=user)
+        else:
+            if status.is_working:
+                runs.fail(run, "The configuration changed; a new analysis has been started.", actor="user")
+            runs.start(experiment, run.profile, user=user, status=RunStatus.DIAGNOSING)
+    return checked

@@ -1,0 +1,226 @@
+"""The life of a run: claimed by one worker, moved by compare-and-set with its Event, failed, retried, taken over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from accounts.models import User
+from experiments.models import Experiment, Run, RunStatus
+from experiments.services import events, workers
+from experiments.services.queue import enqueue
+
+logger = logging.getLogger(__name__)
+
+WORKING = [status for status in RunStatus if status.is_working]
+
+#: A worker that holds a run says so this often; one that has not for STALE_AFTER_S is dead.
+HEARTBEAT_EVERY_S = 5.0
+STALE_AFTER_S = 30.0
+#: A run that no worker has taken up is queued again this long after it was last queued.
+REQUEUE_AFTER_S = 60.0
+#: A run that was taken up this often without finishing kills its workers; it fails instead of going round for ever.
+MAX_ATTEMPTS = 3
+
+
+class RunError(Exception):
+    """What was asked for cannot be done with the run as it stands.  The text is a sentence for the user."""
+
+
+def _stale_after() -> timedelta:
+    return timedelta(seconds=getattr(settings, "RUN_STALE_AFTER_S", STALE_AFTER_S))
+
+
+def newest(experiment: Experiment) -> Run | None:
+    return experiment.runs.select_related("profile").order_by("-pk").first()
+
+
+def start(
+    experiment: Experiment, profile: Any, *, user: User | None, status: RunStatus = RunStatus.UPLOADED, **data: Any
+) -> Run:
+    """Create a run of the profile in `status` with its Event, show its state on the experiment, and queue it."""
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        run = Run.objects.create(team_id=experiment.team_id, experiment=experiment, profile=profile, status=status)
+        Experiment.objects.filter(pk=experiment.pk).update(state=status, updated_at=timezone.now())
+        experiment.state = status
+        events.append(
+            experiment, "status", "user", run=run, user=user, data={"from": None, "to": str(status), **data}
+        )
+        enqueue(run)
+    return run
+
+
+def move(
+    run: Run,
+    old: RunStatus | str,
+    new: RunStatus | str,
+    *,
+    actor: str,
+    user: User | None = None,
+    worker: str | None = None,
+    fields: dict[str, Any] | None = None,
+    **data: Any,
+) -> bool:
+    """Take the run from `old` to `new` with its Event, in one transaction; False if it was no longer in `old`.
+
+    worker: only if this worker still holds the run.  fields: further columns set with the status.  data: further facts
+    of the Event.  A run that leaves the workers' hands (ready, failed, waiting for a person) is released.
+    """
+    new = RunStatus(new)
+    now = timezone.now()
+    values: dict[str, Any] = {"status": new, **(fields or {})}
+    if not new.is_working:
+        values.update(worker="", heartbeat_at=None, attempts=0)
+    elif run.worker:
+        values["heartbeat_at"] = now
+    if new.is_final:
+        values["finished_at"] = now
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        condition = Q(pk=run.pk, status=old)
+        if worker is not None:
+            condition &= Q(worker=worker)
+        if not Run.objects.filter(condition).update(**values):
+            return False
+        if not Run.objects.filter(experiment_id=run.experiment_id, pk__gt=run.pk).exists():
+            Experiment.objects.filter(pk=run.experiment_id).update(state=new, updated_at=now)
+        events.append(
+            run.experiment_id,
+            "status",
+            actor,
+            run=run,
+            user=user,
+            data={"from": str(RunStatus(old)), "to": str(new), **data},
+        )
+    for name, value in values.items():
+        setattr(run, name, value)
+    return True
+
+
+def fail(run: Run, reason: str, *, actor: str = "coordinator", worker: str | None = None, **data: Any) -> bool:
+    """End the run with a sentence that says why and what to do next; False if it had already moved on."""
+    old = RunStatus(run.status)
+    fields = {"reason": reason, "failed_at": str(old)}
+    return move(run, old, RunStatus.FAILED, actor=actor, worker=worker, fields=fields, reason=reason, **data)
+
+
+def retry(run: Run, user: User | None) -> Run:
+    """A new run of a failed one's profile, from the stage that failed; what was already read is not read again.
+
+    Raises RunError if the run has not failed, or is not the experiment's newest.
+    """
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        run.refresh_from_db()
+        if run.status != RunStatus.FAILED:
+            raise RunError("Only a failed analysis can be retried; this one has not failed.")
+        if Run.objects.filter(experiment_id=run.experiment_id, pk__gt=run.pk).exists():
+            raise RunError("A newer analysis of this experiment has already been started; look at that one.")
+        status = RunStatus.DIAGNOSING if run.profile.data and run.experiment.config else RunStatus.UPLOADED
+        return start(run.experiment, run.profile, user=user, status=status, retry_of=run.pk)
+
+
+def claim(pk: int, worker: str) -> Run | None:
+    """Take the run for this worker; None if it is done, waits for a person, or a live worker has it."""
+    run = Run.objects.filter(pk=pk).first()
+    if run is None or not RunStatus(run.status).is_working:
+        return None
+    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=timezone.now() - _stale_after())
+    free = Q(worker="") | stale
+    if run.worker and (run.worker == worker or workers.is_known_dead(run.worker)):
+        free |= Q(worker=run.worker)
+    taken = Run.objects.filter(Q(pk=pk, status=run.status, attempts=run.attempts) & free).update(
+        worker=worker, heartbeat_at=timezone.now(), attempts=F("attempts") + 1
+    )
+    if not taken:
+        return None
+    run = Run.objects.select_related("experiment", "profile").get(pk=pk)
+    if run.attempts > MAX_ATTEMPTS:
+        stage = RunStatus(run.status).label.lower()
+        fail(
+            run,
+            f"The analysis was started {MAX_ATTEMPTS} times and its worker died each time while {stage}; "
+            "the profile may need more memory than this machine has. Upload fewer steps or hosts, or retry.",
+            worker=worker,
+        )
+        return None
+    if run.attempts > 1:
+        events.append(
+            run.experiment_id,
+            "progress",
+            "worker",
+            run=run,
+            data={
+                "stage": str(run.status),
+                "text": "The worker stopped; another has taken over and goes on from here.",
+                "fraction": None,
+                "attempt": run.attempts,
+            },
+        )
+    return run
+
+
+def heartbeat(run: Run, worker: str) -> bool:
+    """Say that this worker still has the run; False if it has lost it."""
+    return bool(
+        Run.objects.filter(pk=run.pk, worker=worker, status__in=WORKING).update(heartbeat_at=timezone.now())
+    )
+
+
+@contextmanager
+def beating(run: Run, worker: str) -> Iterator[None]:
+    """Heartbeats from a thread of its own (and its own connection) while the block runs."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        try:
+            while not stop.wait(getattr(settings, "RUN_HEARTBEAT_EVERY_S", HEARTBEAT_EVERY_S)):
+                try:
+                    heartbeat(run, worker)
+                except DatabaseError:
+                    logger.warning("run %s: the heartbeat could not be written", run.pk, exc_info=True)
+                    connection.close()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=beat, name=f"heartbeat-{run.pk}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=10)
+
+
+def take_over_stale() -> list[int]:
+    """Queue every unfinished run that no live worker has: a dead worker's, or one the broker never delivered.
+
+    Returns their primary keys.  A run queued twice is claimed once.
+    """
+    now = timezone.now()
+    queued = []
+    for run in Run.objects.filter(status__in=WORKING).only("pk", "worker", "heartbeat_at", "created_at"):
+        beat = run.heartbeat_at or run.created_at
+        if run.worker:
+            due = beat < now - _stale_after() or workers.is_known_dead(run.worker)
+        elif run.heartbeat_at is None:
+            due = beat < now - timedelta(seconds=10)  # younger ones are still on their way to a worker
+        else:
+            due = beat < now - timedelta(seconds=REQUEUE_AFTER_S)
+        if not due:
+            continue
+        same = Run.objects.filter(pk=run.pk, worker=run.worker, heartbeat_at=run.heartbeat_at)
+        if same.update(worker="", heartbeat_at=now):
+            enqueue(run)
+            queued.append(run.pk)
+    return queued

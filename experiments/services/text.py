@@ -1,0 +1,29 @@
+"""Text from profiles and users, made fit for PostgreSQL.  It stays data: pages escape it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def clean(text: str) -> str:
+    """Without NUL and lone surrogates, which PostgreSQL cannot store."""
+    if "\x00" in text:
+        text = text.replace("\x00", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-8", "replace").decode()
+    return text
+
+
+def clean_json(value: Any) -> Any:
+    """The same for every string in a JSON value; numbers that JSON has no word for (NaN, infinity) become None."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {clean(str(key)): clean_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(item) for item in value]
+    return value

@@ -1,0 +1,230 @@
+"""Receive uploaded profiles: stream them to generated names, hash them on the way, and start the analysis."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from django.db import transaction
+
+from accounts.models import Team, User
+from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
+from experiments.services import configuration, events, runs, storage
+
+DEFAULT_LIMIT_BYTES = 500_000_000
+MAX_FILES = 1024
+
+#: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
+_ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
+_CONFIG_ENDINGS = (".yaml", ".yml")
+
+
+class UploadError(Exception):
+    """The upload cannot be received.  The text is one sentence for the user.  too_large: it is over the limit."""
+
+    def __init__(self, message: str, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.too_large = too_large
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file on disk: the user's name for it, path below the data folder, size and SHA-256 as hex."""
+
+    name: str
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+def limit_bytes() -> int:
+    return int(getattr(settings, "UPLOAD_LIMIT_BYTES", DEFAULT_LIMIT_BYTES))
+
+
+def limit_sentence() -> str:
+    return (
+        f"An upload may hold at most {limit_bytes() / 1e6:,.0f} MB; "
+        "profile fewer steps, or upload the hosts' files compressed (.xplane.pb.gz or .zip)."
+    )
+
+
+def display_name(name: str) -> str:
+    """The user's file name without folders and control characters, at most 255 characters."""
+    base = PurePath(name.replace("\\", "/")).name
+    return re.sub(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]", "", base)[:255] or "unnamed"
+
+
+def write(files: Iterable[UploadedFile]) -> list[Stored]:
+    """Stream the files into a new folder; raises UploadError, and leaves nothing behind, if they are too large."""
+    folder = storage.new_folder(storage.UPLOADS)
+    left = limit_bytes()
+    stored = []
+    try:
+        for index, file in enumerate(files):
+            name = display_name(file.name or "")
+            ending = next((e for e in _ENDINGS if name.lower().endswith(e)), "")
+            path = f"{folder}/{index:04d}{ending}"
+            digest = hashlib.sha256()
+            size = 0
+            with storage.absolute(path).open("xb") as target:
+                for chunk in file.chunks(1 << 20):
+                    size += len(chunk)
+                    if size > left:
+                        raise UploadError(limit_sentence(), too_large=True)
+                    digest.update(chunk)
+                    target.write(chunk)
+            left -= size
+            stored.append(Stored(name, path, size, digest.hexdigest()))
+    except BaseException:
+        storage.remove([folder])
+        raise
+    return stored
+
+
+def receive(
+    team: Team,
+    user: User | None,
+    files: Sequence[UploadedFile],
+    config_text: str | None = None,
+    name: str | None = None,
+    *,
+    origin: Origin = Origin.UPLOADED,
+    label: str = "",
+    sample: str = "",
+) -> Experiment:
+    """Store the files, create the experiment with its profile and run, and queue it.
+
+    A YAML file among `files` is the configuration where no `config_text` is given.  A configuration with errors does
+    not lose the upload: it is kept as a draft with its errors, and the run will wait for it to be corrected.
+    Raises UploadError with one sentence.
+    """
+    files = list(files)
+    if not (config_text or "").strip():
+        config_text, files = _config_among(files)
+    _require_files(files)
+    checked = configuration.read_text(config_text) if (config_text or "").strip() and config_text else None
+    stored = write(files)
+    try:
+        with transaction.atomic():
+            experiment = Experiment(
+                team=team, created_by=user, origin=origin, label=label, sample=sample, name=_name(name, checked, stored)
+            )
+            if checked is not None:
+                configuration.keep(experiment, checked)
+            experiment.save()
+            profile = Profile.objects.create(team=team, experiment=experiment)
+            _add_rows(profile, stored)
+            events.append(experiment, "upload", "user", user=user, data={"files": _facts(stored)})
+            if checked is not None:
+                events.append(experiment, "config", "user", user=user, data=_config_facts(checked))
+            runs.start(experiment, profile, user=user)
+    except BaseException:
+        storage.remove([file.path for file in stored])
+        raise
+    return experiment
+
+
+def add_files(run: Run, user: User | None, files: Sequence[UploadedFile]) -> Run:
+    """Add files (a host that was missing, a repaired one) to the run's profile and read it all again in a new run.
+
+    A file with the name of an earlier one takes its place.  Raises UploadError or RunError.
+    """
+    files = list(files)
+    _require_files(files)
+    stored = write(files)
+    try:
+        with transaction.atomic():
+            _only_when_idle(run)
+            names = {file.name for file in stored}
+            run.profile.files.filter(name__in=names, included=True).update(included=False)
+            _add_rows(run.profile, stored)
+            events.append(run.experiment, "upload", "user", run=run, user=user, data={"files": _facts(stored)})
+            return _again(run, user)
+    except BaseException:
+        storage.remove([file.path for file in stored])
+        raise
+
+
+def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
+    """Go on without one file (a broken host): read the others again in a new run.  Raises UploadError or RunError."""
+    with transaction.atomic():
+        _only_when_idle(run)
+        if file.profile_id != run.profile_id:
+            raise UploadError("That file belongs to another profile.")
+        if not run.profile.files.filter(included=True).exclude(pk=file.pk).exists():
+            raise UploadError("This is the only file of the profile; upload another one before leaving it out.")
+        run.profile.files.filter(pk=file.pk).update(included=False)
+        events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": file.name})
+        return _again(run, user)
+
+
+def delete(experiment: Experiment) -> None:
+    """Delete the experiment with everything that hangs on it, files included."""
+    paths = [profile.data for profile in experiment.profiles.all()]
+    paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
+    with transaction.atomic():
+        experiment.delete()
+        transaction.on_commit(lambda: storage.remove(paths))
+
+
+def _require_files(files: Sequence[UploadedFile]) -> None:
+    if not files:
+        raise UploadError("Choose at least one profile file (.xplane.pb, a zip or tar.gz, or XProf's JSON exports).")
+    if len(files) > MAX_FILES:
+        raise UploadError(f"An upload may hold at most {MAX_FILES} files; put them into one zip.")
+    if sum(file.size or 0 for file in files) > limit_bytes():
+        raise UploadError(limit_sentence(), too_large=True)
+
+
+def _config_among(files: list[UploadedFile]) -> tuple[str | None, list[UploadedFile]]:
+    """Text of the one YAML file among the uploaded ones, and the other files."""
+    configs = [f for f in files if (f.name or "").lower().endswith(_CONFIG_ENDINGS)]
+    if len(configs) != 1 or (configs[0].size or 0) > configuration.MAX_TEXT_BYTES:
+        return None, files
+    return configs[0].read().decode("utf-8", "replace"), [f for f in files if f is not configs[0]]
+
+
+def _name(name: str | None, checked: configuration.Checked | None, stored: Sequence[Stored]) -> str:
+    given = (name or "").strip()
+    if not given and checked is not None:
+        given = str(checked.data.get("name") or "").strip()
+    if not given:
+        first = stored[0].name
+        ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")
+        given = first[: len(first) - len(ending)] or first
+    return re.sub(r"[\x00-\x1f\x7f]", " ", given)[:200].strip() or "Unnamed experiment"
+
+
+def _add_rows(profile: Profile, stored: Sequence[Stored]) -> None:
+    ProfileFile.objects.bulk_create(
+        ProfileFile(profile=profile, name=f.name, path=f.path, size_bytes=f.size_bytes, sha256=f.sha256) for f in stored
+    )
+
+
+def _facts(stored: Sequence[Stored]) -> list[dict[str, Any]]:
+    return [{"name": f.name, "size_bytes": f.size_bytes, "sha256": f.sha256} for f in stored]
+
+
+def _config_facts(checked: configuration.Checked) -> dict[str, Any]:
+    return {"config": checked.data, "errors": checked.errors, "warnings": list(checked.warnings)}
+
+
+def _only_when_idle(run: Run) -> None:
+    events.lock(run.experiment_id)
+    run.refresh_from_db()
+    if RunStatus(run.status).is_working:
+        raise runs.RunError("The profile is being analysed; wait until it is done, then change its files.")
+    if Run.objects.filter(experiment_id=run.experiment_id, pk__gt=run.pk).exists():
+        raise runs.RunError("A newer analysis of this experiment has already been started; look at that one.")
+
+
+def _again(run: Run, user: User | None) -> Run:
+    if run.status == RunStatus.CONFIGURING:
+        runs.fail(run, "The profile's files changed; a new analysis has been started.", actor="user")
+    return runs.start(run.experiment, run.profile, user=user)

@@ -1,0 +1,172 @@
+"""The Coordinator: takes a run from the uploaded files to checked proposals, one stage at a time.
+
+Every stage ends with a compare-and-set of the status in the same transaction as what the stage stored, and only while
+this worker still holds the run.  So a worker can die anywhere: the next one starts the stage again, and nothing is
+stored twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from django.db import DatabaseError, transaction
+
+from diagnosis import services as diagnosis_services
+from diagnosis.analyzer import diagnose
+from diagnosis.report import Diagnosis
+from experiments.ingest import ProfileError, SourcePath, read_profile
+from experiments.models import Experiment, Run, RunStatus
+from experiments.services import configuration, events, profiles, runs, storage, workers
+from experiments.services.text import clean
+from experiments.step_profile import StepProfile
+from perfmodel.config import ExperimentConfig
+from proposals.plan import Plan
+from proposals.proposer import propose
+from proposals.services import checks, plans
+
+logger = logging.getLogger(__name__)
+
+
+class StageFailed(Exception):
+    """The run cannot go on for a reason the user can act on.  The text is a sentence with the next step."""
+
+
+class Lost(Exception):
+    """Another worker has the run, or it was moved on (a changed configuration); this one stops."""
+
+
+@dataclass
+class Work:
+    """One run in the hands of one worker, with what its stages share."""
+
+    run: Run
+    worker: str
+    began: float = field(default_factory=time.monotonic)
+
+    @cached_property
+    def profile(self) -> StepProfile:
+        return profiles.load(self.run.profile)
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        config = configuration.load(Experiment.objects.get(pk=self.run.experiment_id))
+        if config is None:
+            raise StageFailed("The stored configuration does not pass its checks any more; open it and save it again.")
+        return config
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        return diagnose(self.profile, self.config)
+
+    def progress(self, text: str, fraction: float | None = None, actor: str = "coordinator") -> None:
+        events.progress(self.run, clean(text), fraction=fraction, actor=actor)
+
+    def move(self, new: RunStatus) -> None:
+        """Leave the stage; raises Lost, which rolls the stage back, where the run is not this worker's any more."""
+        took = round(time.monotonic() - self.began, 3)
+        old = RunStatus(self.run.status)
+        if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took):
+            raise Lost
+        self.began = time.monotonic()
+
+
+def advance(run_pk: int) -> None:
+    """Do the work on a run until it is ready, has failed, or waits for a person.
+
+    Returns at once where a live worker has the run or nothing is left to do.  Our own faults fail the run with a
+    sentence and are raised again; where the database is away the run is left for the sweep to take over.
+    """
+    worker = workers.this_process()
+    run = runs.claim(run_pk, worker)
+    if run is None:
+        return
+    work = Work(run, worker)
+    with runs.beating(run, worker):
+        try:
+            while (stage := _STAGES.get(RunStatus(run.status))) is not None:
+                stage(work)
+        except Lost:
+            logger.info("run %s: another worker has it, or it was moved on", run.pk)
+        except (ProfileError, StageFailed, profiles.NotIngested) as error:
+            runs.fail(run, clean(str(error)), worker=worker)
+        except DatabaseError:
+            raise
+        except Exception as error:
+            stage_name = RunStatus(run.status).label.lower()
+            logger.exception("run %s failed while %s", run.pk, stage_name)
+            reason = (
+                f"Something went wrong in our code while {stage_name} ({type(error).__name__}); "
+                "your upload is kept. Retry, and if it happens again report it with the run number "
+                f"{run.pk}."
+            )
+            runs.fail(run, reason, worker=worker, error=clean(repr(error))[:2000])
+            raise
+
+
+def _start(work: Work) -> None:
+    work.move(RunStatus.INGESTING)
+
+
+def _ingest(work: Work) -> None:
+    """Read the files; then on to the diagnosis, or wait for the configuration."""
+    files = list(work.run.profile.files.filter(included=True))
+    if not files:
+        raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
+    size = sum(file.size_bytes for file in files)
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    work.progress(f"Reading {count} ({size / 1e6:,.1f} MB)")
+    sources = [SourcePath(storage.absolute(f.path), f.name, f.sha256) for f in files]
+    value = read_profile(sources, progress=work.progress)
+    _lose_unless_held(work)
+    profiles.store(work.run.profile, value)
+    work.progress(
+        f"Read {len(value.steps):,} steps and {len(value.ops):,} ops of {value.device.core_count:,} cores", 1.0
+    )
+    with transaction.atomic():
+        events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
+        configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
+        Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
+        if not configured and value.device.chip:
+            Experiment.objects.filter(pk=work.run.experiment_id).update(chip=value.device.chip)
+        work.move(RunStatus.DIAGNOSING if configured else RunStatus.CONFIGURING)
+
+
+def _diagnose(work: Work) -> None:
+    work.progress(f"Diagnosing {len(work.profile.ops):,} ops", actor="analyzer")
+    found = work.diagnosis
+    with transaction.atomic():
+        diagnosis_services.store(work.run, found, work.profile)
+        work.move(RunStatus.PROPOSING)
+
+
+def _propose(work: Work) -> None:
+    work.progress("Pricing the legal meshes", actor="proposer")
+    plan: Plan = propose(work.profile, work.config, work.diagnosis)
+    with transaction.atomic():
+        plans.store(work.run, plan)
+        work.move(RunStatus.CHECKING)
+
+
+def _check(work: Work) -> None:
+    record = plans.newest_of_run(work.run)
+    if record is None:
+        raise StageFailed("The proposals of this run are gone; retry the analysis.")
+    work.progress("Checking that the proposals are legal, fit and say only what was computed")
+    verdict = checks.check(record, work.config, work.diagnosis, work.profile)
+    with transaction.atomic():
+        checks.store(work.run, record, verdict)
+        work.move(RunStatus.READY)
+
+
+_STAGES: dict[RunStatus, Callable[[Work], None]] = {
+    RunStatus.UPLOADED: _start,
+    RunStatus.INGESTING: _ingest,
+    RunStatus.DIAGNOSING: _diagnose,
+    RunStatus.PROPOSING: _propose,
+    RunStatus.CHECKING: _check,
+}

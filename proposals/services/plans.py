@@ -1,0 +1,93 @@
+"""Store a plan with its three proposals, and read it back as the contract's JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.db import transaction
+
+from diagnosis import services as diagnosis_services
+from diagnosis.models import DiagnosisRecord
+from experiments.models import Experiment, Run
+from experiments.services import events
+from experiments.services.text import clean_json
+from proposals.models import PlanRecord, Proposal
+from proposals.plan import Plan
+
+
+def store(run: Run, plan: Plan) -> PlanRecord:
+    """Store the run's plan; one that the run already has, and nobody has reviewed, is replaced."""
+    data = clean_json(asdict(plan))
+    proposals = data.pop("proposals")
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        PlanRecord.objects.filter(run=run).exclude(proposals__review__isnull=False).delete()
+        record = PlanRecord.objects.create(team_id=run.team_id, run=run, data=data)
+        Proposal.objects.bulk_create(_row(run, record, item) for item in proposals)
+        first = proposals[0]["predicted"]["speedup"] if proposals else None
+        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=first)
+        events.append(
+            run.experiment_id,
+            "proposal",
+            "proposer",
+            run=run,
+            data={
+                "plan": record.pk,
+                "considered": plan.considered,
+                "rejected": len(plan.rejected),
+                "proposals": [
+                    {
+                        "rank": item["rank"],
+                        "kind": item["kind"],
+                        "title": item["title"],
+                        "mesh": item["mesh"],
+                        "speedup": item["predicted"]["speedup"],
+                    }
+                    for item in proposals
+                ],
+            },
+        )
+    return record
+
+
+def _row(run: Run, record: PlanRecord, item: dict[str, Any]) -> Proposal:
+    step_time = item["predicted"]["step_time_s"]
+    return Proposal(
+        team_id=run.team_id,
+        experiment_id=run.experiment_id,
+        plan=record,
+        rank=item["rank"],
+        kind=item["kind"],
+        title=item["title"][:200],
+        predicted_step_time_s=step_time.get("estimate") if step_time else None,
+        predicted_speedup=item["predicted"]["speedup"],
+        confidence=item["confidence"],
+        data=item,
+    )
+
+
+def newest(experiment: Experiment) -> PlanRecord | None:
+    """The plan of the newest run that has one."""
+    return (
+        PlanRecord.objects.filter(run__experiment=experiment)
+        .select_related("run")
+        .prefetch_related("proposals__review__author")
+        .order_by("-pk")
+        .first()
+    )
+
+
+def contract(record: PlanRecord) -> dict[str, Any]:
+    """The object of `asap propose`: diagnosis, proposals, rejected, and what is beside."""
+    found = DiagnosisRecord.objects.filter(run_id=record.run_id).first()
+    return {
+        "diagnosis": diagnosis_services.contract(found) if found is not None else None,
+        **record.data,
+        "proposals": [proposal_contract(item) for item in record.proposals.order_by("rank")],
+    }
+
+
+def proposal_contract(proposal: Proposal) -> dict[str, Any]:
+    """One proposal of the contract, with its sentences joined as `asap propose` prints them."""
+    return {**proposal.data, "reasoning": " ".join(proposal.data.get("reasoning", ()))}

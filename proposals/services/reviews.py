@@ -1,0 +1,74 @@
+"""The decision on a proposal: once, by a reviewer, with a comment."""
+
+from __future__ import annotations
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import Http404
+
+from accounts.models import Role, User
+from accounts.permissions import membership_in, refusal
+from experiments.services import events
+from experiments.services.text import clean
+from proposals.models import Decision, Proposal, Review
+
+MAX_COMMENT = 10_000
+
+
+class ReviewError(Exception):
+    """The decision cannot be taken.  The text is a sentence for the user."""
+
+
+class AlreadyDecided(ReviewError):
+    """Somebody was first; `review` is their decision."""
+
+    def __init__(self, review: Review) -> None:
+        self.review = review
+        who = review.author.get_username() if review.author is not None else "A former user"
+        when = review.created_at.strftime("%Y-%m-%d %H:%M UTC")
+        super().__init__(f"{who} already {review.get_decision_display().lower()} this proposal on {when}.")
+
+
+def decide(proposal: Proposal, user: User, decision: Decision | str, comment: str = "") -> Review:
+    """Approve or reject the proposal, once, with its Event.
+
+    Of two users who decide at the same moment one wins and the other gets AlreadyDecided with the winner's name.
+    Raises Http404 for outsiders, PermissionDenied below reviewer, ReviewError for a decision or comment that is none.
+    """
+    membership = membership_in(user, proposal.team_id)
+    if membership is None:
+        raise Http404
+    if not membership.may(Role.REVIEWER):
+        raise PermissionDenied(refusal(Role.REVIEWER))
+    try:
+        chosen = Decision(decision)
+    except ValueError:
+        raise ReviewError("Choose to approve or to reject the proposal.") from None
+    comment = clean(comment.strip())
+    if len(comment) > MAX_COMMENT:
+        raise ReviewError(f"A comment may have at most {MAX_COMMENT:,} characters.")
+    with transaction.atomic():
+        events.lock(proposal.experiment_id)
+        won = Proposal.objects.filter(pk=proposal.pk, status=Proposal.Status.PROPOSED).update(status=chosen.value)
+        if not won:
+            first = Review.objects.select_related("author").filter(proposal=proposal).first()
+            if first is None:  # deleted with its proposal, or status and review disagree
+                raise ReviewError("This proposal is gone; load the page again.")
+            raise AlreadyDecided(first)
+        review = Review.objects.create(proposal=proposal, decision=chosen, comment=comment, author=user)
+        events.append(
+            proposal.experiment_id,
+            "review",
+            "user",
+            run=proposal.plan.run,
+            user=user,
+            data={
+                "proposal": proposal.pk,
+                "rank": proposal.rank,
+                "title": proposal.title,
+                "decision": str(chosen),
+                "comment": comment,
+            },
+        )
+    proposal.status = chosen.value
+    return review
