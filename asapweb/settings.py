@@ -177,6 +177,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
+CELERY_BEAT_SCHEDULE = {
+    # A run whose worker died goes to another one.
+    "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
+}
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):
     CELERY_BROKER_TRANSPORT_OPTIONS = {

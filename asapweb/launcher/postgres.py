@@ -60,7 +60,7 @@ class Cluster:
             found = version.read_text().strip()
             if found != MAJOR:
                 raise UserError(
-                    f"The database in {self.data} is of PostgreSQL {found or 'unknown version'}, this ASAP Web brings {MAJOR}: "
+                    f"The database in {self.data} is of PostgreSQL {found or 'an unknown version'}, here runs {MAJOR}: "
                     "dump it with the ASAP Web that wrote it, or set ASAP_HOME to another folder (docs/operation.md)."
                 )
             self._make_private(self.sockets)

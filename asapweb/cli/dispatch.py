@@ -1,0 +1,108 @@
+"""Chooses the subcommand, runs it, prints its result and turns errors into exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NoReturn
+
+from asapweb.cli.errors import UserError
+from asapweb.cli.table import as_text
+
+COMMANDS = {
+    "run": "start the web application with its database, broker and worker",
+    "predict": "step time, memory and legality of a configuration",
+    "search": "the best meshes for a configuration",
+    "diagnose": "why the step of a profile is slow",
+    "propose": "three ranked sharding proposals for a profile",
+    "record": "record a profile of a small sharded training step on this machine",
+    "bench": "how fast this installation is",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def dispatch(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    except UserError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # Whoever reads us has enough; keep Python from complaining once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: list[str]) -> int:
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser = Parser(prog="asap", description="Why is this training step slow, and what should change?")
+    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
+    module = None
+    if name in COMMANDS and find_spec(f"asapweb.cli.{name}") is not None:
+        module = import_module(f"asapweb.cli.{name}")
+        module.add_parser(subparsers)
+        chosen = subparsers.choices[name]
+        if not any(action.dest == "json" for action in chosen._actions):
+            chosen.add_argument("--json", action="store_true", help="print the result as JSON")
+    else:
+        for command, purpose in COMMANDS.items():
+            if find_spec(f"asapweb.cli.{command}") is not None:
+                subparsers.add_parser(command, help=purpose)
+    parsed = parser.parse_args(arguments)
+    assert module is not None  # argparse refused every other name
+    try:
+        result = module.run(parsed)
+    except Exception as error:
+        if _is_user_error(error):
+            return _complain(str(error))
+        raise
+    if result is not None:
+        _print(module, result, as_json=parsed.json)
+    return 0
+
+
+def _print(module: Any, result: Any, *, as_json: bool) -> None:
+    if as_json:
+        text = json.dumps(_finite(result), indent=2, ensure_ascii=False, allow_nan=False)
+    elif hasattr(module, "as_text"):
+        text = module.as_text(result)
+    else:
+        text = as_text(result)
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: what has no finite value is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _is_user_error(error: Exception) -> bool:
+    """ConfigError and its kin of the pure packages: classes that say of themselves that the user can mend it."""
+    from perfmodel.config import ConfigError
+
+    return isinstance(error, ConfigError | UserError) or getattr(error, "is_user_error", False) is True
+
+
+def _complain(message: str) -> int:
+    line = " ".join(message.split())
+    sys.stderr.write((line if len(line) <= 300 else line[:299] + "…") + "\n")
+    return 2

@@ -1,0 +1,36 @@
+"""`asap run`: start the whole application."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from asapweb.cli.errors import UserError
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("run", help="start the web application with its database, broker and worker")
+    parser.add_argument("--host", help="address to listen on (default ASAP_HOST or 127.0.0.1)")
+    parser.add_argument("--port", help="port (default PORT, or the first free one from 8000 on)")
+    parser.add_argument("--workers", help="worker processes (default ASAP_WORKERS or 2)")
+
+
+def run(args: argparse.Namespace) -> None:
+    from asapweb.launcher.run import Options
+    from asapweb.launcher.run import run as run_launcher
+
+    port = args.port or os.environ.get("PORT", "")
+    run_launcher(
+        Options(
+            host=args.host or os.environ.get("ASAP_HOST") or "127.0.0.1",
+            port=_whole("PORT", port) if port else None,
+            workers=_whole("ASAP_WORKERS", args.workers or os.environ.get("ASAP_WORKERS") or "2"),
+            web_workers=_whole("ASAP_WEB_WORKERS", os.environ.get("ASAP_WEB_WORKERS") or "1"),
+        )
+    )
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UserError(f"{name} must be a whole number from 1 on, not {text!r}.")
+    return int(text)

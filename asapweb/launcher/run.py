@@ -1,0 +1,299 @@
+"""`asap run`: everything, from an empty folder to a page in the browser, and down again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+import psycopg
+
+from asapweb.cli.errors import UserError
+from asapweb.environment import database_settings, home_folder
+from asapweb.launcher.address import Address, choose_address
+from asapweb.launcher.fingerprints import (
+    record_schema,
+    recorded_schema,
+    schema_fingerprint,
+    static_fingerprint,
+)
+from asapweb.launcher.folders import Home, open_home, sole_use, write_holder
+from asapweb.launcher.orphans import MARK, end_marked
+from asapweb.launcher.pieces import CODE, Piece
+from asapweb.launcher.postgres import place_cluster
+from asapweb.launcher.redis import place_redis
+from asapweb.launcher.supervisor import Supervisor
+
+HEARTBEAT_FRESH_S = 15.0
+
+
+class Interrupted(Exception):
+    """Ctrl-C, SIGTERM, or the terminal closed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    host: str
+    port: int | None
+    workers: int  # worker processes
+    web_workers: int
+
+
+def run(options: Options) -> int:
+    """Start everything and stay until interrupted; 0 after an orderly end.  Raises UserError where it cannot start."""
+    os.umask(0o077)
+    home = open_home(home_folder())
+    with sole_use(home), _interruptible() as interruptions:
+        address = choose_address(options.host, options.port)
+        end_marked(home.path)  # what a killed launcher left behind
+        supervisor = Supervisor(home.path, _say)
+        _say(f"ASAP Web, data in {home.path}")
+        try:
+            _start_all(home, supervisor, address, options)
+            supervisor.watch()
+        except Interrupted:
+            _say("Stopping …")
+        finally:
+            interruptions.clear()
+            try:
+                supervisor.stop()
+            except Interrupted:
+                supervisor.kill()
+        _say("Stopped; nothing is lost.")
+    return 0
+
+
+def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Options) -> None:
+    os.environ["ASAP_HOME"] = str(home.path)
+    embedded = _start_services(home, supervisor)
+    _write_services(home, embedded)
+    os.environ.update(embedded)
+
+    with _connected(home) as connection:
+        steps = ["migrate"] if recorded_schema(connection) != schema_fingerprint() else []
+    static_mark = home.run / "static"
+    if not static_mark.exists() or static_mark.read_text() != static_fingerprint():
+        steps.append("static")
+    if steps:
+        began = time.monotonic()
+        _prepare(home, steps)
+        if "migrate" in steps:
+            with _connected(home) as connection:
+                record_schema(connection, schema_fingerprint())
+        if "static" in steps:
+            static_mark.write_text(static_fingerprint())
+        _say(f"  {' and '.join(_STEP_NAMES[step] for step in steps)} in {time.monotonic() - began:.1f} s")
+
+    link = _Preparation(home, ["link", address.url])
+    sole_worker = "CELERY_BROKER_URL" in embedded
+    supervisor.start(_worker(home, options, sole=sole_worker), _web(home, address, options))
+    sign_in = link.answer()["link"]
+    write_holder(home, address.url)
+    if address.moved:
+        _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
+    _say(f"\nOpen      {address.url}\nSign in   {sign_in}   (works once)")
+    _say(f"Ctrl-C stops everything; logs are in {home.logs}")
+    if not (home.run / "samples").exists():
+        _Preparation(home, ["samples"]).answer()
+        (home.run / "samples").write_text(schema_fingerprint())
+
+
+_STEP_NAMES = {"migrate": "database schema", "static": "static files", "samples": "samples"}
+
+
+def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
+    """Start what the environment does not name; returns the variables that lead to what was started."""
+    pieces: list[Piece] = []
+    variables: dict[str, str] = {}
+    cluster = None
+    if not os.environ.get("DATABASE_URL"):
+        cluster = place_cluster(home.path, home.log("postgresql"))
+        if cluster.data.parent != home.path:
+            _say(f"  PostgreSQL runs as {cluster.user}, who cannot enter {home.path}: its data is in {cluster.data}")
+        cluster.initialise()
+        pieces.append(
+            Piece(
+                name="PostgreSQL", command=cluster.command, log=cluster.log, home=home.path,
+                is_healthy=cluster.is_alive, before_start=cluster.clear_stale_lock, folder=Path("/"),
+                ends_with=signal.SIGINT, ends_within_s=20.0,
+            )
+        )  # fmt: skip
+        variables["DATABASE_URL"] = cluster.url
+    if not os.environ.get("CELERY_BROKER_URL"):
+        redis = place_redis(home.redis)
+        pieces.append(
+            Piece(
+                name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
+                folder=home.redis,
+            )
+        )  # fmt: skip
+        variables["CELERY_BROKER_URL"] = redis.url
+    supervisor.start(*pieces)
+    if cluster is not None:
+        cluster.create_database()
+    if "CELERY_BROKER_URL" not in variables:
+        _wait_for_broker(os.environ["CELERY_BROKER_URL"])
+    return variables
+
+
+def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
+    heartbeat = home.run / "worker.alive"
+    schedule = home.run / "beat-schedule"
+
+    def forget() -> None:
+        heartbeat.unlink(missing_ok=True)
+        for left in home.run.glob("beat-schedule*"):
+            left.unlink()
+
+    def is_alive() -> bool:
+        try:
+            return time.time() - heartbeat.stat().st_mtime < HEARTBEAT_FRESH_S
+        except FileNotFoundError:
+            return False
+
+    return Piece(
+        name="worker",
+        command=lambda: [
+            sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker",
+            "--pool", "prefork", "--concurrency", str(options.workers), "--beat", "--schedule", str(schedule),
+            "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", "asap@%h",
+        ],
+        log=home.log("worker"), home=home.path, is_healthy=is_alive, before_start=forget,
+        environment={"ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole else "0"},
+        dies_with_us="QUIT", ends_within_s=10.0, hung_after_s=120.0,
+    )  # fmt: skip
+
+
+def _web(home: Home, address: Address, options: Options) -> Piece:
+    def is_alive() -> bool:
+        place = urlsplit(address.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=5)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return Piece(
+        name="web server",
+        command=lambda: [
+            sys.executable, "-m", "granian", "--interface", "asginl", "--host", address.host,
+            "--port", str(address.port), "--workers", str(options.web_workers), "--no-ws", "--http", "1",
+            "--workers-kill-timeout", "5", "--respawn-failed-workers", "--log-level", "info",
+            "asapweb.asgi:application",
+        ],
+        log=home.log("web"), home=home.path, is_healthy=is_alive,
+    )  # fmt: skip
+
+
+class _Preparation:
+    """A run of `asapweb.launcher.prepare`, beside other work until its answer is needed."""
+
+    def __init__(self, home: Home, steps: list[str]) -> None:
+        self.log = home.log("prepare")
+        self.steps = steps
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *steps],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                env={**os.environ, MARK: str(home.path)}, cwd=CODE,
+            )  # fmt: skip
+
+    def answer(self) -> dict[str, str]:
+        output, _ = self.process.communicate()
+        if self.process.returncode != 0:
+            lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            what = " and ".join(_STEP_NAMES.get(step, "the sign-in link") for step in self.steps if "/" not in step)
+            raise UserError(f"Preparing {what} failed: {lines[-1] if lines else 'no message'} (log: {self.log})")
+        found: dict[str, str] = json.loads(output)
+        return found
+
+
+def _prepare(home: Home, steps: list[str]) -> dict[str, str]:
+    return _Preparation(home, steps).answer()
+
+
+@contextmanager
+def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A connection to the application's database; raises UserError with the host, never with the password."""
+    settings = database_settings(home.path)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    arguments = {ours: str(settings[theirs]) for theirs, ours in names.items() if settings.get(theirs)}
+    options = {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
+    deadline = time.monotonic() + 15.0
+    while True:
+        try:
+            connection = psycopg.connect(**arguments, **options, connect_timeout=5, autocommit=True)
+            break
+        except psycopg.OperationalError as error:
+            final = any(word in str(error) for word in ("authentication failed", "does not exist", "no password"))
+            if final or time.monotonic() > deadline:
+                reason = str(error).strip().splitlines()[-1]
+                raise UserError(f"The database of DATABASE_URL cannot be used: {reason}") from None
+            time.sleep(0.5)
+    with connection:
+        yield connection
+
+
+def _wait_for_broker(url: str, patience_s: float = 15.0) -> None:
+    from kombu import Connection  # slow to import, and only needed for a foreign broker
+    from kombu.exceptions import OperationalError
+
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with Connection(url, connect_timeout=3) as broker:
+                broker.ensure_connection(max_retries=1, timeout=3)
+                broker.channel().close()
+                return
+        except (OperationalError, OSError, ValueError, KeyError, ImportError) as error:
+            if time.monotonic() > deadline or isinstance(error, (ValueError, KeyError, ImportError)):
+                place = urlsplit(url)
+                where = f"{place.scheme}://{place.hostname or ''}{f':{place.port}' if place.port else ''}"
+                raise UserError(
+                    f"The broker of CELERY_BROKER_URL ({where}) does not answer ({error}): start it, or correct it."
+                ) from None
+            time.sleep(0.5)
+
+
+def _write_services(home: Home, variables: dict[str, str]) -> None:
+    """For other processes on this data folder, such as manage.py in a second terminal."""
+    names = {"DATABASE_URL": "database_url", "CELERY_BROKER_URL": "broker_url"}
+    temporary = home.services.with_suffix(".new")
+    temporary.write_text(json.dumps({names[name]: value for name, value in variables.items()}))
+    temporary.replace(home.services)
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Turn the signals that end us into one exception each time the returned list is empty."""
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not seen:
+            seen.append(number)
+            raise Interrupted
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,102 @@
+"""Keeps the pieces running, and ends them in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from asapweb.cli.errors import UserError
+from asapweb.launcher.orphans import end_marked
+from asapweb.launcher.pieces import Piece
+
+PROBE_EVERY_S = 5.0
+POLL_S = 0.2
+
+
+class Supervisor:
+    """Starts pieces, waits until they are well, restarts those that end or hang, stops them last first.
+
+    say: prints one line for the user.
+    """
+
+    def __init__(self, home: Path, say: Callable[[str], None]) -> None:
+        self.home = home
+        self.say = say
+        self.pieces: list[Piece] = []
+
+    def start(self, *pieces: Piece, patience_s: float = 90.0) -> None:
+        """Start them together and wait for all; raises UserError with the reason of the first that does not come up."""
+        began = time.monotonic()
+        for piece in pieces:
+            self.pieces.append(piece)
+            piece.start()
+        waiting = list(pieces)
+        while waiting:
+            for piece in list(waiting):
+                # Asked for first: a process that answered and then ended is not well.
+                healthy = piece.is_healthy()
+                if not piece.is_running:
+                    raise UserError(f"The {piece.name} does not start: {piece.last_words()} (log: {piece.log})")
+                if healthy:
+                    piece.last_well = time.monotonic()
+                    waiting.remove(piece)
+                    self.say(f"  {piece.name:<14} ready in {time.monotonic() - began:4.1f} s")
+                elif time.monotonic() - began > patience_s:
+                    raise UserError(f"The {piece.name} does not answer after {patience_s:.0f} s; see {piece.log}")
+            if waiting:
+                time.sleep(0.05)
+
+    def watch(self) -> None:
+        """Run until interrupted."""
+        probed = time.monotonic()
+        while True:
+            for piece in self.pieces:
+                self._keep(piece)
+            if time.monotonic() - probed > PROBE_EVERY_S:
+                for piece in self.pieces:
+                    self._probe(piece)
+                probed = time.monotonic()
+            time.sleep(POLL_S)
+
+    def _keep(self, piece: Piece) -> None:
+        if piece.process is not None and not piece.is_running:
+            code = piece.process.returncode
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+            delay = piece.schedule_restart()
+            when = "starting it again" if delay == 0 else f"starting it again in {delay:.1f} s (log: {piece.log})"
+            self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} {how}: {when}.")
+        if piece.process is None and time.monotonic() >= piece.next_start:
+            try:
+                piece.start()
+            except OSError as error:
+                self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} cannot be started: {error}.")
+                piece.schedule_restart()
+            except UserError as error:
+                self.say(f"{time.strftime('%H:%M:%S')}  {error}")
+                piece.schedule_restart()
+
+    def _probe(self, piece: Piece) -> None:
+        if not piece.is_running:
+            return
+        if piece.is_healthy():
+            piece.last_well = time.monotonic()
+        elif time.monotonic() - piece.last_well > piece.hung_after_s:
+            self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} does not answer: ending it.")
+            piece.kill()
+
+    def stop(self) -> None:
+        """Last first, each within its patience; then whatever still carries our mark."""
+        for piece in reversed(self.pieces):
+            piece.ask_to_end()
+            deadline = time.monotonic() + piece.ends_within_s
+            while piece.is_running and time.monotonic() < deadline:
+                time.sleep(0.02)
+            piece.kill()
+            piece.end_leftovers()
+        end_marked(self.home, patience_s=2.0)
+
+    def kill(self) -> None:
+        for piece in self.pieces:
+            piece.kill()
+        end_marked(self.home, patience_s=0.0)
