@@ -113,5 +113,5 @@ def get_model(name: str) -> ModelShape:
         return load_catalogue()[table[key]].shape
     near = difflib.get_close_matches(key, list(table), n=5)
     # Of names about as close, the one that starts alike: a family is named first, its size last.
-    near.sort(key=lambda known: -len(commonprefix([known, key])))
+    near.sort(key=lambda known: -len(commonprefix([known, key])))  # noqa: RUF071 - names, not paths
     raise UnknownModelError(name, table[near[0]] if near else "")
