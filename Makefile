@@ -1,0 +1,32 @@
+# The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
+PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench fit clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
+	@bin/bootstrap run
+	@exec .venv/bin/asap run
+
+test: ## run all tests; ARGS="tests/launcher -k port" for some
+	@bin/bootstrap dev
+	@bin/test-tools
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: ## ruff, mypy, import-linter, djade, Django's checks
+	@bin/bootstrap dev
+	@bin/lint
+
+bench: ## measure this installation
+	@bin/bootstrap run
+	@.venv/bin/asap bench $(ARGS)
+
+fit: ## fit the performance model to the published measurements
+	@bin/bootstrap run
+	@$(PYTHON) -m perfmodel.fit $(ARGS)
+
+clean: ## remove the environment and all caches; the data folder stays
+	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
