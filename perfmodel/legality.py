@@ -1,0 +1,161 @@
+"""Rules a mesh must keep, each with a name.  Vectorised over candidates; `check` says it in sentences for one.
+
+A broken rule does not stop the model from pricing the mesh; it stops the search from proposing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import memory
+from perfmodel.config import ROLES, ExperimentConfig
+from perfmodel.shapes import ModelShape
+from perfmodel.topology import Floats, lay_out, physical_dims
+from perfmodel.workload import chip_of, from_config, micro_batches
+
+Bools = npt.NDArray[np.bool_]
+
+#: Rules in the order in which a candidate is told about them.
+RULES = (
+    "chips",
+    "axis_role",
+    "topology",
+    "batch",
+    "sequence",
+    "heads",
+    "kv_heads",
+    "d_ff",
+    "experts",
+    "layers",
+    "memory",
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken rule: its name (one of RULES) and one sentence that says what and why."""
+
+    rule: str
+    message: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"rule": self.rule, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Axis sizes by canonical role (ICI times DCN) and micro-batches; arrays that broadcast."""
+
+    replica: Floats
+    data: Floats
+    fsdp: Floats
+    seq: Floats
+    model: Floats
+    expert: Floats
+    pipeline: Floats
+    micro_batches: Floats
+    virtual_stages: Floats
+
+    @property
+    def batch_shards(self) -> Floats:
+        return self.replica * self.data * self.fsdp * self.expert
+
+
+def broken_rules(
+    sizes: Sizes, shape: ModelShape | None, global_batch: npt.ArrayLike | None, seq_len: npt.ArrayLike | None
+) -> dict[str, Bools]:
+    """Which candidates break which divisibility rule.  Rules whose facts are missing are left out."""
+    broken: dict[str, Bools] = {}
+    if global_batch is not None:
+        broken["batch"] = np.mod(global_batch, sizes.batch_shards * sizes.micro_batches) != 0
+    if seq_len is not None:
+        broken["sequence"] = np.mod(seq_len, sizes.seq) != 0
+    if shape is None:
+        return broken
+    broken["heads"] = np.mod(shape.heads, sizes.model) != 0
+    if shape.attention != "mla":
+        broken["kv_heads"] = np.mod(shape.kv_heads, sizes.model) != 0
+    dense = shape.d_ff if not shape.experts or shape.first_dense_layers or shape.moe_layer_step > 1 else 0
+    broken["d_ff"] = (np.mod(dense, sizes.model) != 0) | (np.mod(shape.d_ff_expert, sizes.model) != 0)
+    if shape.experts:
+        broken["experts"] = np.mod(shape.experts, sizes.expert) != 0
+    else:
+        broken["experts"] = sizes.expert > 1
+    stages = sizes.pipeline * np.where(sizes.pipeline > 1, sizes.virtual_stages, 1.0)
+    # Embedding and head may fill a slot each, so layers need not divide evenly; but no stage may be empty.
+    broken["layers"] = stages > shape.layers + 2
+    return broken
+
+
+def sizes_of(config: ExperimentConfig) -> Sizes:
+    mesh = config.mesh
+    values = {role: np.array([float(mesh.size(role))]) for role in Sizes.__annotations__ if role in ROLES}
+    return Sizes(
+        **values,
+        micro_batches=np.array([micro_batches(config.training, mesh)]),
+        virtual_stages=np.array([float(config.training.virtual_stages)]),
+    )
+
+
+def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tuple[Violation, ...]:
+    """All broken rules of one configuration, in the order of RULES.
+
+    used: its memory where already known; otherwise memory is judged if the configuration says enough.
+    """
+    hardware, mesh, shape, training = config.hardware, config.mesh, config.model, config.training
+    found: dict[str, str] = {}
+    if mesh.ici_product != hardware.chips_per_slice or mesh.dcn_product != hardware.slices:
+        found["chips"] = (
+            f"The mesh names {mesh.ici_product} chips in {mesh.dcn_product} slices; "
+            f"there are {hardware.chips_per_slice} in {hardware.slices}."
+        )
+    unknown = [axis for axis, _ in (*mesh.ici, *mesh.dcn) if mesh.role(axis) not in ROLES]
+    if unknown:
+        found["axis_role"] = f"Axis {unknown[0]!r} has no known role; name it in mesh.axis_roles."
+    dims = physical_dims(chip_of(hardware), hardware.topology)
+    if "chips" not in found:
+        layout = lay_out(np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64), dims)
+        if not bool(layout.regular[0]):
+            found["topology"] = (
+                f"{mesh.text()} does not lie evenly on {'x'.join(map(str, hardware.topology))}: "
+                "an axis would cut a dimension into unequal pieces."
+            )
+    sizes = sizes_of(config)
+    broken = broken_rules(sizes, shape, training.global_batch, training.seq_len)
+    for rule, flags in broken.items():
+        if bool(np.any(flags)):
+            found[rule] = _sentence(rule, config, sizes)
+    if used is None and shape is not None and training.global_batch and training.seq_len:
+        used = memory.per_chip(from_config(config))
+    if used is not None and not bool(np.all(used.fits)):
+        total, capacity = float(used.total.max()), float(used.capacity.min())
+        found["memory"] = (
+            f"A chip would need {total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, "
+            f"of which {float(used.margin.max()):.0%} should stay free."
+        )
+    return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
+
+
+def _sentence(rule: str, config: ExperimentConfig, sizes: Sizes) -> str:
+    shape, training = config.model, config.training
+    number = {name: int(getattr(sizes, name)[0]) for name in ("seq", "model", "expert", "pipeline")}
+    if rule == "batch":
+        return (
+            f"A global batch of {training.global_batch} sequences does not divide by {int(sizes.batch_shards[0])} "
+            f"batch shards times {float(sizes.micro_batches[0]):g} micro-batches."
+        )
+    if rule == "sequence":
+        return f"A sequence of {training.seq_len} tokens does not divide by {number['seq']} sequence shards."
+    assert shape is not None
+    texts: Mapping[str, str] = {
+        "heads": f"{shape.heads} heads do not divide by {number['model']} tensor shards.",
+        "kv_heads": f"{shape.kv_heads} KV heads do not divide by {number['model']} tensor shards.",
+        "d_ff": f"An MLP {shape.d_ff_expert or shape.d_ff} wide does not divide by {number['model']} tensor shards.",
+        "experts": f"{shape.experts} experts do not divide by {number['expert']} expert shards.",
+        "layers": f"{shape.layers} layers do not fill {number['pipeline']} stages of {training.virtual_stages} parts.",
+    }
+    return texts[rule]

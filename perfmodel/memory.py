@@ -1,0 +1,153 @@
+"""Memory per chip by part: parameters, optimizer, gradients, activations with the temporary gathers.
+
+A TPU keeps float32 parameters and casts them when it gathers; a GPU keeps 16-bit parameters, float32 gradients and a
+float32 master copy that counts as optimizer state.  Sources: scaling book 4.4.2 and 5.1; Megatron-LM's activation
+formula (arXiv 2205.05198, section 4), without dropout and with a fused attention kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.config import ExperimentConfig
+from perfmodel.topology import Floats
+from perfmodel.workload import (
+    ACTIVATION_BYTES,
+    MASTER_BYTES,
+    REMAT,
+    SHARDING,
+    WEIGHT_BYTES,
+    Workload,
+    from_config,
+)
+
+#: Share of the capacity that stays free: the compiler of a TPU plans to the byte, a GPU's allocator fragments.
+MARGIN_TPU = 0.02
+MARGIN_GPU = 0.05
+#: Runtime, collective buffers and workspace of a GPU process (OptiCo Figure 5: what no other part explains).
+GPU_RUNTIME_BYTES = 2.0e9
+#: Bytes per logit while the loss is formed: the product in 16 bits and its float32 copy.
+LOGIT_BYTES = 6.0
+#: Layers whose gathered weights lie in memory at once: the one at work and the one being fetched.
+GATHERED_LAYERS = 2.0
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes per chip of the fullest stage; arrays over candidates.  margin: share of capacity that should stay free."""
+
+    params: Floats
+    optimizer: Floats
+    gradients: Floats
+    activations: Floats
+    capacity: Floats
+    margin: Floats
+
+    @property
+    def total(self) -> Floats:
+        return self.params + self.optimizer + self.gradients + self.activations
+
+    @property
+    def fits(self) -> np.ndarray:
+        """Whether the total leaves the margin free."""
+        return self.total <= self.capacity * (1.0 - self.margin)
+
+    def parts(self) -> Mapping[str, Floats]:
+        return {
+            "params": self.params,
+            "optimizer": self.optimizer,
+            "gradients": self.gradients,
+            "activations": self.activations,
+            "total": self.total,
+            "capacity": self.capacity,
+        }
+
+
+def per_chip(w: Workload) -> MemoryUse:
+    """Memory of the fullest pipeline stage of every candidate."""
+    chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
+    params, optimizer, gradients = _states(w)
+    stages = mesh.pipeline
+    virtual = np.where(stages > 1, train.virtual_stages, 1.0)
+    rows = train.global_batch * train.seq_len
+    rows = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    # The first stage holds as many micro-batches as there are stages; interleaving and the allocator add to that
+    # (Megatron-LM, arXiv 2104.04473, 2.2; with one virtual stage as OptiCo's rows show).
+    in_flight = np.minimum(1.0 + np.where(stages > 1, (stages - 1.0) / (stages * virtual), 0.0), train.micro_batches)
+    layers = model.layers * in_flight
+    none = rows * ACTIVATION_BYTES * (model.saved_none_model + model.saved_none_sharded / mesh.model)
+    minimal = rows * ACTIVATION_BYTES * (model.saved_minimal_model + model.saved_minimal_sharded / mesh.model)
+    boundary = rows * ACTIVATION_BYTES * model.d_model
+    saved = np.select(
+        [train.remat == REMAT.index(name) for name in ("none", "minimal", "full")],
+        [layers * none, layers * minimal + none, layers * boundary + none],
+        2.0 * boundary + none,
+    )
+    keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
+    logits = rows * model.vocab / mesh.model * LOGIT_BYTES
+    # The stage that keeps the most activations is the first; the logits lie in the last.
+    head = np.where(stages > 1, np.maximum(0.0, logits - saved * (1.0 - 1.0 / (stages * in_flight))), logits)
+    gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
+    gathered_keys = np.where(mesh.seq > 1, keys, 0.0)
+    runtime = chip.gpu * GPU_RUNTIME_BYTES
+    return MemoryUse(
+        params=params,
+        optimizer=optimizer,
+        gradients=gradients,
+        activations=saved + head + gathered + gathered_keys + runtime,
+        capacity=chip.hbm_capacity_bytes,
+        margin=np.where(chip.gpu > 0, MARGIN_GPU, MARGIN_TPU),
+    )
+
+
+def _stage_parameters(w: Workload) -> tuple[Floats, Floats]:
+    """Non-expert (with the stage's part of the vocabulary) and expert parameters of a chip, before weight sharding."""
+    model, mesh = w.model, w.mesh
+    vocabulary = model.params_vocabulary / np.where(mesh.pipeline > 1, 2.0, 1.0)
+    dense = (model.params_dense / mesh.pipeline + vocabulary) / mesh.model
+    experts = model.params_experts / (mesh.pipeline * mesh.model * mesh.expert)
+    return dense, experts
+
+
+def _states(w: Workload) -> tuple[Floats, Floats, Floats]:
+    chip, mesh, train = w.chip, w.mesh, w.training
+    dense, experts = _stage_parameters(w)
+    dense_ways = mesh.links["weights"].size * mesh.dcn_fsdp
+    expert_ways = mesh.links["expert_weights"].size * mesh.dcn_fsdp
+    fsdp = train.sharding == SHARDING.index("fsdp")
+    sharded = train.sharding != SHARDING.index("none")
+    whole = dense + experts
+    owned = np.where(sharded, dense / dense_ways + experts / expert_ways, whole)
+    kept = np.where(fsdp, owned, whole)
+    gpu = chip.gpu > 0
+    params = kept * np.where(gpu, WEIGHT_BYTES, MASTER_BYTES)
+    optimizer = owned * (train.moment_bytes + np.where(gpu, MASTER_BYTES, 0.0))
+    return params, optimizer, kept * MASTER_BYTES
+
+
+def _gathered(w: Workload) -> Floats:
+    """Weights of the layers gathered at once, and the gradient of one, in 16 bits."""
+    one = w.model.params_layer_largest / w.mesh.model
+    return (GATHERED_LAYERS + 1.0) * one * WEIGHT_BYTES
+
+
+def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
+    """What is known without batch or sequence length; `activations` and `total` are None, the rest as in `per_chip`.
+
+    The model must be given.
+    """
+    groups = config.mesh.size("replica", "data", "fsdp", "expert")
+    training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
+    w = from_config(replace(config, training=training))
+    params, optimizer, gradients = _states(w)
+    return {
+        "params": float(params[0]),
+        "optimizer": float(optimizer[0]),
+        "gradients": float(gradients[0]),
+        "activations": None,
+        "total": None,
+        "capacity": float(w.chip.hbm_capacity_bytes[0]),
+    }

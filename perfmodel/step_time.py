@@ -1,0 +1,294 @@
+"""Step time: bounds, estimate, breakdown; and `predict`, the model's front door.
+
+The lower bound lets every resource work at its best and at the same time: the largest term.  The upper bound lets
+nothing overlap: the sum.  The estimate hides what the schedule can hide (scaling book 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perfmodel import memory
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.terms import Terms, step_terms
+from perfmodel.topology import Floats
+from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
+
+#: Two-sided 80 % of a normal distribution; 95 % on each side for the bounds.
+Z80 = 1.2816
+ZBOUND = 2.0
+MFU_CONVENTION = (
+    "model FLOPs: 6 per parameter and token of products with weights (embedding lookup excluded, head included) plus "
+    "attention scores at half the sequence (causal); nothing recomputed; over the dense peak of the training precision"
+)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Times of many candidates in seconds; arrays of one broadcast shape.
+
+    parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
+    resources_s: the breakdown the bounds rest on: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
+    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.
+    """
+
+    estimate_s: Floats
+    lower_s: Floats
+    upper_s: Floats
+    low80_s: Floats
+    high80_s: Floats
+    parts_s: Mapping[str, Floats]
+    resources_s: Mapping[str, Floats]
+    exposed_comms_s: Floats
+    hardware_flops_s: Floats
+
+
+def combine(t: Terms, e: Efficiencies) -> Priced:
+    """Price terms under efficiencies.  Cheap: a fit calls it thousands of times on the same terms."""
+    is_full = t.remat == REMAT.index("full")
+    is_offload = t.remat == REMAT.index("offload")
+    is_minimal = t.remat == REMAT.index("minimal")
+    again = np.where(is_full, e.recompute_full, np.where(is_offload, e.recompute_offload, 0.0))
+    scores_again = np.where(is_minimal, e.recompute_minimal, again)
+
+    year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
+    speed = np.exp(np.asarray(e.software_per_year) * (year - e.software_year))
+    shape = t.rows / (t.rows + e.rows_half) * (t.narrow / (t.narrow + e.width_half))
+    expert_shape = (
+        t.expert_rows / (t.expert_rows + e.expert_rows_half) * (t.expert_narrow / (t.expert_narrow + e.width_half))
+    )
+    expert_shape = np.where(t.expert_rows > 0, expert_shape, 1.0)
+    matmul = np.asarray(e.matmul) * shape
+    dense = (t.dense_s + again * t.dense_forward_s) / matmul
+    experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
+    scores = (t.scores_s + scores_again * t.scores_forward_s) / np.asarray(e.attention)
+    head = t.head_s / (matmul * e.head)
+    products = (dense + experts + scores + head) / speed
+    launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0 / speed
+
+    hbm = (t.hbm_weights_s + t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
+    hbm_exposed = np.maximum(hbm * e.hbm_exposed, hbm - products) / speed
+    busy = products + launches + hbm_exposed
+
+    ici: dict[str, Floats] = {}
+    dcn_total: Floats = np.zeros(1)
+    exposed: dict[str, Floats] = {}
+    hidden: Floats = np.zeros(1)
+    dcn_exposed: Floats = np.zeros(1)
+    for name, traffic in t.traffic.items():
+        inside = traffic.ici_s / np.asarray(e.link) + np.where(traffic.ici_s > 0, traffic.calls * e.message_s, 0.0)
+        across = traffic.dcn_s / np.asarray(e.dcn)
+        share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+        ici[name] = inside
+        exposed[name] = inside * (1.0 - share)
+        dcn_total = dcn_total + across
+        dcn_exposed = dcn_exposed + across * (1.0 - np.asarray(e.overlap_dcn))
+        hidden = hidden + inside * share + across * e.overlap_dcn
+    # What the schedule would hide must fit beside the compute; the rest sticks out, in proportion.
+    sticking = np.maximum(0.0, 1.0 - busy / np.maximum(hidden, 1e-30))
+    for name, traffic in t.traffic.items():
+        share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+        exposed[name] = exposed[name] + sticking * share * ici[name]
+    dcn_exposed = dcn_exposed + sticking * e.overlap_dcn * dcn_total
+    exposed_comms = sum(exposed.values(), np.zeros(1)) + dcn_exposed
+
+    in_pipeline = busy + exposed["model"] + exposed["seq"] + exposed["expert"]
+    bubble = t.bubble * in_pipeline
+    host = t.host_s * (1.0 - np.asarray(e.host_overlap))
+    straggling = np.asarray(e.straggler) * t.doublings_of_hosts * (busy + exposed_comms + bubble)
+    overhead = e.step_s + host + straggling
+    estimate = busy + exposed_comms + bubble + overhead
+
+    spread = np.asarray(e.spread)
+    best = np.exp(-ZBOUND * spread)
+    compute_best = (products + launches) * best
+    resources = {"compute": compute_best, "hbm": hbm}
+    resources |= {f"ici:{name}": value for name, value in ici.items()}
+    resources |= {"dcn": dcn_total, "bubble": bubble}
+    summed = sum(resources.values(), np.zeros(1)) + overhead
+    # Gaps no resource explains, as far as the fit has seen them.
+    gaps = overhead + np.maximum(0.0, estimate / best - summed)
+    resources["overhead"] = gaps
+    lower = np.maximum.reduce(
+        np.broadcast_arrays(*(v for k, v in resources.items() if k not in ("bubble", "overhead")))
+    )
+    upper = sum(resources.values(), np.zeros(1))
+    lower = np.minimum(lower, estimate)
+    parts = {"compute": products + launches, "hbm": hbm_exposed}
+    parts |= {f"ici:{name}": value for name, value in exposed.items()}
+    parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
+    return Priced(
+        estimate_s=estimate,
+        lower_s=lower,
+        upper_s=upper,
+        low80_s=np.maximum(lower, estimate * np.exp(-Z80 * spread)),
+        high80_s=np.minimum(upper, estimate * np.exp(Z80 * spread)),
+        parts_s=parts,
+        resources_s=resources,
+        exposed_comms_s=exposed_comms,
+        hardware_flops_s=t.dense_s + t.experts_s + t.scores_s + t.head_s,
+    )
+
+
+def price(workload: Workload, efficiencies: Efficiencies) -> Priced:
+    """Price many candidates at once."""
+    return combine(step_terms(workload), efficiencies)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of one configuration.  Seconds, bytes, shares 0–1; None where `missing` names what lacks.
+
+    step_time_s: lower, estimate, upper, low80, high80.  breakdown_s: time each resource is asked for (compute at best,
+    hbm, ici by axis, dcn, bubble, overhead; their sum is `upper`) and exposed_comms, the part of ici and dcn that the
+    estimate does not hide.  parts_s: what the estimate is made of, adding up to it.
+    hbm_per_chip_bytes: params, optimizer, gradients, activations, total, capacity.
+    """
+
+    step_time_s: Mapping[str, float] | None
+    breakdown_s: Mapping[str, Any] | None
+    parts_s: Mapping[str, Any] | None
+    hbm_per_chip_bytes: Mapping[str, float] | None
+    fits: bool | None
+    mfu: float | None
+    hfu: float | None
+    tokens_per_s_per_chip: float | None
+    mfu_convention: str = MFU_CONVENTION
+    violations: tuple[Any, ...] = ()
+    missing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's object of `asap predict`."""
+        return {
+            "step_time_s": _plain(self.step_time_s),
+            "breakdown_s": _plain(self.breakdown_s),
+            "parts_s": _plain(self.parts_s),
+            "hbm_per_chip_bytes": _plain(self.hbm_per_chip_bytes),
+            "fits": self.fits,
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "mfu_convention": self.mfu_convention,
+            "tokens_per_s_per_chip": self.tokens_per_s_per_chip,
+            "violations": [getattr(v, "to_json", lambda v=v: v)() for v in self.violations],
+            "missing": list(self.missing),
+            "warnings": list(self.warnings),
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
+    """Dotted names of what a full prediction needs and the configuration lacks."""
+    lacking = []
+    if config.model is None:
+        lacking.append("model")
+    if config.training.global_batch is None:
+        lacking.append("training.global_batch")
+    if config.training.seq_len is None:
+        lacking.append("training.seq_len")
+    return tuple(lacking)
+
+
+def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTable | None = None) -> Prediction:
+    """Step time and memory of one configuration, as far as it says enough.
+
+    efficiencies: a set for this configuration, a table to resolve, or None for the shipped table.  Raises ConfigError
+    for a chip that is not known or a mesh whose product is not the number of chips.
+    """
+    from perfmodel import legality
+
+    check_products(config)
+    missing = missing_facts(config)
+    if config.model is None or missing:
+        known = memory.parameters_only(config) if config.model is not None else None
+        return Prediction(
+            step_time_s=None,
+            breakdown_s=None,
+            parts_s=None,
+            hbm_per_chip_bytes=known,
+            fits=None if known is None or known["total"] <= known["capacity"] else False,
+            mfu=None,
+            hfu=None,
+            tokens_per_s_per_chip=None,
+            violations=legality.check(config),
+            missing=missing,
+        )
+    chip = chip_of(config.hardware)
+    if efficiencies is None:
+        efficiencies = load_efficiencies()
+    if isinstance(efficiencies, EfficiencyTable):
+        efficiencies = efficiencies.resolve(chip, config.training.precision)
+    workload = from_config(config)
+    terms = step_terms(workload)
+    priced = combine(terms, efficiencies)
+    used = memory.per_chip(workload)
+    estimate = _first(priced.estimate_s)
+    peak = _first(workload.chip.peak)
+    hbm = {name: _first(value) for name, value in used.parts().items()}
+    return Prediction(
+        step_time_s={
+            "lower": _first(priced.lower_s),
+            "estimate": estimate,
+            "upper": _first(priced.upper_s),
+            "low80": _first(priced.low80_s),
+            "high80": _first(priced.high80_s),
+        },
+        breakdown_s=by_axis(config.mesh, priced.resources_s, workload)
+        | {"exposed_comms": _first(priced.exposed_comms_s)},
+        parts_s=by_axis(config.mesh, priced.parts_s, workload),
+        hbm_per_chip_bytes=hbm,
+        fits=hbm["total"] <= hbm["capacity"],
+        mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
+        hfu=_first(priced.hardware_flops_s) / estimate,
+        tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
+        violations=legality.check(config, used),
+    )
+
+
+def check_products(config: ExperimentConfig) -> None:
+    """Raise ConfigError unless the mesh names every chip once (contract, section 4)."""
+    hardware, mesh = config.hardware, config.mesh
+    if mesh.ici_product != hardware.chips_per_slice:
+        raise ConfigError(
+            "mesh.ici",
+            f"multiplies to {mesh.ici_product}, but the topology has {hardware.chips_per_slice} chips per slice; "
+            "make the product of the axes equal to it",
+        )
+    if mesh.dcn_product != hardware.slices:
+        raise ConfigError(
+            "mesh.dcn",
+            f"multiplies to {mesh.dcn_product}, but there are {hardware.slices} slices; make the products equal",
+        )
+
+
+def by_axis(mesh: Mesh, values: Mapping[str, Floats], workload: Workload) -> dict[str, Any]:
+    """Flat parts as {compute, hbm, ici {axis: s}, dcn, …}: a group's time goes to its axes by their share of the wires.
+
+    A group that spans several axes drives them at once; an axis carries in proportion to the logarithm of its size.
+    """
+    ici = {axis: 0.0 for axis, _ in mesh.ici}
+    rest: dict[str, Any] = {}
+    for name, value in values.items():
+        if not name.startswith("ici:"):
+            rest[name] = _first(value)
+            continue
+        members = GROUPS[name.removeprefix("ici:")]
+        weights = {axis: float(np.log(size)) for axis, size in mesh.ici if mesh.role(axis) in members and size > 1}
+        total = sum(weights.values())
+        for axis, weight in weights.items():
+            ici[axis] += _first(value) * weight / total
+    return {"compute": rest.pop("compute"), "hbm": rest.pop("hbm"), "ici": ici, **rest}
+
+
+def _first(value: Floats) -> float:
+    return float(np.asarray(value).reshape(-1)[0])

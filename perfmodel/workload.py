@@ -1,0 +1,335 @@
+"""Workload: configurations as arrays, the form in which the model prices them.
+
+One entry per candidate; entries may differ in everything (rows of a fit) or share most of it (meshes of a search):
+every field broadcasts against the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import accounting
+from perfmodel.chips import Chip, get_chip
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.shapes import ModelShape
+from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
+
+Floats = npt.NDArray[np.float64]
+
+REMAT = ("none", "minimal", "full", "offload")
+SHARDING = ("none", "zero1", "fsdp")
+
+#: Groups of canonical roles that communicate together inside a slice.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("data", "fsdp", "seq", "expert"),
+    "expert_weights": ("data", "fsdp", "seq"),
+    "replica": ("replica",),
+    "model": ("model",),
+    "seq": ("seq",),
+    "expert": ("expert",),
+    "pipeline": ("pipeline",),
+}
+#: Bytes per element: what crosses HBM and the wires for activations and gathered weights, master weights, Adam moments.
+ACTIVATION_BYTES = 2.0
+WEIGHT_BYTES = 2.0
+MASTER_BYTES = 4.0
+MOMENT_BYTES = {"adamw": 8.0, "adam": 8.0, "adafactor": 0.1, "sgd": 0.0, "momentum": 4.0, "lion": 4.0, "muon": 4.0}
+
+
+@dataclass(frozen=True)
+class ChipNumbers:
+    """Of one chip, with the site's overrides.  FLOP/s, bytes, bytes/s."""
+
+    peak: Floats
+    peak_bf16: Floats
+    hbm_bytes_per_s: Floats
+    hbm_capacity_bytes: Floats
+    host_link_bytes_per_s: Floats
+    hosts: Floats
+    chips: Floats
+    gpu: Floats
+
+
+@dataclass(frozen=True)
+class ModelNumbers:
+    """Of one shape at one sequence length; see `perfmodel.accounting`.  FLOPs forward per token, parameters, widths."""
+
+    flops_projections: Floats
+    flops_scores: Floats
+    flops_mlp: Floats
+    flops_experts: Floats
+    flops_head: Floats
+    flops_last: Floats
+    model_flops: Floats
+    params_dense: Floats
+    params_experts: Floats
+    params_vocabulary: Floats
+    params_layer_largest: Floats
+    layers: Floats
+    moe_layers: Floats
+    d_model: Floats
+    vocab: Floats
+    narrow: Floats
+    expert_narrow: Floats
+    experts: Floats
+    experts_per_token: Floats
+    kv_width: Floats
+    traffic_model: Floats
+    traffic_sharded: Floats
+    saved_none_model: Floats
+    saved_none_sharded: Floats
+    saved_minimal_model: Floats
+    saved_minimal_sharded: Floats
+
+
+@dataclass(frozen=True)
+class MeshNumbers:
+    """Of one mesh: sizes by role (ICI times DCN), DCN sizes, links by group.
+
+    regular: 1 where the mesh lies evenly on the topology.  dcn_*: sizes on DCN by role.
+    """
+
+    replica: Floats
+    data: Floats
+    fsdp: Floats
+    seq: Floats
+    model: Floats
+    expert: Floats
+    pipeline: Floats
+    dcn_replica: Floats
+    dcn_data: Floats
+    dcn_fsdp: Floats
+    dcn_seq: Floats
+    dcn_model: Floats
+    dcn_expert: Floats
+    dcn_pipeline: Floats
+    regular: Floats
+    links: Mapping[str, Links]
+    dcn: Mapping[str, Links]
+
+
+@dataclass(frozen=True)
+class TrainingNumbers:
+    """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING."""
+
+    global_batch: Floats
+    seq_len: Floats
+    micro_batches: Floats
+    virtual_stages: Floats
+    remat: npt.NDArray[np.int64]
+    sharding: npt.NDArray[np.int64]
+    moment_bytes: Floats
+    low_precision: Floats
+    software_year: Floats
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything the model needs to know, as arrays that broadcast."""
+
+    chip: ChipNumbers
+    model: ModelNumbers
+    mesh: MeshNumbers
+    training: TrainingNumbers
+
+
+def _array(value: float) -> Floats:
+    return np.array([value], dtype=np.float64)
+
+
+def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
+    """Raises ConfigError for a chip that is not known."""
+    chip = chip_of(hardware)
+    over = hardware.overrides
+    return ChipNumbers(
+        peak=_array(over.get("peak_flops_per_s", chip.peak(precision))),
+        peak_bf16=_array(over.get("peak_bf16_flops_per_s", min(chip.peak("bf16"), chip.peak(precision)))),
+        hbm_bytes_per_s=_array(over.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)),
+        hbm_capacity_bytes=_array(over.get("hbm_bytes", chip.hbm_usable_bytes)),
+        host_link_bytes_per_s=_array(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
+        hosts=_array(max(1.0, hardware.chips / chip.chips_per_host)),
+        chips=_array(hardware.chips),
+        gpu=_array(1.0 if chip.kind == "gpu" else 0.0),
+    )
+
+
+def chip_of(hardware: Hardware) -> Chip:
+    """The chip with a site's link overrides applied.  Raises ConfigError naming the nearest known chip."""
+    from dataclasses import replace
+
+    try:
+        chip = get_chip(hardware.chip)
+    except KeyError as error:
+        raise ConfigError("hardware.chip", str(error.args[0])) from None
+    names = {
+        "ici_bytes_per_s": "ici_link_bytes_per_s",
+        "ici_link_bytes_per_s": "ici_link_bytes_per_s",
+        "nvlink_bytes_per_s": "nvlink_bytes_per_s",
+        "dcn_bytes_per_s": "dcn_bytes_per_s_per_host",
+        "dcn_bytes_per_s_per_host": "dcn_bytes_per_s_per_host",
+    }
+    changes: dict[str, Any] = {names[key]: value for key, value in hardware.overrides.items() if key in names}
+    return replace(chip, **changes) if changes else chip
+
+
+def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
+    count = accounting.parameters(shape)
+    flops = accounting.forward_flops(shape, seq_len)
+    width = accounting.activation_widths(shape)
+    if shape.attention == "mla":
+        kv = float(shape.heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim))
+        heads_wide = float(shape.heads * shape.v_head_dim)
+    else:
+        kv = 2.0 * shape.kv_heads * shape.head_dim
+        heads_wide = float(shape.heads * shape.head_dim)
+    values = {
+        "flops_projections": flops.attention_projections,
+        "flops_scores": flops.attention_scores,
+        "flops_mlp": flops.dense_mlp,
+        "flops_experts": flops.experts,
+        "flops_head": flops.head,
+        "flops_last": flops.last_products,
+        "model_flops": accounting.model_flops_per_token(shape, seq_len),
+        "params_dense": count.dense,
+        "params_experts": count.experts,
+        "params_vocabulary": count.vocabulary,
+        "params_layer_largest": count.layer_attention
+        + max(
+            count.layer_dense_mlp if count.dense_layers else 0.0,
+            count.layer_experts + count.layer_shared_experts if count.moe_layers else 0.0,
+        ),
+        "layers": shape.layers,
+        "moe_layers": count.moe_layers,
+        "d_model": shape.d_model,
+        "vocab": shape.vocab,
+        "narrow": min(shape.d_ff or heads_wide, heads_wide),
+        "expert_narrow": accounting.expert_width(shape),
+        "experts": shape.experts,
+        "experts_per_token": shape.experts_per_token,
+        "kv_width": kv,
+        "traffic_model": width.traffic_model,
+        "traffic_sharded": width.traffic_sharded,
+        "saved_none_model": width.saved_none_model,
+        "saved_none_sharded": width.saved_none_sharded,
+        "saved_minimal_model": width.saved_minimal_model,
+        "saved_minimal_sharded": width.saved_minimal_sharded,
+    }
+    return ModelNumbers(**{name: _array(float(value)) for name, value in values.items()})
+
+
+def mesh_links(
+    hardware: Hardware, roles: Sequence[str], sizes: npt.NDArray[np.int64]
+) -> tuple[Layout, dict[str, Links]]:
+    """Layout and links by group, for meshes that share axis roles.  sizes: (candidates, axes), major to minor."""
+    chip = chip_of(hardware)
+    dims = physical_dims(chip, hardware.topology)
+    layout = lay_out(sizes, dims)
+    wraps = chip.wraps(dims) if chip.kind == "tpu" else ()
+    links = {
+        group: group_links(chip, layout, [i for i, role in enumerate(roles) if role in members], wraps)
+        for group, members in GROUPS.items()
+    }
+    return layout, links
+
+
+def mesh_numbers(hardware: Hardware, mesh: Mesh) -> MeshNumbers:
+    roles = [mesh.role(axis) for axis, _ in mesh.ici]
+    sizes = np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64)
+    layout, links = mesh_links(hardware, roles, sizes)
+    ici = {role: np.array([float(mesh.ici_size(role))]) for role in ROLE_FIELDS}
+    dcn = {role: np.array([float(mesh.dcn_size(role))]) for role in ROLE_FIELDS}
+    return assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64), links)
+
+
+ROLE_FIELDS = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
+
+
+def assemble_mesh(
+    hardware: Hardware,
+    ici: Mapping[str, Floats],
+    dcn: Mapping[str, Floats],
+    regular: Floats,
+    links: Mapping[str, Links],
+) -> MeshNumbers:
+    """Mesh numbers from sizes by role and the links inside a slice.
+
+    Across slices `data`, `replica` and `seq` replicate the weights; only an axis of role `fsdp` shards them there.
+    """
+    per_chip = chip_of(hardware).dcn_bytes_per_s_per_chip
+    gradient = dcn["replica"] * dcn["data"] * dcn["seq"] * dcn["expert"]
+    groups = {
+        "gradients": gradient,
+        "expert_gradients": dcn["replica"] * dcn["data"] * dcn["seq"],
+        "weights": dcn["fsdp"],
+        "model": dcn["model"],
+        "seq": dcn["seq"],
+        "expert": dcn["expert"],
+        "pipeline": dcn["pipeline"],
+    }
+    return MeshNumbers(
+        **{role: ici[role] * dcn[role] for role in ROLE_FIELDS},
+        **{f"dcn_{role}": dcn[role] for role in ROLE_FIELDS},
+        regular=regular,
+        links=links,
+        dcn={name: network_links(size, per_chip) for name, size in groups.items()},
+    )
+
+
+def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None) -> TrainingNumbers:
+    """Raises ConfigError where batch or sequence length is absent: there is no step to price without them."""
+    if training.global_batch is None:
+        raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
+    if training.seq_len is None:
+        raise ConfigError("training.seq_len", "is missing, so the step cannot be priced; give tokens per sequence")
+    year = (extra or {}).get("software_year")
+    return TrainingNumbers(
+        global_batch=_array(training.global_batch),
+        seq_len=_array(training.seq_len),
+        micro_batches=_array(micro_batches(training, mesh)),
+        virtual_stages=_array(training.virtual_stages),
+        remat=np.array([REMAT.index(training.remat)]),
+        sharding=np.array([SHARDING.index(training.weight_sharding)]),
+        moment_bytes=_array(MOMENT_BYTES.get(training.optimizer, 8.0)),
+        low_precision=_array(1.0 if training.precision in ("fp8", "mxfp8", "nvfp4", "int8") else 0.0),
+        software_year=_array(float(year) if isinstance(year, int | float) else np.nan),
+    )
+
+
+def micro_batches(training: Training, mesh: Mesh) -> float:
+    """Micro-batches per optimizer step: from `micro_batch` where it is given, else `grad_accum`."""
+    if training.micro_batch and training.global_batch:
+        groups = mesh.size("replica", "data", "fsdp", "expert")
+        return max(1.0, training.global_batch / (groups * training.micro_batch))
+    return float(max(1, training.grad_accum))
+
+
+def from_config(config: ExperimentConfig) -> Workload:
+    """One configuration as a workload of length one.  Raises ConfigError where model, batch or length is absent."""
+    if config.model is None:
+        raise ConfigError("model", "is missing, so the step cannot be priced; name a model or give its shape")
+    training = training_numbers(config.training, config.mesh, config.extra)
+    return Workload(
+        chip=chip_numbers(config.hardware, config.training.precision),
+        model=model_numbers(config.model, float(training.seq_len[0])),
+        mesh=mesh_numbers(config.hardware, config.mesh),
+        training=training,
+    )
+
+
+def stack(workloads: Sequence[Workload]) -> Workload:
+    """Many workloads of length one as one of length n."""
+    return Workload(*(_stack([getattr(w, part.name) for w in workloads]) for part in fields(Workload)))
+
+
+def _stack(items: Sequence[Any]) -> Any:
+    first = items[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate([np.atleast_1d(item) for item in items])
+    if isinstance(first, Mapping):
+        return {key: _stack([item[key] for item in items]) for key in first}
+    return type(first)(**{part.name: _stack([getattr(item, part.name) for item in items]) for part in fields(first)})
