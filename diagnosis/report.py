@@ -14,7 +14,8 @@ class Evidence:
     """What a sentence rests on: one number with its origin and the rows behind it.
 
     origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  unit: `s`, `share`, `bytes`,
-    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.
+    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.  text: the number exactly as the
+    sentence prints it (``41.6 %``), so that a page can link it.
     """
 
     label: str
@@ -24,6 +25,10 @@ class Evidence:
     formula: str = ""
     source: str = ""
     ops: tuple[str, ...] = ()
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,11 @@ class OpDiagnosis:
     """One op with the axis it talks on.  Shares 0–1; mesh_axis: name, list of names, `"dcn"`, or None if no collective.
 
     Further facts beside the contract's: `time_s` self time per step and core, `collective` kind, participants,
-    bytes_per_occurrence, achieved and possible bandwidth, `module`, `bound_by`, `roofline_efficiency`, `role`.
+    bytes_per_occurrence, achieved and possible bandwidth, `module`, `bound_by`, `roofline_efficiency`.  family: the
+    category reduced to matmul, collective, elementwise, reduction, data movement, attention kernel, custom call, input,
+    output, host or other.  phase: forward, backward, recompute or optimizer where `op_name` tells.  tensor: what a
+    collective moves.  axis_source: how the axis was found (`replica_groups`, `source_target_pairs`, `start op`,
+    `group size`, `only axis`, `mesh name`).  resource_source: `roofline`, `category` or `collective`.
     """
 
     name: str
@@ -54,6 +63,12 @@ class OpDiagnosis:
     resource: str = ""  # compute | hbm | ici | dcn | host | idle | other : the bar it is drawn in
     module: str = ""
     source: str = ""
+    family: str = ""
+    phase: str = ""
+    tensor: str = ""
+    axis_source: str = ""
+    resource_source: str = ""
+    step_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,7 @@ class Diagnosis:
 
     kpis: the contract's keys, value 0–1 (step_time_s in s) or None.  breakdown_s: seconds per step and core by
     `compute`, `hbm`, `ici:<axis>`, `dcn`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
+    breakdown_share: the same as shares 0–1 (of device time where no step was marked).
     collectives: per axis and kind, rows {axis, kind, time_s, share, bytes, achieved_bytes_per_s, possible_bytes_per_s,
     ops}.  report: the four sections of the paper's report, {heading: [sentence, …]}.
     """
@@ -99,6 +115,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     ops: tuple[OpDiagnosis, ...]
     breakdown_s: dict[str, float] = field(default_factory=dict)
+    breakdown_share: dict[str, float] = field(default_factory=dict)
     collectives: tuple[dict[str, Any], ...] = ()
     roofline: dict[str, Any] = field(default_factory=dict)
     mfu_convention: str = ""

@@ -1,0 +1,195 @@
+"""What limits the step, decided over all ops and KPIs together.
+
+1. Stalls and exposed communication: the share of the step they take (XProf's thresholds: input or idle 10 %,
+   collectives 30 %).  The largest of those above its threshold wins: nothing else can be faster than it waits.
+2. Where the KPI and the ops disagree about communication, the ops are believed unless they are a sample that the KPI
+   explains: a list that holds all collective time the KPI states leaves no room for more.
+3. Otherwise compute against memory, by four witnesses: time by roofline label, work done at each roof, the largest
+   ops, and how near the whole program is to either roof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diagnosis.analyzer import statement
+from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.report import Bottleneck
+
+STALL_THRESHOLD = 0.10
+COMMUNICATION_THRESHOLD = 0.30
+#: A collective that moves HBM at this share of its peak or more streams large tensors; below it, it waits for wires or
+#: for other cores.  A ring at full speed on any TPU's links reads and writes HBM at 5–20 % of its peak.
+STREAMING_COLLECTIVE = 0.05
+#: Largest ops looked at when the whole is unclear: as many as the paper's reports print.
+LARGEST = 5
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One line of evidence on memory (1) against compute (0), with its weight."""
+
+    name: str
+    memory: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """primary with the scores behind it.  communication: the share believed, and how it was arrived at.
+
+    reconciled: the listed collectives account for the communication KPI.  dominated: the largest ops are collectives
+    that do no work.
+    """
+
+    primary: str
+    margin: float
+    quality: float
+    communication: float
+    reconciled: bool
+    dominated: bool
+    witnesses: tuple[Witness, ...] = ()
+    secondary: str | None = None
+
+    @property
+    def confidence(self) -> float:
+        return round(min(0.97, self.quality * (0.55 + 0.45 * self.margin)), 2)
+
+
+def _useful(ops: Sequence[OpFacts]) -> float:
+    """Share of the ops' time at work on a roof: time times efficiency, over time."""
+    total = total_share(ops)
+    return sum(op.share * (op.efficiency or op.op.roofline_efficiency or 0.0) for op in ops) / total if total else 0.0
+
+
+def _limits(op: OpFacts) -> tuple[float, float]:
+    """(compute, memory) weight of one op's label."""
+    if op.collective:
+        # XProf's roofline knows no wires, so it calls every collective memory-bound; only one that streams is.
+        reached = op.op.memory_bandwidth_utilization or op.op.roofline_efficiency or 0.0
+        return (0.0, 1.0) if reached >= STREAMING_COLLECTIVE and "hbm" in (op.op.bound_by or "").lower() else (0.0, 0.0)
+    if op.limit == "compute":
+        return 1.0, 0.0
+    if op.limit == "hbm":
+        return 0.0, 1.0
+    return (0.0, 0.5) if op.limit == "on-chip" else (0.0, 0.0)
+
+
+def _ratio(memory: float, compute: float) -> float | None:
+    return memory / (memory + compute) if memory + compute > 0 else None
+
+
+def memory_witnesses(facts: Facts) -> tuple[Witness, ...]:
+    """Compute (0) against memory (1), each witness only where it was measured."""
+    found = []
+    labels = [(op, *_limits(op)) for op in facts.ops]
+    memory = sum(op.share * m for op, _, m in labels)
+    compute = sum(op.share * c for op, c, _ in labels)
+    if (ratio := _ratio(memory, compute)) is not None:
+        found.append(Witness("time by roofline label", ratio, 0.45))
+    memory = sum(op.share * m * (op.efficiency or 0.0) for op, _, m in labels)
+    compute = sum(op.share * c * (op.efficiency or 0.0) for op, c, _ in labels)
+    if facts.has_roofline and (ratio := _ratio(memory, compute)) is not None:
+        found.append(Witness("work at each roof", ratio, 0.20))
+    largest = labels[:LARGEST]
+    memory = sum(op.share * m for op, _, m in largest)
+    compute = sum(op.share * c for op, c, _ in largest)
+    if (ratio := _ratio(memory, compute)) is not None:
+        found.append(Witness("the largest ops", ratio, 0.20))
+    hbm, flops = facts.kpis.get("hbm_utilization"), facts.kpis.get("flops_utilization")
+    if hbm is not None and flops is not None and (ratio := _ratio(hbm, flops)) is not None:
+        found.append(Witness("nearest roof of the whole program", ratio, 0.15))
+    return tuple(found)
+
+
+def communication_share(facts: Facts) -> tuple[float, bool]:
+    """(exposed communication as a share of the step, whether the ops explain the KPI)."""
+    bars = sum(value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn")
+    if facts.kpis.get("communication_exposed") is not None and facts.kpis.get("communication_overlapped") is not None:
+        return min(bars, facts.kpis["communication_exposed"] or 0.0) if bars else 0.0, True
+    stated = facts.profile.kpis.get("communication")
+    if stated is None:
+        return bars, not facts.thin
+    # XProf's KPI counts only what its op categories call a collective; fusions and -done ops escape it.
+    reconciled = not facts.thin or bars >= 0.7 * stated
+    return max(bars, stated), reconciled
+
+
+def decide(facts: Facts) -> Verdict:
+    """The primary bottleneck with its margin (0–1) and the quality of the data (0–1)."""
+    shares = facts.shares
+    communication, reconciled = communication_share(facts)
+    quality = _quality(facts)
+    largest = facts.ops[:LARGEST]
+    talking = total_share(op for op in largest if op.collective)
+    dominated = bool(largest) and talking >= 0.6 * total_share(largest) and _useful(largest) < 0.10
+    candidates: dict[str, tuple[float, float]] = {}
+    for name in ("input", "host", "idle"):
+        share = shares.get(name, 0.0)
+        if share >= STALL_THRESHOLD:
+            candidates[name] = (share, STALL_THRESHOLD)
+    if communication >= COMMUNICATION_THRESHOLD:
+        candidates["communication"] = (communication, COMMUNICATION_THRESHOLD)
+    witnesses = memory_witnesses(facts)
+    weight = sum(witness.weight for witness in witnesses)
+    memory = sum(witness.memory * witness.weight for witness in witnesses) / weight if weight else None
+    work = None if memory is None else ("memory" if memory > 0.5 else "compute")
+    if candidates:
+        primary = max(candidates, key=lambda name: candidates[name][0])
+        share, threshold = candidates[primary]
+        margin = min(1.0, 0.4 + (share - threshold) / max(threshold, 0.3))
+        rest = sorted((value, name) for name, (value, _) in candidates.items() if name != primary)
+        secondary = rest[-1][1] if rest else work
+        return Verdict(primary, margin, quality, communication, reconciled, dominated, witnesses, secondary)
+    if dominated and _communication_is_open(facts, communication, reconciled):
+        share = talking / total_share(largest)
+        margin = min(1.0, share) * (0.6 if facts.thin else 0.4)
+        return Verdict("communication", margin, quality, communication, reconciled, True, witnesses, work)
+    if memory is None or work is None:
+        return Verdict("unknown", 0.0, min(quality, 0.3), communication, reconciled, dominated, witnesses)
+    margin = abs(memory - 0.5) * 2.0
+    labelled = sum(op.share for op in facts.ops if sum(_limits(op)) > 0)
+    if not facts.thin and labelled < 0.25 * facts.coverage:
+        return Verdict("unknown", 0.0, 0.4, communication, reconciled, dominated, witnesses, work)
+    secondary = "communication" if communication >= 0.1 else ("memory" if work == "compute" else "compute")
+    return Verdict(work, margin, quality, communication, reconciled, dominated, witnesses, secondary)
+
+
+def _communication_is_open(facts: Facts, communication: float, reconciled: bool) -> bool:
+    """Whether communication may be more than the shares show.
+
+    In a sample of the ops: the KPI is not explained by them, or there is none.  In a complete list: collectives are the
+    largest ops and noticeable, and what else runs is far from its roofs too, so that nothing else stands out.
+    """
+    if facts.thin:
+        return not reconciled or facts.profile.kpis.get("communication") is None
+    busy = facts.kpis.get("flops_utilization")
+    return communication >= 0.05 and (busy is None or busy < 0.4)
+
+
+def _quality(facts: Facts) -> float:
+    """How far the data carries a verdict: a complete roofline 1, a few ops or categories only less."""
+    if not facts.ops:
+        return 0.5 if facts.shares else 0.0
+    quality = 1.0 if facts.has_roofline else 0.7
+    if facts.thin:
+        quality *= 0.8
+    if facts.step_time_s is None:
+        quality *= 0.85
+    return quality
+
+
+def judge(facts: Facts) -> Bottleneck:
+    """The contract's bottleneck: verdict, statement, evidence, contradictions resolved."""
+    verdict = decide(facts)
+    text, rows = statement.state(facts, verdict)
+    resolved, more = statement.contradictions(facts, verdict)
+    return Bottleneck(
+        primary=verdict.primary,
+        confidence=verdict.confidence,
+        statement=text,
+        evidence=(*rows, *more),
+        contradictions=resolved,
+        secondary=verdict.secondary,
+    )

@@ -1,0 +1,111 @@
+"""Where the step goes: exclusive shares by resource that sum to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from diagnosis.analyzer.facts import OpFacts, total_share
+from diagnosis.analyzer.ops import idle_share
+from experiments.step_profile import StepProfile
+
+ORDER = ("compute", "hbm", "ici", "dcn", "host", "input", "idle", "other")
+
+
+def axis_label(fact: OpFacts) -> str:
+    """Key of the bar a collective is drawn in: ``ici:model``, ``ici:data+seq``, ``dcn``, ``ici`` where unknown."""
+    if fact.over_dcn:
+        return "dcn"
+    return f"ici:{'+'.join(fact.axes)}" if fact.axes else "ici"
+
+
+def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, float | None]) -> dict[str, float]:
+    """Shares of the step in which the device did no work of the program: input, host, idle, exclusive.
+
+    XProf's own split of the step comes first, KPIs second, infeed and outfeed ops third.
+    """
+    parts = _mean_parts(profile)
+    on_device = total_share(op for op in ops if op.family == "input")
+    input_share = max(parts.get("input", 0.0), kpis.get("input") or 0.0, on_device)
+    transfers = total_share(op for op in ops if op.family in ("output", "host"))
+    split = sum(parts.get(key, 0.0) for key in ("host", "launch", "compile", "output"))
+    stated = (profile.kpis.get("host") or 0.0) + (profile.kpis.get("output") or 0.0)
+    host_share = max(split, stated, transfers)
+    idle = idle_share(profile)
+    # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, save what ran
+    # on the device as an op (infeed, outfeed) and hence was busy.
+    waited = max(0.0, input_share - on_device) + max(0.0, host_share - transfers)
+    rest = max(parts.get("idle", 0.0), (idle or 0.0) - waited)
+    found = {"input": input_share, "host": host_share, "idle": max(0.0, rest)}
+    total = sum(found.values())
+    return {key: value / max(1.0, total) for key, value in found.items()}
+
+
+def _mean_parts(profile: StepProfile) -> dict[str, float]:
+    steps = [step for step in profile.steps if step.time_s > 0 and step.breakdown_s]
+    if not steps:
+        return {}
+    names = {name for step in steps for name in step.breakdown_s}
+    return {name: fmean(step.breakdown_s.get(name, 0.0) / step.time_s for step in steps) for name in names}
+
+
+def shares(
+    profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, float | None], complete: bool
+) -> dict[str, float]:
+    """Exclusive shares of the step by bar, in drawing order, summing to one.  Empty where nothing was measured."""
+    if not ops and idle_share(profile) is None and not _mean_parts(profile):
+        return {}
+    found: dict[str, float] = {}
+    lost = stalls(profile, ops, kpis)
+    working = [op for op in ops if op.family not in ("input", "output", "host", "idle")]
+    for op in working:
+        bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
+        found[bar] = found.get(bar, 0.0) + op.share
+    busy = max(0.0, 1.0 - sum(lost.values()))
+    _hide_overlap(found, kpis)
+    listed = sum(found.values())
+    # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it.
+    if listed > busy or (complete and listed > 0):
+        found = {bar: value * busy / listed for bar, value in found.items()}
+    found.update({key: value for key, value in lost.items() if value > 0})
+    found["other"] = found.get("other", 0.0) + max(0.0, 1.0 - sum(found.values()))
+    return {bar: found[bar] for bar in sorted(found, key=lambda bar: (ORDER.index(bar.split(":")[0]), -found[bar]))}
+
+
+def _hide_overlap(found: dict[str, float], kpis: Mapping[str, float | None]) -> None:
+    """Count only the exposed part of communication, where intervals tell it."""
+    exposed, hidden = kpis.get("communication_exposed"), kpis.get("communication_overlapped")
+    talking = [bar for bar in found if bar.startswith("ici") or bar == "dcn"]
+    total = sum(found[bar] for bar in talking)
+    if exposed is None or hidden is None or not total or total <= exposed:
+        return
+    for bar in talking:
+        found[bar] *= exposed / total
+
+
+def seconds(shares_: Mapping[str, float], step_time_s: float | None) -> dict[str, float]:
+    """The shares as seconds per step and core; empty where no step was marked."""
+    if not step_time_s:
+        return {}
+    return {bar: value * step_time_s for bar, value in shares_.items()}
+
+
+def goodput(kpis: Mapping[str, float | None], shares: Mapping[str, float]) -> float | None:
+    """Share of the step in which the device worked on the program: all but input, host and idle time.
+
+    None where idle time is unknown.  XProf does not emit it; steps lost outside the window cannot be seen in a profile.
+    """
+    if kpis.get("goodput") is not None:
+        return kpis["goodput"]
+    if kpis.get("idle") is None:
+        return None
+    return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "idle")))
+
+
+def costliest_axis(ops: Sequence[OpFacts]) -> tuple[str, float] | None:
+    """(bar, share of the step) of the axis that costs most."""
+    totals: dict[str, float] = {}
+    for op in (op for op in ops if op.collective):
+        totals[axis_label(op)] = totals.get(axis_label(op), 0.0) + op.share
+    totals.pop("ici", None)
+    return max(totals.items(), key=lambda item: item[1]) if totals else None

@@ -1,0 +1,116 @@
+"""Facts: the profile read under its configuration, once, for every part of the Analyzer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from diagnosis.analyzer.collectives import Collective
+from experiments.step_profile import Op, StepProfile
+from perfmodel.chips import Chip
+from perfmodel.config import ExperimentConfig
+
+#: Roofline resources as XProf names them; VMEM and CMEM are on the chip and not HBM.
+ON_CHIP = ("vmem", "cmem", "smem", "l2", "shared")
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """One op as the Analyzer sees it.
+
+    time_s: self time per step and core, None without a step time.  share: of the step (of all op time where no step is
+    known).  limit: compute, hbm, on-chip, or empty, with limit_source `roofline` or `category`.  efficiency: 0–1 of the
+    roof that limits it, None where not measured.
+    """
+
+    op: Op
+    category: str
+    family: str
+    module: str
+    phase: str
+    path: str
+    share: float
+    time_s: float | None
+    limit: str
+    limit_source: str
+    efficiency: float | None
+    collective: Collective | None
+    resource: str
+
+    @property
+    def key(self) -> str:
+        return self.op.key
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.collective.match.ici if self.collective and self.collective.match else ()
+
+    @property
+    def over_dcn(self) -> bool:
+        return bool(self.collective and self.collective.match and self.collective.match.dcn)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything the rules may ask.  coverage: share of all op time that the listed ops make up (0–1).
+
+    breakdown_s and shares sum to the step (to 1).  base: what a share is a share of, in words.
+    """
+
+    profile: StepProfile
+    config: ExperimentConfig | None
+    chip: Chip | None
+    ops: tuple[OpFacts, ...]
+    coverage: float
+    kpis: dict[str, float | None]
+    not_measured: dict[str, str]
+    shares: dict[str, float] = field(default_factory=dict)
+    mfu_convention: str = ""
+    has_flops: bool = False
+    has_roofline: bool = False
+
+    @property
+    def step_time_s(self) -> float | None:
+        return self.profile.step_time_s
+
+    @property
+    def base(self) -> str:
+        return "of the step" if self.step_time_s else "of device time"
+
+    @property
+    def thin(self) -> bool:
+        """Too few ops to stand for the whole step."""
+        return self.coverage < 0.8
+
+    @cached_property
+    def collectives(self) -> tuple[OpFacts, ...]:
+        return tuple(op for op in self.ops if op.collective)
+
+    def where(self, test: Callable[[OpFacts], bool]) -> tuple[OpFacts, ...]:
+        return tuple(op for op in self.ops if test(op))
+
+    def seconds(self, share: float) -> float | None:
+        return share * self.step_time_s if self.step_time_s else None
+
+    def role_of(self, axis: str) -> str:
+        return self.config.mesh.role(axis) if self.config else axis
+
+    def roles(self, op: OpFacts) -> set[str]:
+        """Roles of the axes a collective runs on, DCN axes included."""
+        found = {self.role_of(axis) for axis in op.axes}
+        if op.over_dcn and self.config:
+            found |= {self.config.mesh.role(axis) for axis, size in self.config.mesh.dcn if size > 1}
+        return found
+
+    def axis_size(self, *roles: str) -> int:
+        return self.config.mesh.size(*roles) if self.config else 1
+
+
+def total_share(ops: Iterable[OpFacts]) -> float:
+    return sum(op.share for op in ops)
+
+
+def keys(ops: Iterable[OpFacts], most: int = 50) -> tuple[str, ...]:
+    """Keys of the largest ops, for the evidence."""
+    return tuple(op.key for op in sorted(ops, key=lambda op: -op.share)[:most])

@@ -1,0 +1,165 @@
+"""The KPIs of the contract and those beside it: measured, or None with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from diagnosis.analyzer.facts import OpFacts, total_share
+from diagnosis.analyzer.ops import idle_share, profile_has_flops
+from experiments.step_profile import Core, StepProfile
+from perfmodel import accounting
+from perfmodel.chips import Chip
+from perfmodel.config import ExperimentConfig
+
+CONTRACT = (
+    "step_time_s", "duty_cycle", "idle", "communication", "input", "hbm_utilization", "flops_utilization", "mfu", "goodput",
+)  # fmt: skip
+
+MFU_CONVENTION = (
+    "model FLOPs utilisation: forward and backward products (6 per active parameter and token, output head included) "
+    "plus causal attention scores at half the square, nothing recomputed, over the dense {precision} peak of {chips} chips"
+)
+
+_REASONS = {
+    "step_time_s": "the profile has no step markers",
+    "duty_cycle": "the profile does not state it; XProf computes it from device planes over marked steps",
+    "idle": "the profile states neither idle time nor duty cycle",
+    "communication": "no collective time is stated and the listed ops are too few to add it up",
+    "input": "the profile has no input (infeed) time",
+    "hbm_utilization": "ops carry no bytes or the chip's HBM peak is not stated",
+    "flops_utilization": "ops carry no FLOPs or the chip's peak is not stated",
+    "goodput": "idle time was not measured, so productive time cannot be told",
+    "communication_exposed": "the profile has no intervals that tell exposed from overlapped communication",
+    "communication_overlapped": "the profile has no intervals that tell exposed from overlapped communication",
+    "host": "the profile states no host time",
+    "stragglers": "per-core times were not recorded for two or more cores",
+    "memory_peak_share": "no memory profile was recorded",
+    "step_time_spread": "fewer than two steps were profiled",
+}
+
+
+def own_work_s(core: Core) -> float | None:
+    """Time per step a core works on its own: a core that waits in collectives for a slower one does not work."""
+    if core.busy_s is not None and core.collective_s is not None:
+        return core.busy_s - core.collective_s
+    parts = core.breakdown_s
+    if "compute" not in parts:
+        return None
+    # Where collectives are no part of their own, `compute` includes them and says nothing about who waits for whom.
+    return parts["compute"] if "collective" in parts else None
+
+
+def straggler_lag_s(cores: Sequence[Core]) -> tuple[float, Core, float] | None:
+    """(lag of the slowest behind the median, that core, median) in seconds of own work per step."""
+    times = [(own, core) for core in cores if (own := own_work_s(core)) is not None]
+    if len(times) < 2:
+        return None
+    slowest, core = max(times, key=lambda item: item[0])
+    middle = median(own for own, _ in times)
+    return slowest - middle, core, middle
+
+
+def _weighted(ops: Sequence[OpFacts], moved: bool) -> float | None:
+    """Work over time: FLOPs (or HBM bytes) of all ops over their self time, per second and core."""
+    time = sum(fact.op.self_time_s for fact in ops)
+    amounts = [fact.op.hbm_bytes if moved and fact.op.hbm_bytes is not None else
+               fact.op.bytes_accessed if moved else fact.op.flops for fact in ops]  # fmt: skip
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) / time if known and time > 0 else None
+
+
+def measure(
+    profile: StepProfile, config: ExperimentConfig | None, chip: Chip | None, ops: Sequence[OpFacts], coverage: float
+) -> tuple[dict[str, float | None], dict[str, str], str]:
+    """(KPIs, reason for each that is None, MFU convention)."""
+    stated = profile.kpis
+    step = profile.step_time_s
+    idle = idle_share(profile)
+    complete = coverage >= 0.8
+    busy = 1.0 - (idle or 0.0)
+    listed = total_share(op for op in ops if op.collective)
+    kpis: dict[str, float | None] = {"step_time_s": step}
+    duty = stated.get("duty_cycle")
+    kpis["duty_cycle"] = duty if duty is not None else (None if idle is None else 1.0 - idle)
+    kpis["idle"] = idle
+    communication = stated.get("communication")
+    kpis["communication"] = communication if communication is not None else (listed if complete else None)
+    infeed = total_share(op for op in ops if op.family == "input")
+    kpis["input"] = stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
+    host = stated.get("host")
+    kpis["host"] = host
+    peak_flops = profile.device.peak_flops_per_s
+    peak_bytes = profile.device.peak_hbm_bytes_per_s
+    flops = _first(stated.get("flops_utilization"), stated.get("mxu_utilization"))
+    if flops is None and complete and peak_flops and profile_has_flops(profile):
+        rate = _weighted(ops, moved=False)
+        flops = rate / peak_flops * busy if rate is not None else None
+    kpis["flops_utilization"] = flops
+    hbm = stated.get("hbm_utilization")
+    if hbm is None and complete and peak_bytes:
+        rate = _weighted(ops, moved=True)
+        hbm = min(1.0, rate / peak_bytes * busy) if rate is not None else None
+    kpis["hbm_utilization"] = hbm
+    mfu, mfu_reason, convention = model_flops_utilization(step, config, chip)
+    kpis["mfu"] = mfu
+    kpis["goodput"] = stated.get("goodput")
+    kpis["communication_ops"] = listed if ops else None
+    kpis["communication_exposed"], kpis["communication_overlapped"] = _exposed(profile)
+    lag = straggler_lag_s(profile.cores)
+    kpis["stragglers"] = max(0.0, lag[0]) / step if lag and step else None
+    memory = profile.memory
+    capacity = memory.capacity_bytes or (chip.hbm_usable_bytes if chip else None)
+    kpis["memory_peak_share"] = memory.peak_bytes / capacity if memory.peak_bytes and capacity else None
+    spread = profile.step_time_stdev_s
+    kpis["step_time_spread"] = spread / step if spread is not None and step and len(profile.steps) != 1 else None
+    reasons = dict(profile.not_measured)
+    for key, value in kpis.items():
+        if value is None:
+            reason = reasons.get(key) or reasons.get(key.removesuffix("_s"))
+            reasons[key] = reason or (mfu_reason if key == "mfu" else _REASONS.get(key, "the profile does not state it"))
+        else:
+            reasons.pop(key, None)
+    return kpis, reasons, convention
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _exposed(profile: StepProfile) -> tuple[float | None, float | None]:
+    """Exposed and overlapped communication as shares of the step, from merged intervals, mean over cores."""
+    step = profile.step_time_s
+    timed = [core for core in profile.cores if core.collective_s is not None and core.exposed_s is not None]
+    if not step or not timed:
+        return None, None
+    total = fmean(core.collective_s or 0.0 for core in timed)
+    exposed = fmean(core.exposed_s or 0.0 for core in timed)
+    return exposed / step, max(0.0, total - exposed) / step
+
+
+def model_flops_utilization(
+    step: float | None, config: ExperimentConfig | None, chip: Chip | None
+) -> tuple[float | None, str, str]:
+    """(MFU, reason if None, convention).  Source of the count: scaling book 4.3."""
+    if config is None:
+        return None, "no configuration was given", ""
+    training = config.training
+    lacking = [
+        name
+        for name, value in (
+            ("the step time", step),
+            ("a model shape", config.model),
+            ("the global batch", training.global_batch),
+            ("the sequence length", training.seq_len),
+            ("a known chip", chip),
+        )
+        if not value
+    ]
+    if lacking or not (step and config.model and training.global_batch_tokens and training.seq_len and chip):
+        return None, f"needs {' and '.join(lacking)}", ""
+    per_token = accounting.model_flops_per_token(config.model, training.seq_len)
+    peak = chip.peak(training.precision)
+    total = per_token * training.global_batch_tokens
+    convention = MFU_CONVENTION.format(precision=training.precision, chips=config.hardware.chips)
+    return total / (step * peak * config.hardware.chips), "", convention

@@ -1,0 +1,170 @@
+"""Every op read once: family, module, phase, limit, resource, time per step and core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnosis.analyzer import hlo, names
+from diagnosis.analyzer.collectives import Collective, Collectives
+from diagnosis.analyzer.facts import ON_CHIP, OpFacts
+from diagnosis.report import OpDiagnosis
+from experiments.step_profile import Op, StepProfile
+
+#: What limits a family of ops on any accelerator where the profile holds no roofline.
+_USUAL_LIMIT = {
+    "matmul": "compute",
+    "attention kernel": "compute",
+    "elementwise": "hbm",
+    "reduction": "hbm",
+    "data movement": "hbm",
+    "scatter": "hbm",
+}
+#: A label on an op that reaches less of its roof than this says nothing: it waits, or its FLOPs were not recorded.
+LEAST_EFFICIENCY = 0.01
+
+
+def idle_share(profile: StepProfile) -> float | None:
+    """Share of the step in which the device had nothing to do, from the KPI or from the duty cycle."""
+    idle = profile.kpis.get("idle")
+    if idle is not None:
+        return min(1.0, max(0.0, idle))
+    duty = profile.kpis.get("duty_cycle")
+    return None if duty is None else min(1.0, max(0.0, 1.0 - duty))
+
+
+def coverage(ops: Sequence[Op]) -> float:
+    return min(1.0, sum(max(0.0, op.time_share) for op in ops))
+
+
+def step_share_scale(profile: StepProfile) -> tuple[float, bool]:
+    """(factor, counted): share of the step = op share × factor; counted: times are counted over steps and cores.
+
+    Where the totals over steps and cores agree with the step time they are used as they are; a list of unknown window
+    (an export without steps, the paper's tables) is scaled to the busy time instead.
+    """
+    busy = 1.0 - (idle_share(profile) or 0.0)
+    steps, cores = len(profile.steps), profile.device.core_count
+    listed = coverage(profile.ops)
+    if not (profile.step_time_s and steps and cores and listed):
+        return busy, False
+    per_step = sum(op.self_time_s for op in profile.ops) / (steps * cores)
+    counted = per_step / (profile.step_time_s * listed)
+    if 0.75 * busy <= counted <= 1.05:
+        return counted, True
+    return busy, False
+
+
+def limit_of(op: Op, family: str, has_flops: bool, peaks: tuple[float | None, float | None]) -> tuple[str, str, float | None]:
+    """(limit, its source, efficiency 0–1 of that roof).
+
+    XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
+    roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
+    """
+    efficiency = op.roofline_efficiency
+    label = (op.bound_by or "").strip().lower()
+    if has_flops and label and label not in ("unknown", "none", "-"):
+        if "compute" in label or "mxu" in label or "flop" in label:
+            return "compute", "roofline", efficiency
+        if "hbm" in label or label in ("memory", "dram", "memory bandwidth"):
+            weak = efficiency is not None and efficiency < LEAST_EFFICIENCY
+            if weak and family in ("attention kernel", "matmul"):
+                return "compute", "category", None  # its FLOPs were not recorded
+            return "hbm", "roofline", efficiency
+        if any(word in label for word in ON_CHIP):
+            return "on-chip", "roofline", efficiency
+    peak, bandwidth = peaks
+    flops, moved = op.flops or 0.0, op.hbm_bytes or op.bytes_accessed or 0.0
+    if has_flops and flops > 0 and moved > 0 and peak and bandwidth and op.self_time_s > 0:
+        compute_s, memory_s = flops / peak, moved / bandwidth
+        reached = min(1.0, max(compute_s, memory_s) / op.self_time_s)
+        return ("compute" if compute_s >= memory_s else "hbm"), "roofline", efficiency or reached
+    if family in _USUAL_LIMIT:
+        return _USUAL_LIMIT[family], "category", efficiency if efficiency else None
+    return "", "", efficiency if efficiency else None
+
+
+def _resource(limit: str, family: str, found: Collective | None) -> str:
+    if found:
+        return "dcn" if found.match and found.match.dcn else "ici"
+    if family in ("input", "output", "host"):
+        return "host"
+    if family == "idle":
+        return "idle"
+    return {"compute": "compute", "hbm": "hbm"}.get(limit, "other")
+
+
+def read_ops(profile: StepProfile, collectives: Collectives) -> tuple[OpFacts, ...]:
+    """All ops by descending share."""
+    scale, _ = step_share_scale(profile)
+    has_flops = profile_has_flops(profile)
+    peaks = (profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s)
+    facts = []
+    for op in profile.ops:
+        found = collectives.read(op)
+        category = names.normal_category(op.category)
+        opcode = ""
+        if not found and category in ("unknown", "") and op.hlo:
+            instruction = hlo.parse(op.hlo)
+            opcode = instruction.opcode if instruction else ""
+        kind = "collective" if found else names.family(category, op.name.lower(), opcode)
+        path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
+        limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
+        share = op.time_share * scale
+        facts.append(
+            OpFacts(
+                op=op,
+                category=category,
+                family=kind,
+                module=names.module(path, op.name),
+                phase=names.phase(path),
+                path=path,
+                share=share,
+                time_s=share * profile.step_time_s if profile.step_time_s else None,
+                limit=limit,
+                limit_source=source,
+                efficiency=efficiency,
+                collective=found,
+                resource=_resource(limit, kind, found),
+            )
+        )
+    facts.sort(key=lambda fact: -fact.share)
+    return tuple(facts)
+
+
+def profile_has_flops(profile: StepProfile) -> bool:
+    """Whether any op carries FLOPs, or an export that shows efficiencies only says some op is compute-bound."""
+    return any(op.flops or op.flops_per_s or op.compute_efficiency for op in profile.ops) or any(
+        (op.bound_by or "").lower() == "compute" for op in profile.ops
+    )
+
+
+def to_diagnosis(fact: OpFacts, has_step: bool) -> OpDiagnosis:
+    op, found = fact.op, fact.collective
+    return OpDiagnosis(
+        name=op.name,
+        key=op.key,
+        category=op.category,
+        time_share=op.time_share,
+        time_s=fact.time_s,
+        occurrences=op.occurrences,
+        bound_by=op.bound_by,
+        roofline_efficiency=op.roofline_efficiency,
+        mesh_axis=found.axis if found else None,
+        collective=found.kind if found else None,
+        participants=found.participants if found else None,
+        collective_bytes=found.payload_bytes if found else None,
+        achieved_bytes_per_s=found.achieved_bytes_per_s if found else None,
+        possible_bytes_per_s=found.possible_bytes_per_s if found else None,
+        flops_per_s=op.flops_per_s,
+        hbm_bytes_per_s=op.hbm_bytes_per_s,
+        operational_intensity=op.operational_intensity,
+        resource=fact.resource,
+        module=fact.module,
+        source=op.source,
+        family=fact.family,
+        phase=fact.phase,
+        tensor=found.tensor if found else "",
+        axis_source=found.match.source if found and found.match else "",
+        resource_source="collective" if found else fact.limit_source,
+        step_share=fact.share if has_step else None,
+    )
