@@ -134,6 +134,14 @@ def _gathered(w: Workload) -> Floats:
     return (GATHERED_LAYERS + 1.0) * one * WEIGHT_BYTES
 
 
+def fits_so_far(known: Mapping[str, float | None] | None) -> bool | None:
+    """False where the known parts alone exceed the capacity, else None: without activations nobody knows."""
+    if known is None:
+        return None
+    states = sum(known[name] or 0.0 for name in ("params", "optimizer", "gradients"))
+    return False if states > (known["capacity"] or 0.0) else None
+
+
 def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
     """What is known without batch or sequence length; `activations` and `total` are None, the rest as in `per_chip`.
 

@@ -114,9 +114,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     # Gaps no resource explains, as far as the fit has seen them.
     gaps = overhead + np.maximum(0.0, estimate / best - summed)
     resources["overhead"] = gaps
-    lower = np.maximum.reduce(
-        np.broadcast_arrays(*(v for k, v in resources.items() if k not in ("bubble", "overhead")))
-    )
+    overlappable = [value for name, value in resources.items() if name not in ("bubble", "overhead")]
+    lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
     upper = sum(resources.values(), np.zeros(1))
     lower = np.minimum(lower, estimate)
     parts = {"compute": products + launches, "hbm": hbm_exposed}
@@ -153,7 +152,7 @@ class Prediction:
     step_time_s: Mapping[str, float] | None
     breakdown_s: Mapping[str, Any] | None
     parts_s: Mapping[str, Any] | None
-    hbm_per_chip_bytes: Mapping[str, float] | None
+    hbm_per_chip_bytes: Mapping[str, float | None] | None
     fits: bool | None
     mfu: float | None
     hfu: float | None
@@ -216,7 +215,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
             breakdown_s=None,
             parts_s=None,
             hbm_per_chip_bytes=known,
-            fits=None if known is None or known["total"] <= known["capacity"] else False,
+            fits=memory.fits_so_far(known),
             mfu=None,
             hfu=None,
             tokens_per_s_per_chip=None,
@@ -247,7 +246,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         | {"exposed_comms": _first(priced.exposed_comms_s)},
         parts_s=by_axis(config.mesh, priced.parts_s, workload),
         hbm_per_chip_bytes=hbm,
-        fits=hbm["total"] <= hbm["capacity"],
+        fits=bool(used.fits.reshape(-1)[0]),
         mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,

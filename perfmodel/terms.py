@@ -271,7 +271,7 @@ def _traffic(
 
 
 def _gather(group: str, overlap: str, inside: Links, across: Links, array_bytes: Floats, calls: Floats) -> Traffic:
-    """Gathers or scatters of `array_bytes` in all: inside the slice over all, across slices what each chip holds of it."""
+    """Gathers or scatters of `array_bytes` in all; across slices each chip moves what it holds of them."""
     ici = np.where(inside.size > 1, np.maximum(array_bytes * inside.gather_s_per_byte, calls * inside.latency_s), 0.0)
     dcn = array_bytes * across.gather_s_per_byte / inside.size
     return Traffic(group, overlap, ici, dcn, np.where((inside.size > 1) | (across.size > 1), calls, 0.0))

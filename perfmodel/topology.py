@@ -33,8 +33,8 @@ class Links:
     """What the wires under one axis, or one group of axes, give a collective.  Arrays over candidates.
 
     size: chips that take part.  gather_s_per_byte: time to gather one byte of the *gathered* array on every chip.
-    all_to_all_s_per_byte: time per byte that a chip holds and spreads over the group.  permute_s_per_byte: time per byte
-    a chip sends to its neighbour.  latency_s: of the hops of one gather.  All are 0 where size is 1.
+    all_to_all_s_per_byte: time per byte that a chip holds and spreads over the group.  permute_s_per_byte: time per
+    byte a chip sends to its neighbour.  latency_s: of the hops of one gather.  All are 0 where size is 1.
     """
 
     size: Floats
@@ -116,7 +116,7 @@ def group_links(
 def _torus(chip: Chip, dims: tuple[int, ...], extent: Floats, start: Floats, wraps: Sequence[bool]) -> Links:
     link = chip.ici_link_bytes_per_s
     whole = extent == np.asarray(dims, dtype=np.float64)[None, :]
-    # The major part of a ring is itself a ring, whose neighbours lie `start` chips apart: as many rings share the wires.
+    # The major part of a ring is itself a ring of neighbours `start` chips apart; as many rings share the wires.
     reaches_end = start * extent == np.asarray(dims, dtype=np.float64)[None, :]
     ring = np.asarray(wraps, dtype=bool)[None, :] & (whole | reaches_end) & (extent > 1)
     per_link = link / start
