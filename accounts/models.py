@@ -41,11 +41,11 @@ class Membership(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "team"], name="one_membership_per_user_and_team")]
 
-    def may(self, role: Role | str) -> bool:
-        return Role(self.role).level >= Role(role).level
-
     def __str__(self) -> str:
         return f"{self.user} in {self.team}: {self.role}"
+
+    def may(self, role: Role | str) -> bool:
+        return Role(self.role).level >= Role(role).level
 
 
 class SignInLink(models.Model):

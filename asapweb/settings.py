@@ -127,7 +127,8 @@ STORAGES = {
 }
 
 # Uploads: a profile goes to the disk that keeps it, not into memory.
-MAX_REQUEST_BYTES = int(float(os.environ.get("ASAP_MAX_UPLOAD_MB", "1024")) * 1e6)
+UPLOAD_LIMIT_BYTES = int(float(os.environ.get("ASAP_MAX_UPLOAD_MB", "500")) * 1e6)
+MAX_REQUEST_BYTES = UPLOAD_LIMIT_BYTES + 5_000_000  # form fields and the frame of each file
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024  # form fields; files are not counted
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 DATA_UPLOAD_MAX_NUMBER_FILES = 512  # one profile for each host
@@ -158,6 +159,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "RunStatusEnum": "experiments.models.RunStatus",
+        "ProposalStatusEnum": "proposals.models.Proposal.Status",
+    },
 }
 
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.

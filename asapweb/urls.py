@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from experiments.stream import stream
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("experiments/<int:pk>/events/", stream, name="event_stream"),
+    path("api/", include("proposals.api.urls")),
+]

@@ -57,7 +57,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class OpsPage:
-    """One page of ops.  total: rows that match the filters.  choices: values of each filter column, with their count."""
+    """One page of ops.  total: rows that match the filters, on all pages."""
 
     rows: list[OpRow]
     total: int

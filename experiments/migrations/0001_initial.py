@@ -6,129 +6,244 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Experiment',
+            name="Experiment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=200)),
-                ('origin', models.CharField(choices=[('uploaded', 'Uploaded'), ('recorded', 'Recorded by asap record'), ('reconstructed', 'Reconstructed from the paper')], default='uploaded', max_length=20)),
-                ('label', models.CharField(blank=True, max_length=200)),
-                ('config', models.JSONField(blank=True, null=True)),
-                ('config_warnings', models.JSONField(blank=True, default=list)),
-                ('config_draft', models.JSONField(blank=True, null=True)),
-                ('config_errors', models.JSONField(blank=True, default=dict)),
-                ('sample', models.CharField(blank=True, max_length=60)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('state', models.CharField(choices=[('uploaded', 'Uploaded'), ('ingesting', 'Ingesting'), ('configuring', 'Needs configuration'), ('diagnosing', 'Diagnosing'), ('proposing', 'Proposing'), ('checking', 'Checking'), ('ready', 'Ready'), ('failed', 'Failed')], db_index=True, default='uploaded', max_length=20)),
-                ('chip', models.CharField(blank=True, max_length=40)),
-                ('chips', models.PositiveIntegerField(blank=True, null=True)),
-                ('model_name', models.CharField(blank=True, max_length=100)),
-                ('mesh', models.JSONField(blank=True, null=True)),
-                ('step_time_s', models.FloatField(blank=True, null=True)),
-                ('bottleneck', models.CharField(blank=True, max_length=20)),
-                ('best_speedup', models.FloatField(blank=True, null=True)),
-                ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='experiments', to='accounts.team')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "origin",
+                    models.CharField(
+                        choices=[
+                            ("uploaded", "Uploaded"),
+                            ("recorded", "Recorded by asap record"),
+                            ("reconstructed", "Reconstructed from the paper"),
+                        ],
+                        default="uploaded",
+                        max_length=20,
+                    ),
+                ),
+                ("label", models.CharField(blank=True, max_length=200)),
+                ("config", models.JSONField(blank=True, null=True)),
+                ("config_warnings", models.JSONField(blank=True, default=list)),
+                ("config_draft", models.JSONField(blank=True, null=True)),
+                ("config_errors", models.JSONField(blank=True, default=dict)),
+                ("sample", models.CharField(blank=True, max_length=60)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("uploaded", "Uploaded"),
+                            ("ingesting", "Ingesting"),
+                            ("configuring", "Needs configuration"),
+                            ("diagnosing", "Diagnosing"),
+                            ("proposing", "Proposing"),
+                            ("checking", "Checking"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                        ],
+                        db_index=True,
+                        default="uploaded",
+                        max_length=20,
+                    ),
+                ),
+                ("chip", models.CharField(blank=True, max_length=40)),
+                ("chips", models.PositiveIntegerField(blank=True, null=True)),
+                ("model_name", models.CharField(blank=True, max_length=100)),
+                ("mesh", models.JSONField(blank=True, null=True)),
+                ("step_time_s", models.FloatField(blank=True, null=True)),
+                ("bottleneck", models.CharField(blank=True, max_length=20)),
+                ("best_speedup", models.FloatField(blank=True, null=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="experiments", to="accounts.team"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at', '-pk'],
+                "ordering": ["-created_at", "-pk"],
             },
         ),
         migrations.CreateModel(
-            name='Profile',
+            name="Profile",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('data', models.CharField(blank=True, max_length=300)),
-                ('summary', models.JSONField(blank=True, default=dict)),
-                ('step_time_s', models.FloatField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('ingested_at', models.DateTimeField(blank=True, null=True)),
-                ('experiment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='profiles', to='experiments.experiment')),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.team')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("data", models.CharField(blank=True, max_length=300)),
+                ("summary", models.JSONField(blank=True, default=dict)),
+                ("step_time_s", models.FloatField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ingested_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "experiment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="profiles",
+                        to="experiments.experiment",
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="accounts.team"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='ProfileFile',
+            name="ProfileFile",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=255)),
-                ('path', models.CharField(max_length=300)),
-                ('size_bytes', models.BigIntegerField()),
-                ('sha256', models.CharField(max_length=64)),
-                ('included', models.BooleanField(default=True)),
-                ('profile', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='experiments.profile')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=255)),
+                ("path", models.CharField(max_length=300)),
+                ("size_bytes", models.BigIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                ("included", models.BooleanField(default=True)),
+                (
+                    "profile",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="files", to="experiments.profile"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('status', models.CharField(choices=[('uploaded', 'Uploaded'), ('ingesting', 'Ingesting'), ('configuring', 'Needs configuration'), ('diagnosing', 'Diagnosing'), ('proposing', 'Proposing'), ('checking', 'Checking'), ('ready', 'Ready'), ('failed', 'Failed')], default='uploaded', max_length=20)),
-                ('failed_at', models.CharField(blank=True, max_length=20)),
-                ('reason', models.TextField(blank=True)),
-                ('worker', models.CharField(blank=True, max_length=100)),
-                ('heartbeat_at', models.DateTimeField(blank=True, null=True)),
-                ('attempts', models.PositiveSmallIntegerField(default=0)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('experiment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='experiments.experiment')),
-                ('profile', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='experiments.profile')),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.team')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("uploaded", "Uploaded"),
+                            ("ingesting", "Ingesting"),
+                            ("configuring", "Needs configuration"),
+                            ("diagnosing", "Diagnosing"),
+                            ("proposing", "Proposing"),
+                            ("checking", "Checking"),
+                            ("ready", "Ready"),
+                            ("failed", "Failed"),
+                        ],
+                        default="uploaded",
+                        max_length=20,
+                    ),
+                ),
+                ("failed_at", models.CharField(blank=True, max_length=20)),
+                ("reason", models.TextField(blank=True)),
+                ("worker", models.CharField(blank=True, max_length=100)),
+                ("heartbeat_at", models.DateTimeField(blank=True, null=True)),
+                ("attempts", models.PositiveSmallIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "experiment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="experiments.experiment"
+                    ),
+                ),
+                (
+                    "profile",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="experiments.profile"
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="accounts.team"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-pk'],
+                "ordering": ["-pk"],
             },
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=30)),
-                ('actor', models.CharField(max_length=30)),
-                ('data', models.JSONField(blank=True, default=dict)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('duration_s', models.FloatField(blank=True, null=True)),
-                ('tokens', models.PositiveIntegerField(blank=True, null=True)),
-                ('cost_usd', models.FloatField(blank=True, null=True)),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.team')),
-                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-                ('experiment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='experiments.experiment')),
-                ('run', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='events', to='experiments.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=30)),
+                ("actor", models.CharField(max_length=30)),
+                ("data", models.JSONField(blank=True, default=dict)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("duration_s", models.FloatField(blank=True, null=True)),
+                ("tokens", models.PositiveIntegerField(blank=True, null=True)),
+                ("cost_usd", models.FloatField(blank=True, null=True)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="accounts.team"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "experiment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="experiments.experiment"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="experiments.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.AddIndex(
-            model_name='experiment',
-            index=models.Index(fields=['team', '-created_at'], name='experiment_by_team'),
+            model_name="experiment",
+            index=models.Index(fields=["team", "-created_at"], name="experiment_by_team"),
         ),
         migrations.AddConstraint(
-            model_name='experiment',
-            constraint=models.UniqueConstraint(condition=models.Q(('sample', ''), _negated=True), fields=('team', 'sample'), name='one_sample_per_team'),
+            model_name="experiment",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("sample", ""), _negated=True), fields=("team", "sample"), name="one_sample_per_team"
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('status__in', ['ready', 'failed', 'configuring']), _negated=True), fields=['heartbeat_at'], name='run_unfinished'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("status__in", ["ready", "failed", "configuring"]), _negated=True),
+                fields=["heartbeat_at"],
+                name="run_unfinished",
+            ),
         ),
         migrations.AddIndex(
-            model_name='event',
-            index=models.Index(fields=['experiment', 'id'], name='event_stream'),
+            model_name="event",
+            index=models.Index(fields=["experiment", "id"], name="event_stream"),
         ),
     ]

@@ -16,9 +16,10 @@ from experiments.services import events, runs
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.strict_text import MAX_BYTES, parse_text
 
 #: A configuration larger than this is something else that was dropped into the field.
-MAX_TEXT_BYTES = 1_000_000
+MAX_TEXT_BYTES = MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,8 @@ class Checked:
 
 def read_text(text: str) -> Checked:
     """JSON or YAML text, parsed and checked.  Text that is neither has one error under the key ``""``."""
-    if len(text) > MAX_TEXT_BYTES:
-        return Checked({}, None, {"": "The configuration is larger than 1 MB; is it another file?"})
     try:
-        data = config_file.parse_text(text)
+        data = parse_text(text)
     except ConfigError as error:
         return Checked({}, None, {error.field: error.message})
     return check(data)
@@ -61,7 +60,7 @@ def check(data: Mapping[str, Any]) -> Checked:
         errors.setdefault(error.field, error.message)
     if errors:
         return Checked(plain, None, errors)
-    config, warnings = config_file.from_data(plain)
+    config, warnings = config_file.parse_config(plain)
     return Checked(plain, config, {}, tuple(warnings))
 
 

@@ -8,10 +8,12 @@ import os
 import uuid
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
-from experiments.models import Profile
+from experiments.models import Profile, Run
 from experiments.services import storage
+from experiments.services.text import clean_json
 from experiments.step_profile import StepProfile
 
 
@@ -19,31 +21,37 @@ class NotIngested(LookupError):
     """The profile has not been read yet, or its data is gone.  The text is a sentence for the user."""
 
 
-def store(profile: Profile, value: StepProfile) -> None:
-    """Write the value under a new name, then point the profile at it; what it pointed at before is removed.
+def write(run: Run, value: StepProfile) -> str:
+    """Write the value to the run's own file and return its path below the data folder.
 
-    A worker that dies in between leaves a file that nothing points at, never a profile that points at half a file.
+    A worker that takes over the run writes the same file again; it appears whole or not at all.
     """
-    path = f"{storage.PROFILES}/{uuid.uuid4().hex}.json.gz"
+    path = f"{storage.PROFILES}/{run.profile_id}-{run.pk}.json.gz"
     target = storage.absolute(path)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = target.with_suffix(".part")
+    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
         with partial.open("wb") as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=5, mtime=0) as packed:
-                packed.write(json.dumps(value.to_json(), allow_nan=False).encode())
+                packed.write(json.dumps(clean_json(value.to_json()), allow_nan=False).encode())
             raw.flush()
             os.fsync(raw.fileno())
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
+    return path
+
+
+def store(profile: Profile, value: StepProfile, path: str) -> None:
+    """Point the profile at the written value; the file it pointed at before goes once this is committed."""
     previous = profile.data
     profile.data = path
-    profile.summary = summary(value)
+    profile.summary = clean_json(summary(value))
     profile.step_time_s = value.step_time_s
     profile.ingested_at = timezone.now()
     profile.save(update_fields=["data", "summary", "step_time_s", "ingested_at"])
-    storage.remove([previous])
+    if previous != path:
+        transaction.on_commit(lambda: storage.remove([previous]))
 
 
 def load(profile: Profile) -> StepProfile:

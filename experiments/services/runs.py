@@ -53,9 +53,7 @@ def start(
         run = Run.objects.create(team_id=experiment.team_id, experiment=experiment, profile=profile, status=status)
         Experiment.objects.filter(pk=experiment.pk).update(state=status, updated_at=timezone.now())
         experiment.state = status
-        events.append(
-            experiment, "status", "user", run=run, user=user, data={"from": None, "to": str(status), **data}
-        )
+        events.append(experiment, "status", "user", run=run, user=user, data={"from": None, "to": str(status), **data})
         enqueue(run)
     return run
 
@@ -172,9 +170,7 @@ def claim(pk: int, worker: str) -> Run | None:
 
 def heartbeat(run: Run, worker: str) -> bool:
     """Say that this worker still has the run; False if it has lost it."""
-    return bool(
-        Run.objects.filter(pk=run.pk, worker=worker, status__in=WORKING).update(heartbeat_at=timezone.now())
-    )
+    return bool(Run.objects.filter(pk=run.pk, worker=worker, status__in=WORKING).update(heartbeat_at=timezone.now()))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -34,7 +35,5 @@ def remove(paths: list[str]) -> None:
             shutil.rmtree(target, ignore_errors=True)
             continue
         target.unlink(missing_ok=True)
-        try:
+        with suppress(OSError):  # other files of the upload are in it, or it went with another file
             target.parent.rmdir()
-        except OSError:
-            pass  # other files of the upload are in it, or it went with another file

@@ -13,12 +13,13 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
 
-from accounts.models import Team, User
+from accounts.models import Role, Team, User
+from accounts.permissions import check
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import configuration, events, runs, storage
 
 DEFAULT_LIMIT_BYTES = 500_000_000
-MAX_FILES = 1024
+MAX_FILES = 512
 
 #: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
 _ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
@@ -164,11 +165,19 @@ def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
         return _again(run, user)
 
 
-def delete(experiment: Experiment) -> None:
-    """Delete the experiment with everything that hangs on it, files included."""
-    paths = [profile.data for profile in experiment.profiles.all()]
-    paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
+def delete(experiment: Experiment, user: User) -> None:
+    """Delete the experiment with everything that hangs on it, files included.
+
+    Raises Http404 for outsiders, PermissionDenied below engineer, and below administrator once a decision was taken on
+    one of its proposals: reviews are kept unless somebody who may answers for it.
+    """
+    check(user, experiment, Role.ENGINEER)
     with transaction.atomic():
+        events.lock(experiment.pk)
+        if experiment.events.filter(kind="review").exists():
+            check(user, experiment, Role.ADMINISTRATOR)
+        paths = [profile.data for profile in experiment.profiles.all()]
+        paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
         experiment.delete()
         transaction.on_commit(lambda: storage.remove(paths))
 

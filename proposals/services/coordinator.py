@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,10 +18,10 @@ from django.db import DatabaseError, transaction
 from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
-from experiments.ingest import ProfileError, SourcePath, read_profile
+from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, workers
-from experiments.services.text import clean
+from experiments.services.text import clean, clean_json
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from proposals.plan import Plan
@@ -92,7 +91,9 @@ def advance(run_pk: int) -> None:
                 stage(work)
         except Lost:
             logger.info("run %s: another worker has it, or it was moved on", run.pk)
-        except (ProfileError, StageFailed, profiles.NotIngested) as error:
+        except IngestError as error:
+            runs.fail(run, clean(error.line), worker=worker, **clean_json(error.to_json()))
+        except (StageFailed, profiles.NotIngested) as error:
             runs.fail(run, clean(str(error)), worker=worker)
         except DatabaseError:
             raise
@@ -122,13 +123,13 @@ def _ingest(work: Work) -> None:
     work.progress(f"Reading {count} ({size / 1e6:,.1f} MB)")
     sources = [SourcePath(storage.absolute(f.path), f.name, f.sha256) for f in files]
     value = read_profile(sources, progress=work.progress)
-    _lose_unless_held(work)
-    profiles.store(work.run.profile, value)
+    path = profiles.write(work.run, value)
     work.progress(
         f"Read {len(value.steps):,} steps and {len(value.ops):,} ops of {value.device.core_count:,} cores", 1.0
     )
     with transaction.atomic():
         events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
+        profiles.store(work.run.profile, value, path)
         configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
         Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
         if not configured and value.device.chip:

@@ -78,6 +78,10 @@ def newest(experiment: Experiment) -> PlanRecord | None:
     )
 
 
+def newest_of_run(run: Run) -> PlanRecord | None:
+    return PlanRecord.objects.filter(run=run).order_by("-pk").first()
+
+
 def contract(record: PlanRecord) -> dict[str, Any]:
     """The object of `asap propose`: diagnosis, proposals, rejected, and what is beside."""
     found = DiagnosisRecord.objects.filter(run_id=record.run_id).first()

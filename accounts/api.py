@@ -1,0 +1,78 @@
+"""REST: who I am, and my tokens."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from knox.models import AuthToken
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.models import Membership, User
+
+
+class MembershipSerializer(serializers.ModelSerializer[Membership]):
+    team_name = serializers.CharField(source="team.name", read_only=True)
+
+    class Meta:
+        model = Membership
+        fields = ("team", "team_name", "role")
+
+
+class MeSerializer(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    memberships = MembershipSerializer(many=True)
+
+
+class TokenSerializer(serializers.ModelSerializer[AuthToken]):
+    """A token as it is listed: by its first characters, never the token."""
+
+    key = serializers.CharField(source="token_key", help_text="First characters of the token; it is revoked by them.")
+
+    class Meta:
+        model = AuthToken
+        fields = ("key", "created", "expiry")
+
+
+class NewTokenSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(help_text="Shown once. Send it as `Authorization: Token …`.")
+    key = serializers.CharField()
+    expiry = serializers.DateTimeField(allow_null=True)
+
+
+class MeView(APIView):
+    @extend_schema(operation_id="me", responses=MeSerializer, tags=["accounts"])
+    def get(self, request: Request) -> Response:
+        """The signed-in user, with the role in each team."""
+        user = cast(User, request.user)
+        memberships = user.memberships.select_related("team").order_by("pk")
+        return Response(MeSerializer({"username": user.get_username(), "memberships": memberships}).data)
+
+
+class TokensView(APIView):
+    @extend_schema(operation_id="tokens_list", responses=TokenSerializer(many=True), tags=["accounts"])
+    def get(self, request: Request) -> Response:
+        """My tokens, newest first."""
+        tokens = AuthToken.objects.filter(user_id=request.user.pk).order_by("-created")
+        return Response(TokenSerializer(tokens, many=True).data)
+
+    @extend_schema(operation_id="tokens_create", request=None, responses={201: NewTokenSerializer}, tags=["accounts"])
+    def post(self, request: Request) -> Response:
+        """A new token with my rights; it is shown this once."""
+        instance, token = AuthToken.objects.create(user=request.user)
+        data = {"token": token, "key": instance.token_key, "expiry": instance.expiry}
+        return Response(NewTokenSerializer(data).data, status=status.HTTP_201_CREATED)
+
+
+class TokenView(APIView):
+    @extend_schema(operation_id="tokens_revoke", responses={204: None}, tags=["accounts"])
+    def delete(self, request: Request, key: str) -> Response:
+        """Revoke one of my tokens by its first characters."""
+        deleted, _ = AuthToken.objects.filter(user_id=request.user.pk, token_key=key).delete()
+        if not deleted:
+            raise Http404
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,123 @@
+"""REST: diagnoses as `asap diagnose` prints them, and their ops page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import mixins, serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from diagnosis import services
+from diagnosis.models import DiagnosisRecord, OpRow
+from experiments.api.common import TeamObjects, number_param
+from experiments.api.views import of_experiment
+
+
+class DiagnosisSerializer(serializers.ModelSerializer[DiagnosisRecord]):
+    """A diagnosis as it is listed."""
+
+    experiment = serializers.IntegerField(source="run.experiment_id", read_only=True)
+
+    class Meta:
+        model = DiagnosisRecord
+        fields = ("id", "experiment", "run", "bottleneck", "confidence", "created_at")
+        read_only_fields = fields
+
+
+class BottleneckSerializer(serializers.Serializer[Any]):
+    primary = serializers.CharField()
+    confidence = serializers.FloatField()
+    statement = serializers.CharField()
+    evidence = serializers.ListField(child=serializers.DictField())
+
+
+class DiagnosisContractSerializer(DiagnosisSerializer):
+    """The object of `asap diagnose`, with the ids it is stored under.  Shares 0–1; null where not measured."""
+
+    kpis = serializers.DictField(child=serializers.FloatField(allow_null=True))
+    bottleneck = BottleneckSerializer()  # type: ignore[assignment]
+    findings = serializers.ListField(child=serializers.DictField())
+    top_ops = serializers.ListField(child=serializers.DictField())
+
+    class Meta(DiagnosisSerializer.Meta):
+        fields = (  # type: ignore[assignment]
+            *(name for name in DiagnosisSerializer.Meta.fields if name != "confidence"),
+            "kpis",
+            "findings",
+            "top_ops",
+        )
+
+
+class OpsPageSerializer(serializers.Serializer[Any]):
+    """One page of ops: the whole of each, with HLO text, framework path and source line."""
+
+    count = serializers.IntegerField()
+    page = serializers.IntegerField()
+    pages = serializers.IntegerField()
+    results = serializers.ListField(child=serializers.DictField())
+
+
+_TEXT = OpenApiTypes.STR
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[OpenApiParameter("experiment", OpenApiTypes.INT)], tags=["diagnoses"]),
+)
+class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
+    queryset = DiagnosisRecord.objects.select_related("run").defer("data").order_by("-run_id")
+    serializer_class = DiagnosisSerializer
+
+    def get_queryset(self) -> QuerySet[DiagnosisRecord]:
+        found = super().get_queryset()
+        if self.action != "list":
+            found = found.defer(None)
+        return of_experiment(found, self.request, "run__experiment_id")
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("top", OpenApiTypes.INT, description="So many ops, 20 unless given, at most 500.")
+        ],
+        responses=DiagnosisContractSerializer,
+        tags=["diagnoses"],
+    )
+    def retrieve(self, request: Request, pk: str) -> Response:
+        record = self.get_object()
+        top = number_param(request, "top")
+        data = services.contract(record, 20 if top is None else min(top, services.MAX_PAGE_SIZE))
+        ids = {"id": record.pk, "experiment": record.run.experiment_id, "run": record.run_id}
+        return Response({**ids, "created_at": record.created_at, **data})
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("q", _TEXT, description="In the op's name or framework path; case-insensitive."),
+            *(OpenApiParameter(name, _TEXT, description="Exactly this value.") for name in services.FILTERS),
+            OpenApiParameter(
+                "sort", _TEXT, enum=[*services.SORTS, *(f"-{name}" for name in services.SORTS)], default="rank"
+            ),
+            OpenApiParameter("page", OpenApiTypes.INT),
+            OpenApiParameter("size", OpenApiTypes.INT, description="Ops on a page, 50 unless given, at most 500."),
+        ],
+        responses=OpsPageSerializer,
+        tags=["diagnoses"],
+    )
+    @action(detail=True, methods=["get"], url_path="ops", pagination_class=None)
+    def ops(self, request: Request, pk: str) -> Response:
+        """The ops of a diagnosis, filtered, sorted and paged."""
+        page = services.ops(
+            self.get_object(),
+            request.query_params.dict(),
+            request.query_params.get("sort", "rank"),
+            number_param(request, "page") or 1,
+            number_param(request, "size") or services.PAGE_SIZE,
+        )
+        results = [op_json(row) for row in page.rows]
+        return Response({"count": page.total, "page": page.number, "pages": page.pages, "results": results})
+
+
+def op_json(row: OpRow) -> dict[str, Any]:
+    return {"rank": row.rank, **row.data}

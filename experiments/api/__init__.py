@@ -1,0 +1,1 @@
+"""REST: experiments, profiles, runs, events, and the performance model."""

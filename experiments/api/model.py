@@ -1,0 +1,60 @@
+"""REST: the performance model, on configurations that are not stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import exceptions
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from experiments.api.common import ConfigErrors
+from experiments.api.serializers import PredictRequest
+from experiments.api.views import refuse_errors
+from experiments.services import configuration
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config_file import parse_mesh_argument, with_mesh
+from perfmodel.step_time import predict
+
+MAX_CONFIGS = 100
+
+
+def read_config(data: Any) -> ExperimentConfig:
+    """A configuration from the request; raises 400 with every error by field."""
+    if not isinstance(data, dict):
+        raise exceptions.ValidationError({"detail": "config must be a configuration (a JSON object)."})
+    checked = configuration.check(data)
+    refuse_errors(checked)
+    assert checked.config is not None
+    return checked.config
+
+
+class PredictView(APIView):
+    @extend_schema(
+        operation_id="predict",
+        request=PredictRequest,
+        responses={200: OpenApiTypes.OBJECT, 400: ConfigErrors},
+        tags=["performance model"],
+    )
+    def post(self, request: Request) -> Response:
+        """What `asap predict` prints: step time, breakdown, memory, MFU, violations; a list for a list."""
+        given = PredictRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        data, mesh = given.validated_data["config"], given.validated_data.get("mesh")
+        if isinstance(data, list):
+            if len(data) > MAX_CONFIGS:
+                raise exceptions.ValidationError({"detail": f"At most {MAX_CONFIGS} configurations at once."})
+            return Response([self._predict(item, mesh) for item in data])
+        return Response(self._predict(data, mesh))
+
+    def _predict(self, data: Any, mesh: str | None) -> dict[str, Any]:
+        config = read_config(data)
+        try:
+            if mesh:
+                config = with_mesh(config, parse_mesh_argument(mesh, config.mesh.axis_roles))
+            return predict(config).to_json()
+        except ConfigError as error:
+            raise exceptions.ValidationError({"detail": str(error)}) from error

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from experiments.models import Event, Experiment, Profile, ProfileFile, Run
+
+
+class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
+    """An experiment as it is listed.  Shares 0–1, times in seconds; null where not known or not measured."""
+
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True)
+
+    class Meta:
+        model = Experiment
+        fields = (
+            "id",
+            "team",
+            "name",
+            "origin",
+            "label",
+            "state",
+            "chip",
+            "chips",
+            "model_name",
+            "mesh",
+            "step_time_s",
+            "bottleneck",
+            "best_speedup",
+            "created_by",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+
+class RunSerializer(serializers.ModelSerializer[Run]):
+    """The Coordinator's work on one profile.  reason: the sentence of a failure."""
+
+    class Meta:
+        model = Run
+        fields = (
+            "id",
+            "experiment",
+            "profile",
+            "status",
+            "failed_at",
+            "reason",
+            "attempts",
+            "created_at",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+
+class ProfileFileSerializer(serializers.ModelSerializer[ProfileFile]):
+    class Meta:
+        model = ProfileFile
+        fields = ("id", "name", "size_bytes", "sha256", "included")
+        read_only_fields = fields
+
+
+class ProfileSerializer(serializers.ModelSerializer[Profile]):
+    """One profiling session.  summary: device, step and op counts, KPIs and notes, once it was read."""
+
+    files = ProfileFileSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Profile
+        fields = ("id", "experiment", "step_time_s", "summary", "files", "created_at", "ingested_at")
+        read_only_fields = fields
+
+
+class ExperimentDetailSerializer(ExperimentSerializer):
+    """One experiment with its configuration, profiles and runs."""
+
+    profiles = ProfileSerializer(many=True, read_only=True)
+    runs = RunSerializer(many=True, read_only=True)
+
+    class Meta(ExperimentSerializer.Meta):
+        fields = (
+            *ExperimentSerializer.Meta.fields,
+            "config",
+            "config_warnings",
+            "config_errors",
+            "profiles",
+            "runs",
+        )
+        read_only_fields = fields
+
+
+class UploadSerializer(serializers.Serializer[Any]):
+    """multipart/form-data.  `files` may be repeated, one per host."""
+
+    files = serializers.ListField(child=serializers.FileField(allow_empty_file=True), max_length=512)
+    config = serializers.CharField(required=False, help_text="JSON or YAML text; or a file of that name.")
+    name = serializers.CharField(required=False, max_length=200)
+    team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
+
+
+class ConfigurationSerializer(serializers.Serializer[Any]):
+    config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
+    saved = serializers.BooleanField(help_text="False: nothing is saved yet, and this is prefilled from the profile.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class EventSerializer(serializers.ModelSerializer[Event]):
+    user = serializers.CharField(source="user.username", default=None, read_only=True)
+
+    class Meta:
+        model = Event
+        fields = (
+            "id",
+            "experiment",
+            "run",
+            "kind",
+            "actor",
+            "user",
+            "data",
+            "created_at",
+            "duration_s",
+            "tokens",
+            "cost_usd",
+        )
+        read_only_fields = fields
+
+
+class PredictRequest(serializers.Serializer[Any]):
+    config = serializers.JSONField(help_text="An experiment configuration, or a list of them.")
+    mesh = serializers.CharField(required=False, help_text="Replaces mesh.ici, e.g. data=8,seq=16,model=2")
+
+
+class SearchRequest(serializers.Serializer[Any]):
+    config = serializers.JSONField(help_text="An experiment configuration.")
+    top = serializers.IntegerField(required=False, default=20, min_value=1, max_value=200)

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.http import FileResponse, HttpResponse, HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import exceptions, mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from experiments.api.common import ConfigErrors, Conflict, Detail, TeamObjects, TooLarge, number_param, team_for
+from experiments.api.serializers import (
+    ConfigurationSerializer,
+    EventSerializer,
+    ExperimentDetailSerializer,
+    ExperimentSerializer,
+    ProfileSerializer,
+    RunSerializer,
+    UploadSerializer,
+)
+from experiments.models import Experiment, Profile, Run
+from experiments.services import configuration, events, profiles, runs, storage, uploads
+from experiments.services.text import clean
+
+EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
+ORDERINGS = ("created_at", "updated_at", "name", "step_time_s", "best_speedup")
+
+_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+
+
+@extend_schema_view(
+    list=extend_schema(
+        parameters=[
+            OpenApiParameter("q", OpenApiTypes.STR, description="In the name, model or chip; case-insensitive."),
+            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in EXACT),
+            OpenApiParameter("team", OpenApiTypes.INT, description="Only this one of your teams."),
+            OpenApiParameter("ordering", OpenApiTypes.STR, enum=[*ORDERINGS, *(f"-{name}" for name in ORDERINGS)]),
+        ],
+        tags=["experiments"],
+    ),
+    retrieve=extend_schema(responses=ExperimentDetailSerializer, tags=["experiments"]),
+    destroy=extend_schema(
+        description="Deletes the experiment with its files, diagnosis and proposals. Where a proposal was decided on, "
+        "this needs an administrator.",
+        tags=["experiments"],
+    ),
+)
+class ExperimentViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, TeamObjects[Experiment]
+):
+    queryset = Experiment.objects.select_related("created_by")
+    serializer_class = ExperimentSerializer
+
+    def get_queryset(self) -> QuerySet[Experiment]:
+        found = super().get_queryset()
+        if self.action == "retrieve":
+            return found.prefetch_related("profiles__files", "runs")
+        if self.action == "list":
+            return self._narrowed(found)
+        return found
+
+    def get_serializer_class(self) -> type[serializers.BaseSerializer[Experiment]]:
+        return ExperimentDetailSerializer if self.action == "retrieve" else ExperimentSerializer
+
+    def _narrowed(self, found: QuerySet[Experiment]) -> QuerySet[Experiment]:
+        params = self.request.query_params
+        for name in EXACT:
+            if value := params.get(name):
+                found = found.filter(**{name: clean(value)})
+        team = number_param(self.request, "team")
+        if team is not None:
+            found = found.filter(team_id=team)
+        if text := clean(params.get("q", "").strip()):
+            found = found.filter(Q(name__icontains=text) | Q(model_name__icontains=text) | Q(chip__icontains=text))
+        ordering = params.get("ordering", "")
+        if ordering.removeprefix("-") in ORDERINGS:
+            return found.order_by(ordering, "-pk")
+        return found
+
+    @extend_schema(
+        request={"multipart/form-data": UploadSerializer},
+        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail},
+        tags=["experiments"],
+    )
+    def create(self, request: Request) -> Response:
+        """Upload a profile, with its configuration if there is one, and start the analysis."""
+        team = team_for(request, Role.ENGINEER)
+        config_file = request.FILES.get("config")
+        text = config_file.read().decode("utf-8", "replace") if config_file else str(request.data.get("config") or "")
+        if text.strip():
+            refuse_errors(configuration.read_text(text))
+        try:
+            experiment = uploads.receive(
+                team, request.user, request.FILES.getlist("files"), text, str(request.data.get("name") or "")
+            )
+        except uploads.UploadError as error:
+            if error.too_large:
+                raise TooLarge(str(error)) from error
+            raise exceptions.ValidationError({"detail": str(error)}) from error
+        data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
+        return Response(data, status=status.HTTP_201_CREATED)
+
+    def get_parsers(self) -> list[Any]:
+        multipart = getattr(self, "action_map", {}).get("post") == "create"
+        return [MultiPartParser()] if multipart else [JSONParser()]
+
+    def perform_destroy(self, instance: Experiment) -> None:
+        uploads.delete(instance, self.request.user)
+
+    @extend_schema(
+        methods=["GET"],
+        responses=ConfigurationSerializer,
+        description="The configuration; where none is saved yet, what the profile tells of it.",
+        tags=["experiments"],
+    )
+    @extend_schema(
+        methods=["PUT"],
+        request=OpenApiTypes.OBJECT,
+        responses={200: ConfigurationSerializer, 400: ConfigErrors},
+        description="Check and save the configuration, and start or restart the analysis with it.",
+        tags=["experiments"],
+    )
+    @action(detail=True, methods=["get", "put"], url_path="configuration")
+    def configuration(self, request: Request, pk: str) -> Response:
+        experiment = self.get_object()
+        if request.method == "PUT":
+            if not isinstance(request.data, dict):
+                raise exceptions.ValidationError({"detail": "The configuration must be a JSON object."})
+            checked = configuration.save(experiment, request.user, request.data)
+            refuse_errors(checked)
+            return Response({"config": checked.data, "saved": True, "warnings": list(checked.warnings)})
+        if experiment.config is not None:
+            data = {"config": experiment.config, "saved": True, "warnings": experiment.config_warnings}
+            return Response(data)
+        profile = experiment.profiles.last()
+        prefilled = experiment.config_draft or (configuration.prefill(profile) if profile else {})
+        return Response({"config": prefilled, "saved": False, "warnings": []})
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("after", OpenApiTypes.INT, description="Only events with a larger id."),
+            OpenApiParameter("limit", OpenApiTypes.INT, description="At most so many, 1000 unless given."),
+        ],
+        responses=EventSerializer(many=True),
+        tags=["events"],
+    )
+    @action(detail=True, methods=["get"], url_path="events", pagination_class=None)
+    def events(self, request: Request, pk: str) -> Response:
+        """The experiment's events, oldest first: the trace of everything that happened to it."""
+        experiment = self.get_object()
+        after, limit = number_param(request, "after") or 0, number_param(request, "limit") or 1000
+        found = events.after(experiment, after)[: min(limit, 1000)]
+        return Response([events.to_json(event) for event in found])
+
+    @extend_schema(
+        responses={(200, "application/jsonl"): OpenApiTypes.STR},
+        description="All events as JSON Lines: one event per line, oldest first.",
+        tags=["events"],
+    )
+    @action(detail=True, methods=["get"], url_path="events.jsonl", url_name="events-jsonl")
+    def events_jsonl(self, request: Request, pk: str) -> HttpResponseBase:
+        experiment = self.get_object()
+
+        lines = [json.dumps(events.to_json(event)) + "\n" for event in events.after(experiment)]
+        response = HttpResponse("".join(lines), content_type="application/jsonl")
+        response.headers["Content-Disposition"] = f'attachment; filename="experiment-{experiment.pk}.jsonl"'
+        return response
+
+
+def refuse_errors(checked: configuration.Checked) -> None:
+    """Raises 400 with the first error as a sentence, and all of them by field."""
+    if checked.ok:
+        return
+    field, message = next(iter(checked.errors.items()))
+    detail = f"{field}: {message}" if field else message
+    raise exceptions.ValidationError({"detail": detail, "errors": checked.errors})
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[_EXPERIMENT], tags=["profiles"]),
+    retrieve=extend_schema(tags=["profiles"]),
+)
+class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Profile]):
+    queryset = Profile.objects.prefetch_related("files").order_by("-pk")
+    serializer_class = ProfileSerializer
+
+    def get_queryset(self) -> QuerySet[Profile]:
+        return of_experiment(super().get_queryset(), self.request)
+
+    @extend_schema(
+        responses={(200, "application/json"): OpenApiTypes.OBJECT, 404: Detail},
+        description="Everything that was read from the profile: steps, KPIs, cores, every op. Gzipped.",
+        tags=["profiles"],
+    )
+    @action(detail=True, methods=["get"], url_path="data")
+    def data(self, request: Request, pk: str) -> HttpResponseBase:
+        profile = self.get_object()
+        path = storage.absolute(profile.data) if profile.data else None
+        if path is None or not path.exists():
+            raise exceptions.NotFound(str(profiles.NotIngested("This profile has not been read yet.")))
+        response = FileResponse(path.open("rb"), content_type="application/json")
+        response.headers["Content-Encoding"] = "gzip"
+        return response
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[_EXPERIMENT], tags=["runs"]),
+    retrieve=extend_schema(tags=["runs"]),
+)
+class RunViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Run]):
+    queryset = Run.objects.order_by("-pk")
+    serializer_class = RunSerializer
+
+    def get_queryset(self) -> QuerySet[Run]:
+        return of_experiment(super().get_queryset(), self.request)
+
+    @extend_schema(request=None, responses={201: RunSerializer, 409: Detail}, tags=["runs"])
+    @action(detail=True, methods=["post"], url_path="retry")
+    def retry(self, request: Request, pk: str) -> Response:
+        """Try a failed run again, as a new run from the stage that failed."""
+        run = self.get_object()
+        try:
+            again = runs.retry(run, request.user)
+        except runs.RunError as error:
+            raise Conflict(str(error)) from error
+        return Response(RunSerializer(again).data, status=status.HTTP_201_CREATED)
+
+
+def of_experiment(found: QuerySet[Any], request: Request, column: str = "experiment_id") -> QuerySet[Any]:
+    """Narrowed to `?experiment=` where it is given."""
+    experiment = number_param(request, "experiment")
+    return found if experiment is None else found.filter(**{column: experiment})

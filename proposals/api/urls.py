@@ -1,0 +1,34 @@
+"""Addresses below /api/."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.routers import DefaultRouter
+
+from accounts.api import MeView, TokensView, TokenView
+from diagnosis.api import DiagnosisViewSet
+from experiments.api.model import PredictView
+from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
+from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
+
+router = DefaultRouter()
+router.include_format_suffixes = False
+router.register("experiments", ExperimentViewSet)
+router.register("profiles", ProfileViewSet)
+router.register("runs", RunViewSet)
+router.register("diagnoses", DiagnosisViewSet)
+router.register("plans", PlanViewSet)
+router.register("proposals", ProposalViewSet)
+
+urlpatterns = [
+    path("me/", MeView.as_view(), name="api-me"),
+    path("tokens/", TokensView.as_view(), name="api-tokens"),
+    path("tokens/<str:key>/", TokenView.as_view(), name="api-token"),
+    path("reviews/", ReviewsView.as_view(), name="api-reviews"),
+    path("history/", HistoryView.as_view(), name="api-history"),
+    path("predict/", PredictView.as_view(), name="api-predict"),
+    path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("", include(router.urls)),
+]

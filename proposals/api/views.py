@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from rest_framework import exceptions, mixins, serializers, status
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from accounts.permissions import TeamRole, get_for, team_ids
+from experiments.api.common import Conflict, Detail, Paging, TeamObjects
+from experiments.api.views import of_experiment
+from experiments.services.text import clean
+from proposals.models import Decision, PlanRecord, Proposal, Review
+from proposals.services import history, plans, reviews
+
+_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+
+
+class ReviewSerializer(serializers.ModelSerializer[Review]):
+    author = serializers.CharField(source="author.username", default=None, read_only=True)
+
+    class Meta:
+        model = Review
+        fields = ("id", "proposal", "decision", "comment", "author", "created_at")
+        read_only_fields = fields
+
+
+class ReviewRequest(serializers.Serializer[Any]):
+    proposal = serializers.IntegerField(min_value=1)
+    decision = serializers.ChoiceField(choices=Decision.choices)
+    comment = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=reviews.MAX_COMMENT, trim_whitespace=True
+    )
+
+
+class ProposalSerializer(serializers.ModelSerializer[Proposal]):
+    """A proposal as it is listed, with the decision on it.  Times in seconds, confidence 0–1."""
+
+    review = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Proposal
+        fields = (
+            "id",
+            "experiment",
+            "plan",
+            "rank",
+            "kind",
+            "title",
+            "status",
+            "predicted_step_time_s",
+            "predicted_speedup",
+            "confidence",
+            "created_at",
+            "review",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(ReviewSerializer(allow_null=True))
+    def get_review(self, proposal: Proposal) -> dict[str, Any] | None:
+        review = getattr(proposal, "review", None)
+        return ReviewSerializer(review).data if review is not None else None
+
+
+class ProposalContractSerializer(ProposalSerializer):
+    """One proposal of `asap propose`, with the ids it is stored under and the decision on it."""
+
+    mesh = serializers.DictField(help_text='{"ici": {axis: size}, "dcn": {axis: size}}')
+    changes = serializers.DictField()
+    predicted = serializers.DictField()
+    reasoning = serializers.CharField()
+    trade_offs = serializers.ListField(child=serializers.CharField())
+    citations = serializers.ListField(child=serializers.DictField())
+
+    class Meta(ProposalSerializer.Meta):
+        fields = (  # type: ignore[assignment]
+            *ProposalSerializer.Meta.fields,
+            "mesh",
+            "changes",
+            "predicted",
+            "reasoning",
+            "trade_offs",
+            "citations",
+        )
+
+
+class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
+    experiment = serializers.IntegerField(source="run.experiment_id", read_only=True)
+
+    class Meta:
+        model = PlanRecord
+        fields = ("id", "experiment", "run", "created_at")
+        read_only_fields = fields
+
+
+class PlanContractSerializer(PlanSerializer):
+    """The object of `asap propose`."""
+
+    diagnosis = serializers.DictField(allow_null=True)
+    proposals = serializers.ListField(child=serializers.DictField())
+    rejected = serializers.ListField(child=serializers.DictField())
+    considered = serializers.IntegerField()
+
+    class Meta(PlanSerializer.Meta):
+        fields = (*PlanSerializer.Meta.fields, "diagnosis", "proposals", "rejected", "considered")  # type: ignore[assignment]
+
+
+@extend_schema_view(
+    list=extend_schema(
+        parameters=[_EXPERIMENT, OpenApiParameter("status", OpenApiTypes.STR, enum=Proposal.Status.values)],
+        tags=["proposals"],
+    ),
+)
+class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
+    queryset = Proposal.objects.select_related("review__author")
+    serializer_class = ProposalSerializer
+
+    def get_queryset(self) -> QuerySet[Proposal]:
+        found = of_experiment(super().get_queryset(), self.request)
+        if self.action == "list":
+            found = found.defer("data")
+            if wanted := self.request.query_params.get("status"):
+                found = found.filter(status=clean(wanted))
+        return found
+
+    @extend_schema(responses=ProposalContractSerializer, tags=["proposals"])
+    def retrieve(self, request: Request, pk: str) -> Response:
+        proposal = self.get_object()
+        return Response({**plans.proposal_contract(proposal), **ProposalSerializer(proposal).data})
+
+
+@extend_schema_view(list=extend_schema(parameters=[_EXPERIMENT], tags=["proposals"]))
+class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
+    """All that `asap propose` prints: diagnosis, the three proposals, the rejected candidates."""
+
+    queryset = PlanRecord.objects.select_related("run").order_by("-pk")
+    serializer_class = PlanSerializer
+
+    def get_queryset(self) -> QuerySet[PlanRecord]:
+        found = super().get_queryset()
+        if self.action == "list":
+            found = found.defer("data")
+        return of_experiment(found, self.request, "run__experiment_id")
+
+    @extend_schema(responses=PlanContractSerializer, tags=["proposals"])
+    def retrieve(self, request: Request, pk: str) -> Response:
+        plan = self.get_object()
+        return Response({**PlanSerializer(plan).data, **plans.contract(plan)})
+
+
+class ReviewsView(ListAPIView[Review]):
+    permission_classes = [TeamRole]
+    pagination_class = Paging
+    serializer_class = ReviewSerializer
+    queryset = Review.objects.select_related("author").order_by("-pk")
+
+    def get_queryset(self) -> QuerySet[Review]:
+        found = super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
+        return of_experiment(found, self.request, "proposal__experiment_id")
+
+    @extend_schema(parameters=[_EXPERIMENT], operation_id="reviews_list", tags=["reviews"])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The decisions taken in my teams, newest first."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="reviews_create",
+        request=ReviewRequest,
+        responses={201: ReviewSerializer, 400: Detail, 403: Detail, 409: Detail},
+        tags=["reviews"],
+    )
+    def post(self, request: Request) -> Response:
+        """Approve or reject a proposal, once; this needs a reviewer.  409 where somebody was first, and who."""
+        given = ReviewRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = given.validated_data
+        proposal = get_for(
+            request.user, Proposal.objects.select_related("plan__run"), Role.VIEWER, pk=values["proposal"]
+        )
+        try:
+            review = reviews.decide(proposal, request.user, values["decision"], values["comment"])
+        except reviews.AlreadyDecided as error:
+            raise Conflict(str(error)) from error
+        except reviews.ReviewError as error:
+            raise exceptions.ValidationError({"detail": str(error)}) from error
+        return Response(ReviewSerializer(review).data, status=status.HTTP_201_CREATED)
+
+
+class HistoryView(ListAPIView[Proposal]):
+    permission_classes = [TeamRole]
+    pagination_class = Paging
+    serializer_class = ProposalSerializer
+    queryset = Proposal.objects.none()
+
+    def get_queryset(self) -> QuerySet[Proposal]:
+        params = self.request.query_params
+        facets = {name: params.get(name, "") for name in history.FACETS}
+        return history.approved(team_ids(self.request.user), params.get("q", ""), **facets).defer("data")
+
+    @extend_schema(
+        operation_id="history_list",
+        parameters=[
+            OpenApiParameter("q", OpenApiTypes.STR, description="In title, experiment or comment."),
+            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in history.FACETS),
+        ],
+        tags=["reviews"],
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Approved proposals of my teams, newest decision first."""
+        return super().get(request, *args, **kwargs)
