@@ -1,0 +1,164 @@
+"""Signing in and out, the account and its team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth import login, logout
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render, resolve_url
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from knox.models import AuthToken
+
+from accounts import members, services
+from accounts.models import Membership, Role
+from accounts.permissions import require
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+def _next(request: HttpRequest) -> str:
+    """Where to go after signing in; only addresses of this site."""
+    target = request.POST.get("next") or request.GET.get("next") or ""
+    if url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure()):
+        return target
+    return resolve_url("home")
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    """Sign in with a name and password; who has none uses a one-time link."""
+    if request.user.is_authenticated:
+        return redirect(_next(request))
+    form = AuthenticationForm(request, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        login(request, form.get_user())
+        return redirect(_next(request))
+    status = 422 if request.method == "POST" else 200
+    return render(request, "accounts/sign_in.html", {"form": form, "next": _next(request)}, status=status)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
+    """Ask, then sign in by a one-time link: opening the address alone (a preview, a scanner) uses nothing up."""
+    if request.method == "POST":
+        user = services.redeem_sign_in_link(token)
+        if user is not None:
+            login(request, user, backend=BACKEND)
+            return redirect(_next(request))
+    user = services.sign_in_link_user(token)
+    status = 200 if user is not None else 410
+    return render(request, "accounts/sign_in_link.html", {"person": user}, status=status)
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("sign-in")
+
+
+def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
+    membership = request.membership  # type: ignore[attr-defined]
+    context = {
+        "here": "settings",
+        "membership": membership,
+        "memberships": Membership.objects.filter(user=request.user.pk).select_related("team").order_by("team__name"),
+        "people": membership.team.memberships.select_related("user").order_by("user__username"),
+        "roles": Role,
+        "tokens": AuthToken.objects.filter(user=request.user.pk).order_by("-created"),
+        **more,
+    }
+    return render(request, "accounts/settings.html", context, status=status)
+
+
+@never_cache
+@require(Role.VIEWER)
+@require_GET
+def settings(request: HttpRequest) -> HttpResponse:
+    """The account: who one is, the team, its members, one's API tokens."""
+    return _settings(request)
+
+
+@require(Role.VIEWER)
+@require_POST
+def choose_team(request: HttpRequest) -> HttpResponse:
+    team = request.POST.get("team", "")
+    if not team.isdigit() or not services.choose_team(request, int(team)):
+        messages.error(request, "You are not in that team.")
+    return redirect("home")
+
+
+@require(Role.ADMINISTRATOR)
+@require_POST
+def add_member(request: HttpRequest) -> HttpResponse:
+    """Add a person; who has no account yet gets one, and a link to pass on."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    try:
+        added = members.add(
+            team, request.POST.get("username", ""), request.POST.get("role", ""), request.POST.get("full_name", "")
+        )
+    except members.MemberError as error:
+        return _settings(request, 422, member_error=str(error))
+    return _with_link(request, added)
+
+
+@require(Role.ADMINISTRATOR)
+@require_POST
+def change_member(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another role, or none."""
+    found = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
+    try:
+        if request.POST.get("remove"):
+            members.remove(found)
+            messages.success(request, f"{found.user} is no longer in the team.")
+        else:
+            members.change_role(found, request.POST.get("role", ""))
+            messages.success(request, f"{found.user} is {Role(request.POST['role']).label.lower()} now.")
+    except members.MemberError as error:
+        messages.error(request, str(error))
+    return redirect("settings")
+
+
+@never_cache
+@require(Role.ADMINISTRATOR)
+@require_POST
+def member_link(request: HttpRequest, pk: int) -> HttpResponse:
+    """A new one-time link for a member, shown once."""
+    found = get_object_or_404(Membership, pk=pk, team=request.membership.team)  # type: ignore[attr-defined]
+    return _with_link(request, found)
+
+
+def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
+    try:
+        token = members.link_for(member)
+    except members.MemberError as error:
+        return _settings(request, 422, member_error=str(error))
+    address = request.build_absolute_uri(reverse("sign-in-link", args=[token]))
+    return _settings(request, new_link=address, new_link_for=member.user)
+
+
+@never_cache
+@require(Role.VIEWER)
+@require_POST
+def create_token(request: HttpRequest) -> HttpResponse:
+    """A new API token, shown once."""
+    _, token = AuthToken.objects.create(user=request.user)
+    return _settings(request, new_token=token)
+
+
+@require(Role.VIEWER)
+@require_POST
+def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
+    deleted, _ = AuthToken.objects.filter(user=request.user.pk, token_key=key).delete()
+    if deleted:
+        messages.success(request, "The token is revoked.")
+    return redirect("settings")

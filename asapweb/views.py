@@ -1,0 +1,152 @@
+"""Pages that look over everything: home, the list of experiments, the jump box."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.db.models import Count, F, OrderBy, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
+from django.views.decorators.http import require_GET
+
+from accounts.models import Role
+from accounts.permissions import require
+from asapweb.templatetags.shell import PLACES
+from asapweb.waiting import waiting, with_review_state
+from diagnosis.report import BOTTLENECKS
+from experiments.models import Experiment, RunStatus
+from experiments.progress import steps_of
+from proposals.models import Proposal
+
+EXPERIMENTS_ON_PAGE = 25
+WORKING = [status for status in RunStatus if status.is_working]
+
+#: Sorts of the list by their name in the address.
+SORTS = {
+    "name": "name", "hardware": "chip", "model": "model_name", "bottleneck": "bottleneck", "step": "step_time_s",
+    "gain": "best_speedup", "updated": "updated_at",
+}  # fmt: skip
+STATES = (
+    ("review", "Needs review", Q(open_review=True)),
+    ("running", "Running", Q(state__in=WORKING)),
+    ("configuring", "Needs configuration", Q(state=RunStatus.CONFIGURING)),
+    ("approved", "Approved", Q(approved=True)),
+    ("ready", "Ready", Q(state=RunStatus.READY)),
+    ("failed", "Failed", Q(state=RunStatus.FAILED)),
+)
+
+
+@require(Role.VIEWER)
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """What needs this person, what runs now, what is new."""
+    membership = request.membership  # type: ignore[attr-defined]
+    team = membership.team
+    everything = with_review_state(Experiment.objects.filter(team=team))
+    due = list(waiting(membership)[:20])
+    first_proposals = _first_proposals([item.pk for item in due])
+    running = [(item, _pipe(item)) for item in everything.filter(state__in=WORKING).order_by("-pk")[:6]]
+    approved = Proposal.objects.filter(team=team, status=Proposal.Status.APPROVED)
+    recent_gains = approved.select_related("experiment", "review__author").order_by("-review__created_at")[:6]
+    context = {
+        "here": "home",
+        "due": [(item, first_proposals.get(item.pk), _newest_reason(item)) for item in due],
+        "running": running,
+        "recent": everything.exclude(pk__in=[item.pk for item in due]).order_by("-updated_at")[:8],
+        "total": everything.count(),
+        "own_total": everything.filter(sample="").count(),
+        "samples": everything.exclude(sample="").order_by("pk"),
+        "ready_count": everything.filter(state=RunStatus.READY).count(),
+        "approved_count": approved.count(),
+        "gains": recent_gains,
+    }
+    part = "_home_running.html" if request.htmx else "home.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+def _first_proposals(experiments: list[int]) -> dict[int, Proposal]:
+    """The first proposal of the newest plan, by experiment."""
+    rows = Proposal.objects.filter(experiment__in=experiments, rank=1).order_by("plan_id")
+    return {row.experiment_id: row for row in rows}
+
+
+def _newest_reason(experiment: Experiment) -> str:
+    if experiment.state != RunStatus.FAILED:
+        return ""
+    run = experiment.runs.order_by("-pk").first()
+    return run.reason if run is not None else ""
+
+
+def _pipe(experiment: Experiment) -> list[Any]:
+    run = experiment.runs.order_by("-pk").first()
+    return steps_of(run, run.events.order_by("pk")) if run is not None else []
+
+
+@require(Role.VIEWER)
+@require_GET
+def experiments(request: HttpRequest) -> HttpResponse:
+    """The team's experiments: searched, narrowed, sorted and paged on the server."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    everything = with_review_state(Experiment.objects.filter(team=team))
+    asked = {key: request.GET.get(key, "").strip() for key in ("q", "state", "chip", "bottleneck")}
+    found = _narrowed(everything, asked)
+    sort = request.GET.get("sort", "-updated")
+    if sort.removeprefix("-") not in SORTS:
+        sort = "-updated"
+    order = OrderBy(F(SORTS[sort.removeprefix("-")]), descending=sort.startswith("-"), nulls_last=True)
+    page = Paginator(found.order_by(order, "-pk"), EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
+    counts = everything.aggregate(**{key: Count("pk", filter=condition) for key, _, condition in STATES}, all=Count("pk"))
+    context = {
+        "here": "experiments",
+        "page": page,
+        "total": page.paginator.count,
+        "everything": counts["all"],
+        "states": [("", "All", counts["all"]), *((key, word, counts[key]) for key, word, _ in STATES if counts[key])],
+        "chips": everything.exclude(chip="").order_by("chip").values_list("chip", flat=True).distinct(),
+        "bottlenecks": [b for b in BOTTLENECKS if everything.filter(bottleneck=b).exists()],
+        "sort": sort,
+        "query": urlencode({key: value for key, value in asked.items() if value}),
+        "filtered": any(asked.values()),
+        **asked,
+    }
+    part = "_experiments.html" if request.htmx else "experiments.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+def _narrowed(found: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Experiment]:
+    condition = next((condition for key, _, condition in STATES if key == asked["state"]), None)
+    if condition is not None:
+        found = found.filter(condition)
+    if asked["chip"]:
+        found = found.filter(chip=asked["chip"])
+    if asked["bottleneck"]:
+        found = found.filter(bottleneck=asked["bottleneck"])
+    for word in asked["q"].replace("\x00", "").split()[:8]:
+        found = found.filter(
+            Q(name__icontains=word) | Q(model_name__icontains=word) | Q(chip__icontains=word)
+            | Q(label__icontains=word) | Q(bottleneck__icontains=word)
+        )  # fmt: skip
+    return found
+
+
+@require(Role.VIEWER)
+@require_GET
+def jump(request: HttpRequest) -> HttpResponse:
+    """Places and experiments whose name holds what was typed."""
+    membership = request.membership  # type: ignore[attr-defined]
+    q = request.GET.get("q", "").replace("\x00", "").strip()
+    places = []
+    for place in PLACES:
+        if membership.may(place.role) and q.lower() in place.label.lower():
+            try:
+                places.append((place, reverse(place.url)))
+            except NoReverseMatch:
+                continue
+    found = _narrowed(
+        with_review_state(Experiment.objects.filter(team=membership.team)),
+        {"q": q, "state": "", "chip": "", "bottleneck": ""},
+    ).order_by("-updated_at")[:8]
+    return render(request, "_jump.html", {"places": places, "found": found, "q": q})

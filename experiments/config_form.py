@@ -1,0 +1,248 @@
+"""The configuration form: between its fields and the contract's JSON, both ways.
+
+The form writes what a file would hold; it checks nothing itself.  A field left empty is an absent key, and text that is
+no number is passed on as it stands, so that the check can name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import QueryDict
+
+from perfmodel.config import ROLES
+
+#: Axes offered to a form that starts empty, major to minor.
+DEFAULT_AXES = ("replica", "data", "seq", "model")
+
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32")
+WEIGHT_SHARDINGS = ("fsdp", "zero1", "none")
+REMATS = ("full", "minimal", "none", "offload")
+CUSTOM = "custom"
+
+#: Whole-number fields of `training` shown beside the first two rows.
+TRAINING_NUMBERS = ("global_batch", "seq_len", "grad_accum", "micro_batch", "virtual_stages")
+TRAINING_WORDS = ("precision", "weight_sharding", "remat", "optimizer")
+
+SHAPE_NUMBERS = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
+SHAPE_EXPERTS = (
+    "experts", "experts_per_token", "d_ff_expert", "shared_experts", "first_dense_layers", "moe_layer_step",
+)  # fmt: skip
+SHAPE_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+SHAPE_WINDOW = ("sliding_window", "sliding_window_every")
+
+#: Parts of a configuration that the form shows; what a file held beside them is kept as it was.
+_FORM_KEYS = {
+    "": {"name", "hardware", "mesh", "model", "training"},
+    "hardware": {"chip", "topology", "slices"},
+    "mesh": {"ici", "dcn", "axis_roles"},
+    "training": {*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags"},
+}
+
+
+@dataclass(frozen=True)
+class AxisField:
+    """One axis of the form: name and size as typed, and the role where the name itself is none."""
+
+    name: str
+    size: str
+    role: str = ""
+
+    @property
+    def needs_role(self) -> bool:
+        return bool(self.name) and self.name not in ROLES
+
+
+def _whole(text: str) -> Any:
+    """An int where the text is one; else the text, for the check to name."""
+    cleaned = text.strip().replace(",", "").replace("_", "")
+    return int(cleaned) if re.fullmatch(r"[+-]?\d{1,15}", cleaned) else text.strip()
+
+
+def _topology(text: str) -> Any:
+    parts = [part for part in re.split(r"[\s,;x×*\[\]()]+", text.strip()) if part]
+    return [_whole(part) for part in parts] if parts else None
+
+
+def _axes(form: QueryDict, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Sizes and custom roles of the `ici` or `dcn` rows in their order; a row without a size is not there."""
+    names, sizes = form.getlist(f"{kind}_name"), form.getlist(f"{kind}_size")
+    roles = form.getlist(f"{kind}_role") or [""] * len(names)
+    found: dict[str, Any] = {}
+    custom: dict[str, str] = {}
+    for name, size, role in zip(names, sizes, roles, strict=False):
+        axis = name.strip()
+        if not axis or not size.strip():
+            continue
+        found[axis] = _whole(size)
+        if role and axis not in ROLES:
+            custom[axis] = role
+    return found, custom
+
+
+def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The contract's JSON as filled in; `base` gives the keys that the form does not show."""
+    base = dict(base or {})
+    data: dict[str, Any] = {}
+    name = form.get("name", "").strip()
+    if name:
+        data["name"] = name
+
+    hardware: dict[str, Any] = {}
+    if chip := form.get("chip", "").strip():
+        hardware["chip"] = chip
+    if (topology := _topology(form.get("topology", ""))) is not None:
+        hardware["topology"] = topology
+    if slices := form.get("slices", "").strip():
+        hardware["slices"] = _whole(slices)
+    data["hardware"] = _kept(base, "hardware") | hardware
+
+    ici, ici_roles = _axes(form, "ici")
+    dcn, dcn_roles = _axes(form, "dcn")
+    mesh: dict[str, Any] = {"ici": ici}
+    if dcn and hardware.get("slices", 1) != 1:
+        mesh["dcn"] = dcn
+    if roles := ici_roles | dcn_roles:
+        mesh["axis_roles"] = roles
+    data["mesh"] = _kept(base, "mesh") | mesh
+
+    model = _model(form)
+    if model is not None:
+        data["model"] = model
+
+    training: dict[str, Any] = {}
+    for key in TRAINING_NUMBERS:
+        if text := form.get(key, "").strip():
+            training[key] = _whole(text)
+    for key in TRAINING_WORDS:
+        if text := form.get(key, "").strip():
+            training[key] = text
+    if flags := form.get("xla_flags", "").split():
+        training["xla_flags"] = flags
+    if training or _kept(base, "training"):
+        data["training"] = _kept(base, "training") | training
+
+    for key, value in base.items():
+        if key not in _FORM_KEYS[""]:
+            data[key] = value
+    return data
+
+
+def _kept(base: Mapping[str, Any], part: str) -> dict[str, Any]:
+    values = base.get(part)
+    return {k: v for k, v in values.items() if k not in _FORM_KEYS[part]} if isinstance(values, Mapping) else {}
+
+
+def _model(form: QueryDict) -> dict[str, Any] | None:
+    choice = form.get("model", "").strip()
+    if not choice:
+        return None
+    if choice != CUSTOM:
+        return {"name": choice}
+    shape: dict[str, Any] = {}
+    for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW):
+        if text := form.get(f"shape_{key}", "").strip():
+            shape[key] = _whole(text)
+    if form.get("shape_mlp") == "plain":
+        shape["mlp"] = "plain"
+    if form.get("shape_attention") == "mla":
+        shape["attention"] = "mla"
+    if form.get("shape_tied_embeddings"):
+        shape["tied_embeddings"] = True
+    return shape
+
+
+def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the form shows for a configuration, complete or not: text by field name, axes as rows."""
+    data = data or {}
+    hardware, mesh = _part(data, "hardware"), _part(data, "mesh")
+    training, model = _part(data, "training"), data.get("model")
+    model = {"name": model} if isinstance(model, str) else model if isinstance(model, Mapping) else {}
+    roles = _part(mesh, "axis_roles")
+    fields: dict[str, Any] = {
+        "name": _text(data.get("name")),
+        "chip": _text(hardware.get("chip")),
+        "topology": " × ".join(_text(d) for d in hardware.get("topology") or ()) if _is_list(hardware) else "",
+        "slices": _text(hardware.get("slices")) or "1",
+        "ici": _axis_fields(_part(mesh, "ici"), roles) or [AxisField(axis, "") for axis in DEFAULT_AXES],
+        "dcn": _axis_fields(_part(mesh, "dcn"), roles) or [AxisField("data", "")],
+        "model": "",
+        "shape": {},
+        "xla_flags": " ".join(_text(f) for f in training.get("xla_flags") or ()),
+    }
+    if model:
+        is_shape = any(key in model for key in SHAPE_NUMBERS)
+        fields["model"] = CUSTOM if is_shape else _text(model.get("name"))
+        fields["shape"] = {key: value for key, value in model.items() if key != "name"} if is_shape else {}
+    for key in (*TRAINING_NUMBERS, *TRAINING_WORDS):
+        fields[key] = _text(training.get(key))
+    return fields
+
+
+def _part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_list(hardware: Mapping[str, Any]) -> bool:
+    return isinstance(hardware.get("topology"), list | tuple)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _axis_fields(axes: Mapping[str, Any], roles: Mapping[str, Any]) -> list[AxisField]:
+    return [AxisField(str(axis), _text(size), _text(roles.get(axis))) for axis, size in axes.items()]
+
+
+def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`1×4×16×4 = 256 of 256 chips` as parts: {"text", "ok", "hint"}; None while there is nothing to multiply."""
+    sizes = list(_part(_part(data, "mesh"), "ici").values())
+    topology = _part(data, "hardware").get("topology")
+    if not sizes or not all(isinstance(size, int) and 0 < size < 10**7 for size in sizes):
+        return None
+    product = 1
+    for size in sizes:
+        product *= size
+    text = f"{'×'.join(str(size) for size in sizes)} = {product:,}"
+    if not isinstance(topology, list) or not topology or not all(isinstance(d, int) and d > 0 for d in topology):
+        return {"text": f"{text} chips per slice", "ok": None, "hint": "Give the topology to check it against."}
+    chips = 1
+    for dim in topology:
+        chips *= dim
+    shape = "×".join(str(dim) for dim in topology)
+    if product == chips:
+        return {"text": f"{text} of {chips:,} chips", "ok": True, "hint": f"Laid row-major on {shape}, minor axis last."}
+    if product < chips and chips % product == 0:
+        hint = f"Multiply one axis by {chips // product:,}."
+    elif product > chips and product % chips == 0:
+        hint = f"Divide one axis by {product // chips:,}."
+    else:
+        hint = f"Choose sizes whose product is {chips:,}, the chips of {shape}."
+    return {"text": f"{text}, needs {chips:,}", "ok": False, "hint": hint}
+
+
+def errors_by_slot(errors: Mapping[str, str], slots: set[str]) -> dict[str, str]:
+    """Errors by the form's slot: the field itself, else the nearest part of it that has one, else `form`."""
+    placed: dict[str, str] = {}
+    for field, message in errors.items():
+        parts = field.split(".")
+        while parts and "-".join(parts) not in slots:
+            parts.pop()
+        slot = "-".join(parts) or "form"
+        if slot == "form" and field:
+            message = f"{field}: {message}"
+        placed[slot] = f"{placed[slot]} {message}" if slot in placed else message
+    return placed
+
+
+#: Where the form has room for a sentence; `errors_by_slot` puts the rest above the form.
+SLOTS = (
+    {"name", "hardware-chip", "hardware-topology", "hardware-slices", "mesh-ici", "mesh-dcn", "mesh-axis_roles", "model"}
+    | {f"training-{key}" for key in (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags")}
+    | {f"model-{key}" for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)}
+)

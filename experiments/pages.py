@@ -1,0 +1,49 @@
+"""What the pages of one experiment share: the experiment with its newest run, found with permission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from accounts.models import Membership, Role
+from accounts.permissions import check, get_for
+from experiments.models import Experiment, Run, RunStatus
+
+
+@dataclass(frozen=True)
+class ExperimentPage:
+    """An experiment as one member sees it.  run: the newest, None only between two statements of an upload."""
+
+    experiment: Experiment
+    membership: Membership
+    run: Run | None
+
+    def context(self, tab: str, **more: Any) -> dict[str, Any]:
+        """The template context of a page: what the head and the tabs show, and the page's own."""
+        experiment = self.experiment
+        statuses = list(experiment.proposals.order_by("-plan_id", "rank").values_list("plan_id", "status"))  # type: ignore[attr-defined]
+        newest = [status for plan, status in statuses if plan == statuses[0][0]]
+        approved = any(status == "approved" for _, status in statuses)
+        return {
+            "experiment": experiment,
+            "membership": self.membership,
+            "run": self.run,
+            "tab": tab,
+            "here": "experiments",
+            "proposal_count": len(newest),
+            "event_count": experiment.events.count(),
+            "approved": approved,
+            "open_review": experiment.state == RunStatus.READY and "proposed" in newest and not approved,
+            "evidence_base": reverse("experiment", args=[experiment.pk]) + "evidence/",
+            **more,
+        }
+
+
+def experiment_page(request: HttpRequest, pk: int, role: Role | str = Role.VIEWER) -> ExperimentPage:
+    """The experiment for a member with at least `role` in its team; raises Http404 or PermissionDenied."""
+    experiment = get_for(request.user, Experiment.objects.select_related("created_by"), role, pk=pk)
+    run = experiment.runs.select_related("profile").order_by("-pk").first()
+    return ExperimentPage(experiment, check(request.user, experiment, role), run)

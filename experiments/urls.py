@@ -1,0 +1,20 @@
+"""Pages of experiments: upload, configuration, progress, the Sharding Memory."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from experiments import views
+
+urlpatterns = [
+    path("experiments/new/", views.upload, name="upload"),
+    path("experiments/configuration/check/", views.check_configuration, name="check_configuration"),
+    path("experiments/<int:pk>/configuration/", views.configuration, name="configuration"),
+    path("experiments/<int:pk>/progress/", views.progress, name="progress"),
+    path("experiments/<int:pk>/retry/", views.retry, name="retry"),
+    path("experiments/<int:pk>/files/", views.add_files, name="add_files"),
+    path("experiments/<int:pk>/files/<int:file_pk>/exclude/", views.exclude_file, name="exclude_file"),
+    path("experiments/<int:pk>/delete/", views.delete, name="delete_experiment"),
+    path("experiments/<int:pk>/memory/", views.memory, name="memory"),
+    path("experiments/<int:pk>/memory.jsonl", views.memory_export, name="memory_export"),
+]

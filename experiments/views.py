@@ -1,0 +1,286 @@
+"""Pages of experiments: upload, configuration, progress and the Sharding Memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import Role
+from accounts.permissions import require
+from experiments import config_form, timeline
+from experiments.models import Experiment, Origin, RunStatus
+from experiments.pages import ExperimentPage, experiment_page
+from experiments.progress import steps_of
+from experiments.services import configuration as configurations
+from experiments.services import events, runs, uploads
+from perfmodel.catalogue import model_names
+from perfmodel.chips import load_chips
+from perfmodel.config import ROLES
+
+
+def form_context(data: Any, errors: dict[str, str] | None = None) -> dict[str, Any]:
+    """What the configuration form shows for a configuration, complete or not."""
+    return {
+        "fields": config_form.fields_from(data),
+        "errors": config_form.errors_by_slot(errors or {}, config_form.SLOTS),
+        "preview": json.dumps(data or {}, indent=2, ensure_ascii=False),
+        "product": config_form.product_check(data or {}),
+        "chips": sorted(load_chips()),
+        "models": model_names(),
+        "roles": ROLES,
+        "form": config_form,
+    }
+
+
+@require(Role.ENGINEER)
+@require_http_methods(["GET", "POST"])
+def upload(request: HttpRequest) -> HttpResponse:
+    """The upload page; a POST stores the files and leads to the experiment (303, or JSON for the page's script)."""
+    if request.method == "POST":
+        return _receive(request)
+    team = request.membership.team  # type: ignore[attr-defined]
+    samples = Experiment.objects.filter(team=team).exclude(sample="").order_by("pk")
+    return render(
+        request,
+        "experiments/upload.html",
+        {"here": "upload", "limit_bytes": uploads.limit_bytes(), "samples": samples, **form_context(None)},
+    )
+
+
+def _receive(request: HttpRequest) -> HttpResponse:
+    wants_json = request.headers.get("Accept") == "application/json"
+    try:
+        experiment = uploads.receive(
+            request.membership.team,  # type: ignore[attr-defined]
+            request.user,  # type: ignore[arg-type]
+            request.FILES.getlist("files"),
+            config_text=_config_text(request),
+            name=request.POST.get("name", ""),
+        )
+    except uploads.UploadError as error:
+        status = 413 if error.too_large else 422
+        if wants_json:
+            return JsonResponse({"error": str(error)}, status=status)
+        data = config_form.data_from(request.POST)
+        context = {
+            "here": "upload", "upload_error": str(error), "limit_bytes": uploads.limit_bytes(), **form_context(data)
+        }  # fmt: skip
+        return render(request, "experiments/upload.html", context, status=status)
+    address = reverse("experiment", args=[experiment.pk])
+    return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
+
+
+def _config_text(request: HttpRequest) -> str | None:
+    """The configuration in the way the user chose to give it; None to fill it in after the profile was read."""
+    way = request.POST.get("config_way", "later")
+    if way == "form":
+        return json.dumps(config_form.data_from(request.POST))
+    if way == "file":
+        file = request.FILES.get("config_file")
+        if file is not None:
+            return file.read(configurations.MAX_TEXT_BYTES + 1).decode("utf-8", "replace")
+        return request.POST.get("config_text", "") or None
+    return None
+
+
+@require(Role.VIEWER)
+@require_POST
+def check_configuration(request: HttpRequest) -> HttpResponse:
+    """What is wrong with the form as it stands, field by field; stores nothing."""
+    base = None
+    if request.POST.get("experiment", "").isdigit():
+        experiment = experiment_page(request, int(request.POST["experiment"])).experiment
+        base = experiment.config or experiment.config_draft
+    data = config_form.data_from(request.POST, base)
+    checked = configurations.check(data)
+    touched = set(request.POST.getlist("touched"))
+    context = form_context(data, checked.errors)
+    context["warnings"] = checked.warnings
+    context["slots"] = sorted(config_form.SLOTS | {"form"})
+    context["quiet"] = not touched and not request.POST.get("all")
+    return render(request, "experiments/_check.html", context)
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def configuration(request: HttpRequest, pk: int) -> HttpResponse:
+    """The experiment's configuration; a POST saves it and starts or restarts the analysis."""
+    page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
+    if request.method == "POST":
+        return _configure(request, page)
+    experiment = page.experiment
+    data = experiment.config or experiment.config_draft or _prefill(page)
+    return render(
+        request,
+        "experiments/configuration.html",
+        page.context("configuration", from_profile=_from_profile(page), **form_context(data, experiment.config_errors)),
+    )
+
+
+def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
+    experiment = page.experiment
+    if request.POST.get("config_way") == "file":
+        checked = configurations.read_text(_config_text(request) or "")
+        if checked.ok:
+            checked = configurations.save(experiment, request.user, checked.data)  # type: ignore[arg-type]
+    else:
+        data = config_form.data_from(request.POST, experiment.config or experiment.config_draft)
+        checked = configurations.save(experiment, request.user, data)  # type: ignore[arg-type]
+    if checked.ok:
+        return redirect("experiment", experiment.pk)
+    context = page.context(
+        "configuration",
+        from_profile=_from_profile(page),
+        file_error=checked.errors.get("", "") if request.POST.get("config_way") == "file" else "",
+        config_text=request.POST.get("config_text", ""),
+        way=request.POST.get("config_way", "form"),
+        **form_context(checked.data, checked.errors),
+    )
+    return render(request, "experiments/configuration.html", context, status=422)
+
+
+def _prefill(page: ExperimentPage) -> dict[str, Any]:
+    return configurations.prefill(page.run.profile) if page.run is not None else {"name": page.experiment.name}
+
+
+def _from_profile(page: ExperimentPage) -> set[str]:
+    """Which fields the profile filled in, so that the form can say so."""
+    if page.run is None or page.experiment.config or page.experiment.config_draft:
+        return set()
+    return set(_prefill(page).get("hardware", {})) | ({"mesh"} if "mesh" in _prefill(page) else set())
+
+
+def waiting_form(page: ExperimentPage) -> dict[str, Any]:
+    """The form of a run that waits for its configuration: the draft with its errors, or what the profile tells."""
+    experiment = page.experiment
+    data = experiment.config_draft or _prefill(page)
+    return {"from_profile": _from_profile(page), **form_context(data, experiment.config_errors)}
+
+
+def progress_context(page: ExperimentPage) -> dict[str, Any]:
+    """The newest run's steps, and after which event the live stream goes on."""
+    if page.run is None:
+        return {"steps": [], "last_event": 0, "failed": False, "working": False, "files": []}
+    trail = list(page.run.events.order_by("pk"))
+    status = RunStatus(page.run.status)
+    return {
+        "steps": steps_of(page.run, trail),
+        "last_event": trail[-1].pk if trail else 0,
+        "failed": status == RunStatus.FAILED,
+        "working": status.is_working,
+        "files": list(page.run.profile.files.filter(included=True)),
+        "left_out": list(page.run.profile.files.filter(included=False)),
+    }
+
+
+@require(Role.VIEWER)
+@require_GET
+def progress(request: HttpRequest, pk: int) -> HttpResponse:
+    """The steps alone, for the live page; once the run has moved on so far that the page changes, reload it."""
+    page = experiment_page(request, pk)
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect("experiment", pk)
+    shown = request.GET.get("shown", "")
+    stage = "" if page.run is None else page.run.status
+    response = render(request, "experiments/_steps.html", page.context("diagnosis", **progress_context(page)))
+    changes = {RunStatus.READY, RunStatus.FAILED, RunStatus.CONFIGURING}
+    has_diagnosis = stage in (RunStatus.PROPOSING, RunStatus.CHECKING)
+    if stage in changes or (has_diagnosis and shown != "diagnosis"):
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require(Role.VIEWER)
+@require_POST
+def retry(request: HttpRequest, pk: int) -> HttpResponse:
+    page = experiment_page(request, pk, Role.ENGINEER)
+    try:
+        if page.run is not None:
+            runs.retry(page.run, request.user)  # type: ignore[arg-type]
+    except runs.RunError as error:
+        messages.error(request, str(error))
+    return redirect("experiment", pk)
+
+
+@require(Role.VIEWER)
+@require_POST
+def add_files(request: HttpRequest, pk: int) -> HttpResponse:
+    """Replace a broken file or add a missing host, then read everything again."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    try:
+        if page.run is not None:
+            uploads.add_files(page.run, request.user, request.FILES.getlist("files"))  # type: ignore[arg-type]
+    except (uploads.UploadError, runs.RunError) as error:
+        messages.error(request, str(error))
+    return redirect("experiment", pk)
+
+
+@require(Role.VIEWER)
+@require_POST
+def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
+    """Go on without one host."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    if page.run is None:
+        return redirect("experiment", pk)
+    file = get_object_or_404(page.run.profile.files, pk=file_pk)
+    try:
+        uploads.exclude_file(page.run, file, request.user)  # type: ignore[arg-type]
+    except (uploads.UploadError, runs.RunError) as error:
+        messages.error(request, str(error))
+    return redirect("experiment", pk)
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask, then delete the experiment with its files, diagnosis and proposals."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    if request.method == "POST":
+        name = page.experiment.name
+        uploads.delete(page.experiment)
+        messages.success(request, f"Deleted {name}.")
+        return redirect("experiments")
+    return render(request, "experiments/delete.html", page.context("diagnosis"))
+
+
+@require(Role.VIEWER)
+@require_GET
+def memory(request: HttpRequest, pk: int) -> HttpResponse:
+    """The Sharding Memory: every event of the experiment, oldest first, by kind and text."""
+    page = experiment_page(request, pk)
+    kind, q = request.GET.get("kind", ""), request.GET.get("q", "").strip()
+    found = timeline.find(page.experiment, kind, q)
+    entries = Paginator(found, timeline.PAGE_SIZE).get_page(request.GET.get("page"))
+    context = page.context(
+        "memory",
+        entries=entries,
+        lines=[timeline.describe(event) for event in entries],
+        groups=timeline.groups(page.experiment),
+        totals=timeline.totals(page.experiment),
+        kind=kind,
+        q=q,
+    )
+    part = "experiments/_timeline.html" if request.htmx else "experiments/memory.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    """The events as JSON Lines."""
+    page = experiment_page(request, pk)
+    lines = (json.dumps(events.to_json(event), ensure_ascii=False) + "\n" for event in events.after(page.experiment))
+    response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
+    response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
+    return response
+
+
+def is_reconstructed(experiment: Experiment) -> bool:
+    return experiment.origin == Origin.RECONSTRUCTED

@@ -1,0 +1,197 @@
+"""A stored plan as the page shows it: the baseline beside each proposal, on one scale."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diagnosis.models import DiagnosisRecord
+from experiments import bars
+from proposals import torus
+from proposals.models import PlanRecord, Proposal
+
+KIND_WORDS = {
+    "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Side:
+    """A step as a bar: its terms, its time and range.  scaled: divided to the baseline's batch, for a common axis."""
+
+    terms: list[bars.Term]
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+    hbm: Mapping[str, float] | None
+    scaled: bool = False
+
+    @property
+    def total_hbm(self) -> float | None:
+        return (self.hbm or {}).get("total")
+
+
+@dataclass(frozen=True)
+class TermChange:
+    """One term before and after."""
+
+    term: bars.Term
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class Card:
+    """A proposal with everything its card draws."""
+
+    proposal: Proposal
+    data: Mapping[str, Any]
+    kind: str
+    side: Side
+    changes: list[tuple[str, str, str]]
+    terms: list[TermChange]
+    before: torus.Drawing | None
+    after: torus.Drawing | None
+    per_token: bool
+    memory: list[bars.Term] = field(default_factory=list)
+
+    @property
+    def time(self) -> Mapping[str, float] | None:
+        return self.data["predicted"].get("step_time_s")
+
+    @property
+    def hbm(self) -> Mapping[str, float] | None:
+        return self.data["predicted"].get("hbm_per_chip_bytes")
+
+    @property
+    def free_bytes(self) -> float | None:
+        if not self.hbm or not self.hbm.get("capacity"):
+            return None
+        return self.hbm["capacity"] - self.hbm["total"]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Baseline and proposals on a common scale of `scale_s` at full width."""
+
+    baseline: Side
+    cards: list[Card]
+    scale_s: float
+    legend: list[bars.Term]
+
+    @property
+    def any_scaled(self) -> bool:
+        return any(card.side.scaled for card in self.cards)
+
+    @property
+    def has_bars(self) -> bool:
+        return self.scale_s > 0
+
+
+def ladder(
+    plan: PlanRecord, proposals: list[Proposal], config: Mapping[str, Any], diagnosis: DiagnosisRecord | None
+) -> Ladder:
+    roles = (config.get("mesh") or {}).get("axis_roles") or {}
+    baseline = _baseline(plan, roles, diagnosis)
+    cards = [card(item, baseline, config, roles) for item in proposals]
+    sides = [baseline, *(item.side for item in cards)]
+    reach = [max(s.high_s or 0.0, s.time_s or 0.0, sum(t.value for t in s.terms)) for s in sides]
+    seen: dict[str, bars.Term] = {}
+    for side in sides:
+        for part in side.terms:
+            seen.setdefault(part.key, part)
+    legend = sorted(seen.values(), key=lambda part: (part.order, part.key))
+    return Ladder(baseline, cards, max(reach, default=0.0) * 1.04, legend)
+
+
+def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRecord | None) -> Side:
+    predicted = plan.data.get("baseline") or {}
+    measured = (diagnosis.data.get("kpis") or {}).get("step_time_s") if diagnosis else None
+    breakdown = (diagnosis.data.get("breakdown_s") if diagnosis and measured else None) or predicted.get("breakdown_s")
+    time = predicted.get("step_time_s") or {}
+    terms = bars.step_terms(breakdown or {}, roles)
+    hbm = predicted.get("hbm_per_chip_bytes")
+    if measured:
+        return Side(terms, measured, None, None, "measured", hbm)
+    return Side(terms, time.get("estimate"), time.get("low80"), time.get("high80"), "predicted", hbm)
+
+
+def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
+    data = item.data
+    predicted = data["predicted"]
+    training = config.get("training") or {}
+    old_batch, new_batch = training.get("global_batch"), (data.get("changes") or {}).get("global_batch")
+    factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
+    time = predicted.get("step_time_s") or {}
+    terms = bars.step_terms({k: v * factor for k, v in (predicted.get("breakdown_s") or {}).items()}, roles)
+    side = Side(
+        terms,
+        *(time[key] * factor if time.get(key) is not None else None for key in ("estimate", "low80", "high80")),
+        "predicted",
+        predicted.get("hbm_per_chip_bytes"),
+        factor != 1.0,
+    )
+    before, after = torus.before_and_after(config, data["mesh"])
+    return Card(
+        proposal=item,
+        data=data,
+        kind=KIND_WORDS.get(item.kind, item.kind),
+        side=side,
+        changes=changed_settings(config, data),
+        terms=_term_changes(baseline, side),
+        before=before,
+        after=after,
+        per_token=factor != 1.0,
+        memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
+    )
+
+
+def changed_settings(config: Mapping[str, Any], data: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Settings that differ: name, before, after; mesh axes first, then training keys."""
+    mesh = config.get("mesh") or {}
+    rows = []
+    for part in ("ici", "dcn"):
+        old, new = mesh.get(part) or {}, data["mesh"].get(part) or {}
+        for axis in dict.fromkeys([*old, *new]):
+            a, b = old.get(axis, 1), new.get(axis, 1)
+            if a != b:
+                rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
+    training = config.get("training") or {}
+    for key, value in (data.get("changes") or {}).items():
+        rows.append((key, _setting(training.get(key)), _setting(value)))
+    return rows
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, list | tuple):
+        return " ".join(str(part) for part in value) or "none"
+    return str(value)
+
+
+def _term_changes(baseline: Side, side: Side) -> list[TermChange]:
+    before = {part.key: part for part in baseline.terms}
+    after = {part.key: part for part in side.terms}
+    if not before or not after:
+        return []
+    merged = {**after, **before}
+    rows = [
+        TermChange(part, before[key].value if key in before else 0.0, after[key].value if key in after else 0.0)
+        for key, part in merged.items()
+    ]
+    return sorted(rows, key=lambda row: (row.term.order, row.term.key))
+
+
+def rejected_by_rule(plan: PlanRecord) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Rejected candidates by the rule they broke, the most frequent rule first."""
+    rejected = plan.data.get("rejected") or []
+    counts = Counter(item["rule"] for item in rejected)
+    return [(rule, [item for item in rejected if item["rule"] == rule]) for rule, _ in counts.most_common()]
