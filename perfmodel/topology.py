@@ -54,11 +54,13 @@ class Links:
 class Layout:
     """Extents of every axis on every physical dimension.
 
-    extents: (candidates, axes, dimensions), `start`: the stride inside the dimension at which the extent begins.
-    regular: (candidates,) whether every axis covers whole dimensions or divides them evenly, as a torus needs.
+    sizes: (candidates, axes).  extents: (candidates, axes, dimensions); start: the same shape, the stride inside the
+    dimension at which the extent begins.  regular: (candidates,) whether every axis covers whole dimensions or divides
+    them evenly, as a torus needs.
     """
 
     dims: tuple[int, ...]
+    sizes: Ints
     extents: Ints
     start: Ints
     regular: npt.NDArray[np.bool_]
@@ -90,7 +92,7 @@ def lay_out(sizes: Ints, dims: Sequence[int]) -> Layout:
     a, d = axis_stride[:, :, None], dim_stride
     divides = (a % d == 0) | (d % a == 0)
     whole = np.all(divides, axis=(1, 2)) & (np.prod(sizes, axis=1) == int(np.prod(shape)))
-    return Layout(tuple(int(n) for n in dims), extents, start, whole)
+    return Layout(tuple(int(n) for n in dims), sizes, extents, start, whole)
 
 
 def group_links(
@@ -107,18 +109,20 @@ def group_links(
     extent = np.prod(layout.extents[:, index, :], axis=1).astype(np.float64)
     start = np.min(np.where(layout.extents[:, index, :] > 1, layout.start[:, index, :], np.iinfo(np.int64).max), axis=1)
     start = np.where(extent > 1, start, 1).astype(np.float64)
+    size = np.prod(layout.sizes[:, index], axis=1).astype(np.float64)
     if chip.kind == "tpu":
-        return _torus(chip, layout.dims, extent, start, wraps)
+        return _torus(chip, layout.dims, size, extent, start, wraps)
     nic = chip.dcn_bytes_per_s_per_chip if nic_bytes_per_s is None else nic_bytes_per_s
-    return _switched(chip, extent, nic)
+    return _switched(chip, size, extent, nic)
 
 
-def _torus(chip: Chip, dims: tuple[int, ...], extent: Floats, start: Floats, wraps: Sequence[bool]) -> Links:
+def _torus(
+    chip: Chip, dims: tuple[int, ...], size: Floats, extent: Floats, start: Floats, wraps: Sequence[bool]
+) -> Links:
     link = chip.ici_link_bytes_per_s
-    whole = extent == np.asarray(dims, dtype=np.float64)[None, :]
     # The major part of a ring is itself a ring of neighbours `start` chips apart; as many rings share the wires.
     reaches_end = start * extent == np.asarray(dims, dtype=np.float64)[None, :]
-    ring = np.asarray(wraps, dtype=bool)[None, :] & (whole | reaches_end) & (extent > 1)
+    ring = np.asarray(wraps, dtype=bool)[None, :] & reaches_end & (extent > 1)
     per_link = link / start
     used = extent > 1
     # Seconds per byte if the group lay on this dimension alone: half-way round a ring both ways (book 3.2), or end to
@@ -127,7 +131,6 @@ def _torus(chip: Chip, dims: tuple[int, ...], extent: Floats, start: Floats, wra
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(used, extent * per_link / np.maximum(steps, 1.0), 0.0)
     total = rate.sum(axis=1)
-    size = np.prod(extent, axis=1)
     gather = np.where(total > 0, 1.0 / np.maximum(total, 1.0), 0.0)
     # Of what a chip spreads, the busiest link of a dimension carries n/8 shares on a ring, n/4 on a line (book 3.3.1).
     spread = np.where(used, np.where(ring, extent / 8.0, extent / 4.0) / per_link, 0.0).max(axis=1)
@@ -137,9 +140,8 @@ def _torus(chip: Chip, dims: tuple[int, ...], extent: Floats, start: Floats, wra
     return Links(size, gather, spread, neighbour, latency)
 
 
-def _switched(chip: Chip, extent: Floats, nic_bytes_per_s: float) -> Links:
+def _switched(chip: Chip, size: Floats, extent: Floats, nic_bytes_per_s: float) -> Links:
     nodes, inside = extent[:, 0], extent[:, 1]
-    size = nodes * inside
     nvlink = chip.nvlink_bytes_per_s
     # Inside a domain every GPU takes in all but its own share; across domains the group's GPUs share the work, each
     # with its own network card.  Both run at once, the slower decides.

@@ -1,0 +1,55 @@
+"""`asap search`: the best meshes for a configuration."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from asapweb.cli.errors import UserError
+from perfmodel.config import ConfigError
+from perfmodel.config_file import read_config
+from perfmodel.search import Constraints, search
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("search", help="the best meshes for a configuration")
+    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")
+    parser.add_argument("--top", default="10", metavar="N", help="how many candidates to list (default 10)")
+    parser.add_argument(
+        "--axes", metavar="A,B,…", help="mesh axes to use, major to minor (default: the file's and more)"
+    )
+    parser.add_argument("--remat", metavar="R,…", help="remat policies to try (default: the file's)")
+    parser.add_argument("--batch", metavar="N,…", help="global batches to try, in sequences (default: the file's)")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """The contract's object.  Raises ConfigError or UserError."""
+    config, warnings = read_config(Path(args.config))
+    constraints = Constraints(
+        axes=_words(args.axes),
+        remats=_remats(args.remat),
+        global_batches=tuple(_whole("--batch", n) for n in _words(args.batch) or ()) or None,
+    )
+    result = search(config, _whole("--top", args.top), constraints)
+    return {"name": config.name, **result.to_json(), "warnings": warnings}
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else None
+
+
+def _remats(text: str | None) -> tuple[str, ...] | None:
+    from perfmodel.workload import REMAT
+
+    names = _words(text)
+    for name in names or ():
+        if name not in REMAT:
+            raise ConfigError("--remat", f"{name[:40]!r} is not one of {' '.join(REMAT)}")
+    return names
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) == 0:
+        raise UserError(f"{option} must be a whole number from 1 on, not {text[:40]!r}")
+    return int(text)

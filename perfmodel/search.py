@@ -1,0 +1,390 @@
+"""Search: every factorisation of the chips over the mesh axes, with batch, remat and weight sharding, as arrays.
+
+Meshes run along the first dimension of the arrays, batches, remat policies and weight shardings along three more, so
+what depends on the mesh alone is computed once per mesh.  Cost is linear in the number of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import legality, memory
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
+from perfmodel.terms import step_terms
+from perfmodel.topology import Floats, Ints, Links
+from perfmodel.workload import (
+    MOMENT_BYTES,
+    REMAT,
+    ROLE_FIELDS,
+    SHARDING,
+    TrainingNumbers,
+    Workload,
+    assemble_mesh,
+    chip_numbers,
+    chip_of,
+    mesh_links,
+    model_numbers,
+)
+
+#: Candidates priced at a time: their arrays stay in the processor's cache.
+BLOCK = 32_768
+#: Rejected candidates listed by name; all are counted.
+LISTED_REJECTIONS = 200
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What the search may vary.  None: as the configuration has it.
+
+    axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
+    mixture, `pipeline` on GPUs, where it lacks them).  fixed, at_most: sizes by axis.  global_batches, remats,
+    weight_shardings: values to try beside each other.
+    """
+
+    axes: tuple[str, ...] | None = None
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, int] = field(default_factory=dict)
+    global_batches: tuple[int, ...] | None = None
+    remats: tuple[str, ...] | None = None
+    weight_shardings: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A legal configuration with its prediction."""
+
+    config: ExperimentConfig
+    prediction: Prediction
+
+    def to_json(self) -> dict[str, Any]:
+        training = self.config.training
+        return {
+            "mesh": self.config.mesh.to_json(),
+            "training": {
+                "global_batch": training.global_batch,
+                "remat": training.remat,
+                "weight_sharding": training.weight_sharding,
+            },
+            **self.prediction.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A candidate that broke a rule: the first one in the order of `legality.RULES`."""
+
+    mesh: Mesh
+    rule: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mesh": self.mesh.to_json(), "rule": self.rule}
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """candidates: fastest per token first.  rejected: the first few; rejected_by_rule counts all of them."""
+
+    candidates: tuple[Candidate, ...]
+    rejected: tuple[Rejection, ...]
+    considered: int
+    rejected_by_rule: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's object of `asap search`."""
+        return {
+            "candidates": [candidate.to_json() for candidate in self.candidates],
+            "rejected": [rejection.to_json() for rejection in self.rejected],
+            "considered": self.considered,
+            "rejected_by_rule": dict(self.rejected_by_rule),
+        }
+
+
+@dataclass(frozen=True)
+class Space:
+    """The candidates as arrays: sizes (meshes, axes) of the ICI axes, and the values tried beside them."""
+
+    config: ExperimentConfig
+    axes: tuple[str, ...]
+    sizes: Ints
+    global_batches: tuple[int, ...]
+    remats: tuple[str, ...]
+    weight_shardings: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.sizes), len(self.global_batches), len(self.remats), len(self.weight_shardings)
+
+    @property
+    def count(self) -> int:
+        return int(np.prod(self.shape))
+
+    def mesh(self, index: int) -> Mesh:
+        sizes = tuple((axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True))
+        return Mesh(sizes, self.config.mesh.dcn, self.config.mesh.axis_roles)
+
+    def config_at(self, mesh: int, batch: int, remat: int, sharding: int) -> ExperimentConfig:
+        training = replace(
+            self.config.training,
+            global_batch=self.global_batches[batch],
+            remat=self.remats[remat],
+            weight_sharding=self.weight_shardings[sharding],
+        )
+        return replace(self.config, mesh=self.mesh(mesh), training=training)
+
+
+@dataclass(frozen=True)
+class PricedSpace:
+    """Arrays of the space's shape: estimate in seconds, memory in bytes, and the index in RULES of the first broken
+    rule, -1 where there is none."""
+
+    space: Space
+    estimate_s: Floats
+    memory_bytes: Floats
+    broken: npt.NDArray[np.int8]
+
+
+def divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+@cache
+def factorisations(number: int, axes: int) -> Ints:
+    """All ordered ways to write `number` as a product of `axes` sizes: (ways, axes)."""
+    columns = np.ones((1, axes), dtype=np.int64)
+    for prime, power in _prime_powers(number):
+        # Distribute the prime's copies: bars between stars.
+        exponents = np.array(
+            [np.diff((-1, *bars, power + axes - 1)) - 1 for bars in combinations(range(power + axes - 1), axes - 1)],
+            dtype=np.int64,
+        )
+        columns = (columns[:, None, :] * (prime**exponents)[None, :, :]).reshape(-1, axes)
+    return columns
+
+
+def _prime_powers(number: int) -> Iterator[tuple[int, int]]:
+    prime = 2
+    while number > 1:
+        power = 0
+        while number % prime == 0:
+            number //= prime
+            power += 1
+        if power:
+            yield prime, power
+        prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
+
+
+def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
+    """The configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor."""
+    mesh = config.mesh
+    names = [axis for axis, _ in mesh.ici]
+    roles = {mesh.role(axis) for axis in names}
+    wanted = ["seq", "model"]
+    if not roles & {"data", "fsdp"}:
+        wanted.insert(0, "data")
+    if config.model is not None and config.model.experts:
+        wanted.insert(-1, "expert")
+    if chip_of(config.hardware).kind == "gpu":
+        wanted.insert(0, "pipeline")
+    for role in wanted:
+        if role not in roles:
+            after = [i for i, axis in enumerate(names) if _ORDER.index(mesh.role(axis)) <= _ORDER.index(role)]
+            names.insert(max(after) + 1 if after else 0, role)
+    return tuple(names)
+
+
+_ORDER = ("pipeline", "replica", "data", "fsdp", "seq", "expert", "model")
+
+
+def build_space(config: ExperimentConfig, constraints: Constraints | None = None) -> Space:
+    """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
+    rules = constraints or Constraints()
+    axes = rules.axes or default_axes(config)
+    for axis in axes:
+        if config.mesh.role(axis) not in ROLE_FIELDS:
+            raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
+    sizes = factorisations(config.hardware.chips_per_slice, len(axes))
+    keep = np.ones(len(sizes), dtype=bool)
+    for axis, size in rules.fixed.items():
+        keep &= sizes[:, _column(axes, axis)] == size
+    for axis, size in rules.at_most.items():
+        keep &= sizes[:, _column(axes, axis)] <= size
+    training = config.training
+    batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
+    return Space(
+        config,
+        axes,
+        sizes[keep],
+        batches,
+        rules.remats or (training.remat,),
+        rules.weight_shardings or (training.weight_sharding,),
+    )
+
+
+def _column(axes: Sequence[str], axis: str) -> int:
+    if axis not in axes:
+        raise ConfigError(f"axes.{axis}", f"is not searched; the axes are {' '.join(axes)}")
+    return list(axes).index(axis)
+
+
+def space_workload(space: Space, rows: slice) -> Workload:
+    """The meshes `rows` of the space, with every batch, remat and sharding, as a workload of shape (m, b, r, s)."""
+    config = space.config
+    training, hardware, mesh = config.training, config.hardware, config.mesh
+    assert config.model is not None
+    assert training.seq_len is not None
+    roles = [mesh.role(axis) for axis in space.axes]
+    sizes = space.sizes[rows]
+    layout, links = mesh_links(hardware, roles, sizes)
+    spread = {name: _spread(group) for name, group in links.items()}
+    ici = {
+        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
+            :, None, None, None
+        ]
+        for role in ROLE_FIELDS
+    }
+    dcn = {role: np.array([float(mesh.dcn_size(role))]) for role in ROLE_FIELDS}
+    numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None, None, None], spread)
+    batches = np.array(space.global_batches, dtype=np.float64)[None, :, None, None]
+    if training.micro_batch:
+        groups = numbers.replica * numbers.data * numbers.fsdp * numbers.expert
+        micro = np.maximum(1.0, batches / (groups * training.micro_batch))
+    else:
+        micro = np.full((1, 1, 1, 1), float(max(1, training.grad_accum)))
+    low = training.precision in ("fp8", "mxfp8", "nvfp4", "int8")
+    year = config.extra.get("software_year")
+    return Workload(
+        chip=chip_numbers(hardware, training.precision),
+        model=model_numbers(config.model, float(training.seq_len)),
+        mesh=numbers,
+        training=TrainingNumbers(
+            global_batch=batches,
+            seq_len=np.array([float(training.seq_len)]),
+            micro_batches=micro,
+            virtual_stages=np.array([float(training.virtual_stages)]),
+            remat=np.array([REMAT.index(name) for name in space.remats])[None, None, :, None],
+            sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
+            moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
+            low_precision=np.array([1.0 if low else 0.0]),
+            software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
+        ),
+    )
+
+
+def _spread(links: Links) -> Links:
+    def shaped(value: Floats) -> Floats:
+        return value[:, None, None, None]
+
+    return Links(
+        shaped(links.size),
+        shaped(links.gather_s_per_byte),
+        shaped(links.all_to_all_s_per_byte),
+        shaped(links.permute_s_per_byte),
+        shaped(links.latency_s),
+    )
+
+
+def price_space(space: Space, efficiencies: Efficiencies) -> PricedSpace:
+    """Price every candidate, legal or not.  Raises ConfigError where model, batch or sequence length is absent."""
+    missing = missing_facts(space.config)
+    lacking = [name for name in missing if name != "training.global_batch" or not space.global_batches]
+    if lacking:
+        raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; give it and search again")
+    estimate = np.empty(space.shape)
+    total = np.empty(space.shape)
+    broken = np.full(space.shape, -1, dtype=np.int8)
+    step = max(1, BLOCK * len(space.sizes) // max(1, space.count))
+    for start in range(0, len(space.sizes), step):
+        rows = slice(start, start + step)
+        workload = space_workload(space, rows)
+        estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
+        used = memory.per_chip(workload)
+        total[rows] = used.total
+        broken[rows] = _first_broken(space, workload, used)
+    return PricedSpace(space, estimate, total, broken)
+
+
+def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDArray[np.int8]:
+    mesh, train = w.mesh, w.training
+    sizes = legality.Sizes(
+        **{role: getattr(mesh, role) for role in ROLE_FIELDS},
+        micro_batches=train.micro_batches,
+        virtual_stages=train.virtual_stages,
+    )
+    flags = legality.broken_rules(sizes, space.config.model, train.global_batch, train.seq_len)
+    flags["topology"] = mesh.regular == 0
+    flags["memory"] = ~used.fits
+    first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
+    for number in reversed(range(len(legality.RULES))):
+        rule = legality.RULES[number]
+        if rule in flags:
+            first = np.where(flags[rule], np.int8(number), first)
+    return first
+
+
+def search(
+    config: ExperimentConfig,
+    top: int = 10,
+    constraints: Constraints | None = None,
+    efficiencies: Efficiencies | EfficiencyTable | None = None,
+) -> SearchResult:
+    """The `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
+
+    Raises ConfigError where the configuration does not hold together or lacks model, batch or sequence length.
+    """
+    check_products(config)
+    space = build_space(config, constraints)
+    table = load_efficiencies() if efficiencies is None else efficiencies
+    if isinstance(table, EfficiencyTable):
+        table = table.resolve(chip_of(config.hardware), config.training.precision)
+    priced = price_space(space, table)
+    order = ranking(priced)[:top]
+    candidates = []
+    for flat in order:
+        at = [int(i) for i in np.unravel_index(flat, space.shape)]
+        chosen = space.config_at(*at)
+        candidates.append(Candidate(chosen, predict(chosen, table)))
+    return SearchResult(
+        candidates=tuple(candidates),
+        rejected=_rejections(priced),
+        considered=space.count,
+        rejected_by_rule={
+            rule: int(count)
+            for number, rule in enumerate(legality.RULES)
+            if (count := np.count_nonzero(priced.broken == number))
+        },
+    )
+
+
+def ranking(priced: PricedSpace) -> npt.NDArray[np.int64]:
+    """Flat indices of the legal candidates, least time per token first."""
+    batches = np.array(priced.space.global_batches, dtype=np.float64)[None, :, None, None]
+    per_token = (priced.estimate_s / batches).ravel()
+    legal = np.flatnonzero(priced.broken.ravel() < 0)
+    # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
+    rounded = np.round(np.log(per_token[legal]), 3)
+    order: npt.NDArray[np.int64] = legal[np.lexsort((priced.memory_bytes.ravel()[legal], rounded))]
+    return order
+
+
+def _rejections(priced: PricedSpace) -> tuple[Rejection, ...]:
+    """The fastest of the meshes that broke a rule: those a reader would ask about."""
+    broken = np.flatnonzero(priced.broken.ravel() >= 0)
+    fastest = broken[np.argsort(priced.estimate_s.ravel()[broken], kind="stable")]
+    found: dict[int, Rejection] = {}
+    for flat in fastest:
+        mesh = int(np.unravel_index(flat, priced.space.shape)[0])
+        if mesh not in found:
+            rule = legality.RULES[int(priced.broken.ravel()[flat])]
+            found[mesh] = Rejection(priced.space.mesh(mesh), rule)
+        if len(found) == LISTED_REJECTIONS:
+            break
+    return tuple(found.values())
