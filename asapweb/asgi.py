@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
 os.environ.setdefault("ASAP_DATABASE_POOL", "1")
 
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.urls import get_resolver
 
 from asapweb.body_limit import BodyLimit
 
 application = BodyLimit(get_asgi_application(), settings.MAX_REQUEST_BYTES)
+
+# The pages' modules load while the server already answers, not during the first visitor's request.
+threading.Thread(target=lambda: get_resolver().url_patterns, name="load pages", daemon=True).start()

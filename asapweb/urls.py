@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import include, path
 
-from experiments.stream import stream
-
-urlpatterns: list[URLPattern | URLResolver] = [
-    path("experiments/<int:pk>/events/", stream, name="event_stream"),
+urlpatterns = [
+    path("", include("asapweb.page_urls")),
+    path("", include("accounts.urls")),
+    path("", include("experiments.urls")),
+    path("", include("diagnosis.urls")),
+    path("", include("proposals.urls")),
     path("api/", include("proposals.api.urls")),
 ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sysconfig
 import tempfile
+import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,7 +37,26 @@ class Redis:
             str(self.program), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
             "--daemonize", "no", "--logfile", "", "--maxmemory-policy", "noeviction",
+            "--pidfile", str(self._pid_file),
         ]  # fmt: skip
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "redis.pid"
+
+    def end_stale(self, wait_s: float = 10.0) -> None:
+        """End a server that outlived its launcher: two of them would write the same file."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                pid = int(self._pid_file.read_text())
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except (OSError, ValueError):
+                return
+            if not command.startswith(b"redis-server") or os.fsencode(self.socket) not in command:
+                return
+            os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
+            time.sleep(0.1)
 
     def is_alive(self, timeout_s: float = 2.0) -> bool:
         """Whether it answers PING; while it still loads its file it does not."""

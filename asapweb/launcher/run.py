@@ -134,7 +134,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
         pieces.append(
             Piece(
                 name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
-                folder=home.redis,
+                before_start=redis.end_stale, folder=home.redis,
             )
         )  # fmt: skip
         variables["CELERY_BROKER_URL"] = redis.url

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.application import UNPRIVILEGED, Application
+
+
+def _new_folder() -> Path:
+    """Directly below /tmp: pytest's own folders are closed to the user under whom root's PostgreSQL runs."""
+    folder = Path(tempfile.mkdtemp(prefix="asap-run-", dir="/tmp"))
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = _new_folder()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def first_start() -> Iterator[Application]:
+    """The first start on an empty folder, already stopped again by Ctrl-C; its folder serves for second starts."""
+    path = _new_folder()
+    application = Application(path / "data")
+    application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
+    application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
+    application.stop()
+    yield application
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def used_home(first_start: Application) -> Path:
+    return first_start.home
+
+
+@pytest.fixture
+def unprivileged() -> str | None:
+    """The user under whom an ordinary user's tests run: ourselves, or `nobody` where we are root."""
+    return UNPRIVILEGED if os.getuid() == 0 else None

@@ -1,0 +1,70 @@
+"""A piece killed at any moment is started again by the launcher, and what was stored is still there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.launcher.application import Application, eventually, running
+
+
+@pytest.mark.parametrize("piece", ["PostgreSQL", "Redis", "worker", "web server"])
+def test_a_killed_piece_is_started_again(used_home: Path, piece: str) -> None:
+    with running(used_home) as application:
+        _remember(used_home, piece)
+        first = application.main_process(piece)
+        os.kill(first, signal.SIGKILL)
+        assert eventually(lambda: _runs_anew(application, piece, first))
+        assert eventually(application.is_ready)
+        assert eventually(lambda: _worker_is_alive(used_home))
+        assert _remembers(used_home, piece)
+    assert f"The {piece} was killed by signal 9: starting it again." in application.text
+
+
+def test_a_message_that_a_killed_redis_had_accepted_is_delivered(used_home: Path) -> None:
+    with running(used_home) as application:
+        os.kill(application.main_process("worker"), signal.SIGSTOP)
+        _redis(used_home, "RPUSH kept-queue message")
+        os.kill(application.main_process("Redis"), signal.SIGKILL)
+        assert eventually(lambda: _redis(used_home, "LRANGE kept-queue 0 -1").count("message") >= 1)
+        _redis(used_home, "DEL kept-queue")
+        os.kill(application.main_process("worker"), signal.SIGCONT)
+
+
+def _runs_anew(application: Application, piece: str, first: int) -> bool:
+    try:
+        return application.main_process(piece) != first
+    except (AssertionError, OSError):
+        return False
+
+
+def _worker_is_alive(home: Path) -> bool:
+    return (home / "run" / "worker.alive").exists()
+
+
+def _remember(home: Path, text: str) -> None:
+    with psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap") as connection:
+        connection.execute("create table if not exists remembered (text text)")
+        connection.execute("insert into remembered values (%s)", [text])
+
+
+def _remembers(home: Path, text: str) -> bool:
+    with psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap") as connection:
+        return connection.execute("select 1 from remembered where text = %s", [text]).fetchone() is not None
+
+
+def _redis(home: Path, command: str) -> str:
+    """One inline command; empty where the server does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(home / "redis" / "redis.sock"))
+            connection.sendall(command.encode() + b"\r\n")
+            return connection.recv(4096).decode()
+    except OSError:
+        return ""

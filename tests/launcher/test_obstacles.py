@@ -1,0 +1,168 @@
+"""Whatever stands in the way of a start is answered by a working start, or by one sentence."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asapweb.launcher.folders import LEAST_FREE_BYTES
+from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
+from tests.launcher.application import UNPRIVILEGED, command, environment, processes_of, refused, running
+
+AS_ROOT = os.getuid() == 0
+needs_root = pytest.mark.skipif(not AS_ROOT, reason="needs root to become another user or to mount")
+
+
+@pytest.fixture
+def listener() -> socket.socket:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    return taken
+
+
+def test_a_port_asked_for_and_taken_is_refused(folder: Path, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    sentence = refused(folder, PORT=str(port))
+    assert str(port) in sentence
+    assert "taken" in sentence
+    assert str(port) in refused(folder, "--port", str(port))
+
+
+def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        except OSError:
+            pass  # someone else holds it, which is all we need
+        with running(used_home) as application:
+            assert not application.address.endswith(":8000")
+            assert "Port 8000 is taken" in application.text
+            assert application.is_ready()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80"])
+def test_no_port_at_all(folder: Path, port: str) -> None:
+    assert "port" in refused(folder, PORT=port).lower()
+
+
+def test_ipv6(used_home: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    with running(used_home, "--host", "::1") as application:
+        assert application.address.startswith("http://[::1]:")
+        assert application.is_ready()
+
+
+def test_an_address_that_is_not_ours(folder: Path) -> None:
+    assert "192.0.2.1" in refused(folder, "--host", "192.0.2.1")
+
+
+def test_a_data_folder_that_cannot_be_written(folder: Path, unprivileged: str | None) -> None:
+    _needs_reachable_python(unprivileged)
+    folder.chmod(0o555)
+    sentence = refused(folder / "data", user=unprivileged)
+    assert str(folder / "data") in sentence
+    assert "ASAP_HOME" in sentence
+
+
+def test_a_data_folder_where_root_itself_cannot_write() -> None:
+    assert "cannot be written" in refused(Path("/proc/asap"))
+
+
+def test_a_full_disk(folder: Path) -> None:
+    size = LEAST_FREE_BYTES // 4
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a small file system here")
+    try:
+        sentence = refused(folder / "data")
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert "MB are free" in sentence
+
+
+def test_a_database_of_another_version(folder: Path) -> None:
+    data = folder / "postgres"
+    data.mkdir()
+    (data / "PG_VERSION").write_text("15\n")
+    sentence = refused(folder)
+    assert "PostgreSQL 15" in sentence
+    assert (data / "PG_VERSION").read_text() == "15\n"
+
+
+def test_a_folder_of_something_else_is_not_overwritten(folder: Path) -> None:
+    (folder / "postgres").mkdir()
+    (folder / "postgres" / "thesis.tex").write_text("years of work")
+    assert "no PostgreSQL database" in refused(folder)
+    assert (folder / "postgres" / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_damaged_database_is_named_with_its_log(folder: Path, used_home: Path) -> None:
+    shutil.copytree(used_home, folder / "data", symlinks=True)
+    if AS_ROOT:
+        subprocess.run(["chown", "-R", UNPRIVILEGED, str(folder / "data" / "postgres")], check=True)
+        (folder / "data").chmod(0o755)
+    (folder / "data" / "postgres" / "global" / "pg_control").write_bytes(b"\0" * 8192)
+    sentence = refused(folder / "data")
+    assert "PostgreSQL does not start" in sentence
+    assert "log" in sentence
+    assert processes_of(folder / "data") == []
+
+
+def test_a_path_longer_than_a_socket_address(folder: Path) -> None:
+    home = folder / ("long-" * 20) / ("longer-" * 10)
+    assert len(str(home)) > LONGEST_SOCKET_FOLDER
+    with running(home) as application:
+        assert application.is_ready()
+    assert processes_of(home) == []
+
+
+def test_an_ordinary_user(folder: Path, unprivileged: str | None) -> None:
+    _needs_reachable_python(unprivileged)
+    if unprivileged is not None:
+        shutil.chown(folder, unprivileged)
+    with running(folder / "data", user=unprivileged) as application:
+        assert application.is_ready()
+        uid = Path(f"/proc/{application.main_process('PostgreSQL')}").stat().st_uid
+        assert uid == (pwd.getpwnam(unprivileged).pw_uid if unprivileged else os.getuid())
+        assert (folder / "data").stat().st_mode & 0o077 == 0
+    assert processes_of(folder / "data") == []
+
+
+@needs_root
+def test_root_does_not_run_the_database_as_root(used_home: Path) -> None:
+    with running(used_home) as application:
+        assert Path(f"/proc/{application.main_process('PostgreSQL')}").stat().st_uid != 0
+
+
+@needs_root
+def test_root_in_a_folder_that_nobody_else_can_enter(folder: Path) -> None:
+    folder.chmod(0o700)
+    with running(folder / "data") as application:
+        assert application.is_ready()
+        assert "its data is in /var/lib/asap-web/" in application.text
+        data = Path(next(line for line in application.output if "its data is in" in line).rsplit(" ", 1)[1])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(data.parent)
+
+
+def _needs_reachable_python(user: str | None) -> None:
+    if user is None:
+        return
+    tried = subprocess.run(
+        [*command(user=user)[:-3], sys.executable, "-c", ""], env=environment(Path("/")), check=False, cwd="/"
+    )
+    if tried.returncode != 0:
+        pytest.skip(f"{user} may not run {sys.executable}, which lies in another user's folder")
