@@ -1,0 +1,129 @@
+"""Starts the recording process and leaves a log directory with a configuration, ready to upload."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from experiments.record.spec import RecordError, RecordSpec
+from perfmodel.chips import load_chips
+
+#: The contract knows accelerators only; a CPU recording is configured as this one, and its notes say so.
+CPU_STAND_IN = "v5e"
+CONFIG_NAME = "config.json"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """profiles: `*.xplane.pb` files, one per host.  step_times_s: by the clock of the training loop."""
+
+    folder: Path
+    profiles: tuple[Path, ...]
+    config: Path
+    step_times_s: tuple[float, ...]
+    losses: tuple[float, ...]
+
+
+def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Recording:
+    """Records `spec` into `folder`.  Raises RecordError when the folder, the devices or the training fail."""
+    spec.check()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"--out: {folder} cannot be written ({error.strerror}); choose another folder.") from error
+    if any(folder.iterdir()):
+        raise RecordError(f"--out: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
+    seen = _run(spec, folder, timeout_s)
+    profiles = tuple(sorted(folder.glob("plugins/profile/*/*.xplane.pb")))
+    if not profiles:
+        raise RecordError("The profiler wrote no file; see whether another program is being profiled on this machine.")
+    for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
+        trace.unlink()  # a second copy of the same events, for the trace viewer only
+    config = folder / CONFIG_NAME
+    config.write_text(json.dumps(configuration(spec, seen), indent=2) + "\n")
+    return Recording(folder, profiles, config, tuple(seen["step_times_s"]), tuple(seen["losses"]))
+
+
+def _run(spec: RecordSpec, folder: Path, timeout_s: float) -> dict[str, Any]:
+    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(spec.platform, spec.platform))
+    if spec.platform == "cpu":
+        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
+        flags.append(f"--xla_force_host_platform_device_count={spec.devices}")
+        environment["XLA_FLAGS"] = " ".join(flags)
+    command = [sys.executable, "-m", "experiments.record.worker", json.dumps(spec.to_json()), str(folder)]
+    root = Path(__file__).resolve().parents[2]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), environment.get("PYTHONPATH", "")]))
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RecordError(f"The training step took longer than {timeout_s:.0f} s; choose a smaller model.") from error
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise RecordError(f"The training step failed on {spec.platform}: {last}")
+    seen: dict[str, Any] = json.loads(lines[-1])
+    if "error" in seen:
+        raise RecordError(f"{seen['error']} Choose a smaller --mesh or another --platform.")
+    return seen
+
+
+def configuration(spec: RecordSpec, seen: dict[str, Any]) -> dict[str, Any]:
+    """The contract's configuration of what was recorded."""
+    chip, topology, notes = _hardware(spec, seen)
+    mesh = " ".join(f"{axis} {size}" for axis, size in spec.mesh)
+    return {
+        "name": f"small transformer on {spec.devices} × {seen['device_kind']}, {mesh}",
+        "hardware": {"chip": chip, "topology": topology, "slices": 1},
+        "mesh": {"ici": dict(spec.mesh), "dcn": {}},
+        "model": {
+            "layers": spec.layers,
+            "d_model": spec.d_model,
+            "d_ff": spec.d_ff,
+            "heads": spec.heads,
+            "kv_heads": spec.kv_heads,
+            "head_dim": spec.head_dim,
+            "vocab": spec.vocab,
+            "mlp": "gated",
+            "tied_embeddings": True,
+        },
+        "training": {
+            "global_batch": spec.batch,
+            "seq_len": spec.seq_len,
+            "precision": "bf16",
+            "optimizer": "adamw",
+            "weight_sharding": "fsdp",
+            "remat": "full",
+        },
+        "notes": notes,
+    }
+
+
+def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], str]:
+    """Chip key, topology, and a note on how they were found."""
+    recorded = f"Recorded by asap record on {spec.devices} {seen['platform']} devices ({seen['device_kind']})."
+    if seen["platform"] == "cpu":
+        short = 2 ** ((spec.devices.bit_length() - 1) // 2)
+        while spec.devices % short:
+            short -= 1
+        return (
+            CPU_STAND_IN,
+            [short, spec.devices // short],
+            f"{recorded} The form knows no CPU: chip and topology are stand-ins, so predicted times are for that chip "
+            "and say nothing about this machine.",
+        )
+    kind = str(seen["device_kind"]).lower()
+    matches = [key for key, chip in load_chips().items() if any(t.lower() == kind for t in chip.device_types)]
+    if not matches:
+        raise RecordError(f"The device kind {seen['device_kind']!r} is in no row of perfmodel/chips.toml; add it there.")
+    coords = seen["coords"][: spec.devices]
+    topology = [max(c[i] for c in coords) + 1 for i in range(len(coords[0]))] if coords else [spec.devices, 1]
+    topology = [size for size in topology if size > 1] or [1]
+    if prod(topology) != spec.devices:
+        topology = [spec.devices]
+    return matches[0], topology, recorded
