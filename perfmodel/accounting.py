@@ -191,6 +191,14 @@ def layer_contexts(shape: ModelShape, seq_len: float, causal: bool = True) -> fl
     return global_layers * everything + (shape.layers - global_layers) * local
 
 
+def local_layers(shape: ModelShape, seq_len: float) -> int:
+    """Layers whose attention sees a window shorter than the sequence."""
+    if not shape.sliding_window or shape.sliding_window >= seq_len:
+        return 0
+    every = shape.sliding_window_every
+    return shape.layers - (shape.layers // every if every else 0)
+
+
 def forward_flops(shape: ModelShape, seq_len: float, causal: bool = True) -> ForwardFlops:
     """Forward FLOPs per token (book 4.3: a training step is three times that in products with weights)."""
     count = parameters(shape)

@@ -36,7 +36,7 @@ class Efficiencies:
     message_s: fixed time per collective call.
     overlap_*: share of that communication which the schedule can hide, as far as there is compute to hide it under.
     layer_s: fixed time per layer, micro-batch and pass; moe_layer_s: further fixed time of a mixture layer;
-    step_s: fixed time per step.  straggler: relative loss per doubling of hosts.
+    step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts, of slices.
     recompute_full, recompute_minimal, recompute_offload: share of the forward layers computed again (minimal: of the
     attention scores only).  host_overlap: share of offload traffic hidden.
     software_per_year: relative speed gained per year of software releases; the reference is `software_year`.
@@ -65,6 +65,7 @@ class Efficiencies:
     moe_layer_s: Value = 5.0e-5
     step_s: Value = 5.0e-3
     straggler: Value = 0.004
+    slice_straggler: Value = 0.01
     recompute_full: Value = 1.0
     recompute_minimal: Value = 1.0
     recompute_offload: Value = 0.8

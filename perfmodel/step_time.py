@@ -66,7 +66,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     matmul = np.asarray(e.matmul) * shape
     dense = (t.dense_s + again * t.dense_forward_s) / matmul
     experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
-    scores = (t.scores_s + scores_again * t.scores_forward_s) / np.asarray(e.attention)
+    scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
     head = t.head_s / (matmul * e.head)
     products = (dense + experts + scores + head) / speed
     launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0 / speed
@@ -100,7 +100,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     in_pipeline = busy + exposed["model"] + exposed["seq"] + exposed["expert"]
     bubble = t.bubble * in_pipeline
     host = t.host_s * (1.0 - np.asarray(e.host_overlap))
-    straggling = np.asarray(e.straggler) * t.doublings_of_hosts * (busy + exposed_comms + bubble)
+    straggling = (
+        np.asarray(e.straggler) * t.doublings_of_hosts + np.asarray(e.slice_straggler) * t.doublings_of_slices
+    ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     estimate = busy + exposed_comms + bubble + overhead
 

@@ -15,6 +15,9 @@ from perfmodel import accounting
 from perfmodel.topology import Floats, Links
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
+#: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
+TPU_ATTENTION_BLOCK = 512.0
+GPU_ATTENTION_BLOCK = 128.0
 #: Gradients cross the wires in the compute precision, and are added up in float32.
 GRADIENT_BYTES = 2.0
 GRADIENT_SUM_BYTES = 4.0
@@ -42,7 +45,8 @@ class Terms:
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
     expert_rows: the same per expert.  layer_passes: layers × micro-batches a chip runs through forward.
-    bubble: idle share of the pipeline relative to its busy time.
+    scores_padding: how much more
+    an attention kernel computes than the scores that count.  bubble: idle share of the pipeline relative to its busy time.
     """
 
     dense_s: Floats
@@ -51,6 +55,7 @@ class Terms:
     experts_forward_s: Floats
     scores_s: Floats
     scores_forward_s: Floats
+    scores_padding: Floats
     head_s: Floats
     rows: Floats
     narrow: Floats
@@ -66,6 +71,7 @@ class Terms:
     moe_layer_passes: Floats
     bubble: Floats
     doublings_of_hosts: Floats
+    doublings_of_slices: Floats
     remat: np.ndarray
     model_flops_per_chip: Floats
     tokens_per_chip: Floats
@@ -126,6 +132,7 @@ def step_terms(w: Workload) -> Terms:
         experts_forward_s=experts_forward,
         scores_s=(1.0 + accounting.BACKWARD_ATTENTION_KERNEL) * scores_forward,
         scores_forward_s=scores_forward,
+        scores_padding=_scores_padding(w),
         head_s=head,
         rows=rows,
         narrow=model.narrow / mesh.model,
@@ -141,12 +148,30 @@ def step_terms(w: Workload) -> Terms:
         moe_layer_passes=moe_passes,
         bubble=(stages - 1.0) / (virtual * micro),
         doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
+        doublings_of_slices=np.log2(np.maximum(_slices(w), 1.0)),
         remat=train.remat,
         model_flops_per_chip=tokens * model.model_flops / chip.chips,
         tokens_per_chip=tokens / chip.chips,
         peak_bf16=chip.peak_bf16,
         software_year=train.software_year,
     )
+
+
+def _scores_padding(w: Workload) -> Floats:
+    """What an attention kernel computes over what counts: head sizes padded to the systolic array (book 2.3), a window
+    rounded up to the kernel's blocks of keys, of which half a block more is touched on either side."""
+    model, tile = w.model, np.maximum(w.chip.matrix_tile, 1.0)
+    padded = np.ceil(model.qk_width / tile) * tile + np.ceil(model.v_width / tile) * tile
+    heads = padded / (model.qk_width + model.v_width)
+    block = np.where(w.chip.gpu > 0, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK)
+    block = np.minimum(block, w.training.seq_len / 2.0)
+    return heads * (1.0 + model.flops_scores_per_local_key * block / np.maximum(model.flops_scores, 1.0))
+
+
+def _slices(w: Workload) -> Floats:
+    mesh = w.mesh
+    slices = mesh.dcn_replica * mesh.dcn_data * mesh.dcn_fsdp * mesh.dcn_seq
+    return slices * mesh.dcn_model * mesh.dcn_expert * mesh.dcn_pipeline
 
 
 def _dense_shards(w: Workload) -> Floats:

@@ -53,6 +53,7 @@ class ChipNumbers:
     hosts: Floats
     chips: Floats
     gpu: Floats
+    matrix_tile: Floats
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class ModelNumbers:
 
     flops_projections: Floats
     flops_scores: Floats
+    flops_scores_per_local_key: Floats
+    qk_width: Floats
+    v_width: Floats
     flops_mlp: Floats
     flops_experts: Floats
     flops_head: Floats
@@ -155,6 +159,7 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
         hosts=_array(max(1.0, hardware.chips / chip.chips_per_host)),
         chips=_array(hardware.chips),
         gpu=_array(1.0 if chip.kind == "gpu" else 0.0),
+        matrix_tile=_array(chip.matrix_tile),
     )
 
 
@@ -182,14 +187,22 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
     flops = accounting.forward_flops(shape, seq_len)
     width = accounting.activation_widths(shape)
     if shape.attention == "mla":
+        qk, v = shape.qk_nope_head_dim + shape.qk_rope_head_dim, shape.v_head_dim
         kv = float(shape.heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim))
         heads_wide = float(shape.heads * shape.v_head_dim)
     else:
+        qk = v = shape.head_dim
         kv = 2.0 * shape.kv_heads * shape.head_dim
         heads_wide = float(shape.heads * shape.head_dim)
     values = {
         "flops_projections": flops.attention_projections,
         "flops_scores": flops.attention_scores,
+        "flops_scores_per_local_key": 2.0
+        * shape.heads
+        * accounting.score_width(shape)
+        * accounting.local_layers(shape, seq_len),
+        "qk_width": qk,
+        "v_width": v,
         "flops_mlp": flops.dense_mlp,
         "flops_experts": flops.experts,
         "flops_head": flops.head,
