@@ -29,10 +29,12 @@ MARGIN_TPU = 0.02
 MARGIN_GPU = 0.05
 #: Runtime, collective buffers and workspace of a GPU process (OptiCo Figure 5: what no other part explains).
 GPU_RUNTIME_BYTES = 2.0e9
-#: Bytes per logit while the loss is formed: the product in 16 bits and its float32 copy.
-LOGIT_BYTES = 6.0
-#: Layers whose gathered weights lie in memory at once: the one at work and the one being fetched.
-GATHERED_LAYERS = 2.0
+#: Bytes per logit while the loss is formed: a GPU kernel reads the 16-bit product and writes a float32 copy; XLA fuses
+#: the copy into its reduction.
+LOGIT_BYTES_GPU = 6.0
+LOGIT_BYTES_TPU = 2.0
+#: Layers whose weights lie in memory gathered, with the gradient on its way out: each matrix comes just in time.
+GATHERED_LAYERS = 1.5
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,21 @@ def per_chip(w: Workload) -> MemoryUse:
     # (Megatron-LM, arXiv 2104.04473, 2.2; with one virtual stage as OptiCo's rows show).
     in_flight = np.minimum(1.0 + np.where(stages > 1, (stages - 1.0) / (stages * virtual), 0.0), train.micro_batches)
     layers = model.layers * in_flight
-    none = rows * ACTIVATION_BYTES * (model.saved_none_model + model.saved_none_sharded / mesh.model)
-    minimal = rows * ACTIVATION_BYTES * (model.saved_minimal_model + model.saved_minimal_sharded / mesh.model)
-    boundary = rows * ACTIVATION_BYTES * model.d_model
+    # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
+    # sequence parallelism, which comes with 8-bit training.  That also keeps the inputs of products in 8 bits.
+    eight = (chip.gpu > 0) & (train.low_precision > 0)
+    wide = np.where((chip.gpu > 0) & ~eight, 1.0, mesh.model)
+    kept_bytes = np.where(eight, 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
+    none = rows * kept_bytes * (model.saved_none_model / wide + model.saved_none_sharded / mesh.model)
+    minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
+    boundary = rows * ACTIVATION_BYTES * model.d_model / wide
     saved = np.select(
         [train.remat == REMAT.index(name) for name in ("none", "minimal", "full")],
         [layers * none, layers * minimal + none, layers * boundary + none],
         2.0 * boundary + none,
     )
     keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
-    logits = rows * model.vocab / mesh.model * LOGIT_BYTES
+    logits = rows * model.vocab / mesh.model * np.where(chip.gpu > 0, LOGIT_BYTES_GPU, LOGIT_BYTES_TPU)
     # The stage that keeps the most activations is the first; the logits lie in the last.
     head = np.where(stages > 1, np.maximum(0.0, logits - saved * (1.0 - 1.0 / (stages * in_flight))), logits)
     gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
@@ -129,9 +136,9 @@ def _states(w: Workload) -> tuple[Floats, Floats, Floats]:
 
 
 def _gathered(w: Workload) -> Floats:
-    """Weights of the layers gathered at once, and the gradient of one, in 16 bits."""
+    """Weights gathered at once, in 16 bits."""
     one = w.model.params_layer_largest / w.mesh.model
-    return (GATHERED_LAYERS + 1.0) * one * WEIGHT_BYTES
+    return GATHERED_LAYERS * one * WEIGHT_BYTES
 
 
 def fits_so_far(known: Mapping[str, float | None] | None) -> bool | None:
