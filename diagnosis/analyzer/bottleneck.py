@@ -112,7 +112,7 @@ def communication_share(facts: Facts) -> tuple[float, bool]:
     if stated is None:
         return bars, not facts.thin
     # XProf's KPI counts only what its op categories call a collective; fusions and -done ops escape it.
-    reconciled = not facts.thin or bars >= 0.7 * stated
+    reconciled = not facts.thin or total_share(facts.collectives) >= 0.7 * stated
     return max(bars, stated), reconciled
 
 

@@ -63,6 +63,11 @@ def shares(
         found[bar] = found.get(bar, 0.0) + op.share
     busy = max(0.0, 1.0 - sum(lost.values()))
     _hide_overlap(found, kpis)
+    stated = profile.kpis.get("communication")
+    if not complete and stated is not None:
+        # A sample of the ops: what the KPI states beyond them is communication all the same, on an unknown axis.
+        talking = sum(value for bar, value in found.items() if bar.startswith("ici") or bar == "dcn")
+        found["ici"] = found.get("ici", 0.0) + max(0.0, stated - talking)
     listed = sum(found.values())
     # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it.
     if listed > busy or (complete and listed > 0):

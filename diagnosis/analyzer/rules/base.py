@@ -33,14 +33,20 @@ def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | Non
     """(impact sentence, its evidence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
     share = min(max(share, 0.0), 0.999)
     part = evidence("time that could be saved at most", share, "share", "computed", "Amdahl bound", OPS)
-    faster = evidence("speed-up at most", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
+    rows = [part]
+    faster = ""
+    if share >= 0.01:
+        gain = evidence("speed-up at most", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
+        rows.append(gain)
+        faster = f", {gain}× faster"
+    bound = "Amdahl bound: as if it vanished"
+    bound += "; over the listed ops only" if facts.thin else ""
     time = facts.seconds(share)
-    rows = [part, faster]
     if time is None:
-        return f"At most {part} of device time, {faster}× (Amdahl bound: as if it vanished).", rows, None, share
+        return f"At most {part} of device time{faster} ({bound}).", rows, None, share
     spent = evidence("time per step that could be saved at most", time, "s", "computed", "share × step time", OPS)
     rows.append(spent)
-    return f"At most {spent} per step, {part} of it, {faster}× faster (Amdahl bound: as if it vanished).", rows, time, share
+    return f"At most {spent} per step, {part} of it{faster} ({bound}).", rows, time, share
 
 
 def finding(

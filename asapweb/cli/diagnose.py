@@ -1,0 +1,47 @@
+"""`asap diagnose`: why the step of a profile takes the time it takes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from diagnosis.analyzer import diagnose
+from experiments.ingest import read_profile
+from perfmodel.config_file import read_config
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("diagnose", help="why the step of a profile is slow: bottleneck, costs, evidence")
+    parser.add_argument(
+        "profiles",
+        nargs="+",
+        metavar="PROFILE",
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
+    )
+    parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the mesh axes, allows MFU")
+    parser.add_argument("--top", type=_positive, default=20, metavar="N", help="ops to list, largest first (default 20)")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("give a number of at least 1")
+    return number
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """The contract's object.  Raises ConfigError or IngestError with the sentence to print."""
+    config, warnings = read_config(Path(args.config)) if args.config else (None, [])
+    profile = read_profile(args.profiles)
+    answer = diagnose(profile, config).to_json(top=args.top)
+    answer["warnings"] = [*answer.get("warnings", ()), *warnings]
+    answer["profile"] = {
+        "provenance": profile.provenance,
+        "label": profile.label,
+        "device": profile.device.kind,
+        "cores": profile.device.core_count,
+        "hosts": profile.device.host_count,
+        "files": [file.name for file in profile.files],
+    }
+    return answer

@@ -1,0 +1,71 @@
+"""The Analyzer: from a profile and its configuration to a diagnosis.  Pure; knows no Django."""
+
+from __future__ import annotations
+
+from diagnosis.analyzer import bottleneck, breakdown, kpis, links, report, rules, tables
+from diagnosis.analyzer.collectives import Collectives
+from diagnosis.analyzer.facts import Facts
+from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig
+
+__all__ = ["diagnose", "read_facts"]
+
+
+def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
+    """The profile under its configuration, read once."""
+    chip = links.chip_of(config)
+    if chip is None and profile.device.chip:
+        try:
+            chip = get_chip(profile.device.chip)
+        except KeyError:
+            chip = None
+    ops = read_ops(profile, Collectives(profile.ops, config))
+    listed = coverage(profile.ops)
+    values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)
+    shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
+    values["goodput"] = breakdown.goodput(values, shares)
+    if values["goodput"] is not None:
+        reasons.pop("goodput", None)
+    has_flops = profile_has_flops(profile)
+    return Facts(
+        profile=profile,
+        config=config,
+        chip=chip,
+        ops=ops,
+        coverage=listed,
+        kpis=values,
+        not_measured=reasons,
+        shares=shares,
+        mfu_convention=convention,
+        has_flops=has_flops,
+        has_roofline=has_flops and any(op.limit_source == "roofline" for op in ops),
+    )
+
+
+def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Diagnosis:
+    """Why the step takes the time it takes, and what each cause could save at most.
+
+    Works with whatever was measured: without steps, without a configuration, with five ops or none; what cannot be told
+    is None with its reason, and the last finding says what to record.
+    """
+    facts = read_facts(profile, config)
+    verdict = bottleneck.judge(facts)
+    findings = rules.run(facts)
+    step = facts.step_time_s
+    return Diagnosis(
+        kpis=facts.kpis,
+        not_measured=facts.not_measured,
+        bottleneck=verdict,
+        findings=findings,
+        ops=tuple(to_diagnosis(op, step is not None) for op in facts.ops),
+        breakdown_s=breakdown.seconds(facts.shares, step),
+        breakdown_share=facts.shares,
+        collectives=tables.collectives(facts),
+        roofline=tables.roofline(facts),
+        mfu_convention=facts.mfu_convention,
+        report=report.write(facts, verdict, findings),
+        warnings=tuple(note.message for note in profile.notes if note.severity in ("warning", "error")),
+    )

@@ -1,0 +1,149 @@
+"""Matrix units: efficiency of products, shapes that do not fill the unit, attention, recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, prod
+
+from diagnosis.analyzer import hlo
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, time_of
+from diagnosis.report import Evidence, Finding
+from perfmodel import accounting
+
+LOW_EFFICIENCY = 0.50
+PADDING = 0.10
+#: Edge of the matrix unit: 256 on v6e and Ironwood, 128 before (book 2.1); GPUs work in 64-wide tiles and seldom pad.
+_UNIT = {"v6e": 256, "tpu7x": 256}
+
+
+def low_efficiency(facts: Facts) -> Iterator[Finding]:
+    """Products that are bound by compute yet run far below the peak."""
+    ops = facts.where(
+        lambda op: not op.collective and op.limit == "compute" and op.family in ("matmul", "attention kernel", "custom call")
+        and op.efficiency is not None and op.efficiency < LOW_EFFICIENCY and op.limit_source == "roofline"
+    )  # fmt: skip
+    lost = sum(op.share * (1.0 - (op.efficiency or 0.0)) for op in ops)
+    if lost < WORTH_SAYING and not (facts.thin and ops):
+        return
+    cost = time_of(facts, "compute-bound ops below half of the peak", ops)
+    mean = sum(op.share * (op.efficiency or 0.0) for op in ops) / total_share(ops)
+    reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline", keys(ops))
+    worst = max(ops, key=lambda op: op.share * (1.0 - (op.efficiency or 0.0)))
+    own = evidence(f"efficiency of {worst.op.name}", worst.efficiency, "share", "measured", "", "roofline", (worst.key,))
+    yield finding(
+        facts, "low_matrix_efficiency", "Products run far below the matrix units' peak",
+        f"Compute-bound ops below half of the peak take {cost} {facts.base} at {reached} of it on average; the costliest is "
+        f"{worst.op.name} at {own}{lines(ops)}.",
+        "Give each chip larger products: more rows per chip (batch or sequence shard) or a smaller tensor axis; merge "
+        "products that share an input, and check the kernel's block sizes.",
+        [cost, reached, own], lost,
+    )  # fmt: skip
+
+
+def unaligned_shapes(facts: Facts) -> Iterator[Finding]:
+    """Dimensions that the matrix unit pads: work done on zeros."""
+    if facts.config is None or facts.chip is None or facts.chip.kind != "tpu":
+        return
+    unit = _UNIT.get(facts.chip.name, 128)
+    padded: list[tuple[OpFacts, float, tuple[int, ...]]] = []
+    for op in facts.ops:
+        if op.family == "matmul" and not op.collective and op.limit == "compute" and op.op.hlo:
+            waste, dims = padding_waste(op.op.hlo, unit)
+            if waste >= PADDING:
+                padded.append((op, waste, dims))
+    lost = sum(op.share * waste for op, waste, _ in padded)
+    if lost < WORTH_SAYING:
+        return
+    ops = tuple(op for op, _, _ in padded)
+    worst, waste, dims = max(padded, key=lambda item: item[0].share * item[1])
+    cost = time_of(facts, "products with padded dimensions", ops)
+    part = evidence(f"work on zeros in {worst.op.name}", waste, "share", "computed",
+                    "1 − Π size ÷ padded size over features and contraction", OPS, (worst.key,))  # fmt: skip
+    edge = evidence("edge of the matrix unit", float(unit), "count", "measured", source="scaling book 2.1")
+    size = evidence(f"a dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,))
+    yield finding(
+        facts, "unaligned_shapes", "Shapes do not fill the matrix units",
+        f"Products whose dimensions are no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a dimension of {size} "
+        f"per chip and spends {part} of its work on zeros{lines(ops)}.",
+        "Make the tensor axis smaller so that heads and features per chip fill the unit, or choose widths whose shards are "
+        "multiples of it.",
+        [cost, part, edge, size], lost,
+    )  # fmt: skip
+
+
+def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
+    """(share of the unit's work on zeros, the dimensions at fault, smallest first) of one product.
+
+    The last two dimensions of the two largest operands are features and contraction; a dimension of many tiles wastes
+    little and does not count.
+    """
+    instruction = hlo.parse(line)
+    if instruction is None:
+        return 0.0, ()
+    arrays = sorted((shape for shape in instruction.operands if len(shape.dims) >= 2), key=lambda shape: -prod(shape.dims))[:2]
+    if len(arrays) < 2:
+        return 0.0, ()
+    sizes = {size for shape in arrays for size in shape.dims[-2:] if 1 < size}
+    faulty = sorted(size for size in sizes if size % unit and size < 4 * unit)
+    filled = 1.0
+    for size in faulty:
+        filled *= size / (ceil(size / unit) * unit)
+    return 1.0 - filled, tuple(faulty)
+
+
+def attention_dominates(facts: Facts) -> Iterator[Finding]:
+    """Attention over a long sequence outweighs the layers' products (book 4.3: beyond about 8 × d_model tokens)."""
+    ops = facts.where(lambda op: op.module == "attention" and not op.collective)
+    core = [op for op in ops if op.family == "attention kernel" or "softmax" in op.path or "flash" in op.op.name.lower()] or list(ops)
+    share = total_share(core)
+    if share < 0.30:
+        return
+    cost = time_of(facts, "attention", core)
+    rows: list[Evidence | None] = [cost]
+    text = f"Attention takes {cost} {facts.base}{lines(core)}."
+    model = facts.config.model if facts.config else None
+    seq = facts.config.training.seq_len if facts.config else None
+    if model and seq:
+        flops = accounting.forward_flops(model, seq)
+        part = evidence("attention scores in the model's FLOPs", flops.attention_scores / flops.total, "share", "computed",
+                        "score FLOPs ÷ forward FLOPs", "scaling book 4.3")  # fmt: skip
+        length = evidence("sequence length", float(seq), "count", "measured", source="configuration")
+        rows += [part, length]
+        text += f" At {length} tokens the scores are {part} of the model's FLOPs"
+        text += ", so most of it is the sequence itself." if share < 2 * flops.attention_scores / flops.total else (
+            ", far less than their share of time: the kernel is slow, not the sequence long.")  # fmt: skip
+    yield finding(
+        facts, "attention_dominates", "Attention dominates the step", text,
+        "Use a fused attention kernel with block sizes tuned for this chip, skip masked blocks, split heads or sequence over "
+        "more chips, or use sliding-window layers where the model allows it.",
+        rows, share,
+    )  # fmt: skip
+
+
+def recompute(facts: Facts) -> Iterator[Finding]:
+    """Forward work repeated in the backward pass although memory would hold its results."""
+    ops = facts.where(lambda op: op.phase == "recompute")
+    share = total_share(ops)
+    if share < 0.05:
+        return
+    used = facts.kpis.get("memory_peak_share")
+    if used is not None and used >= 0.85:
+        return
+    cost = time_of(facts, "recomputed forward work", ops)
+    rows: list[Evidence | None] = [cost]
+    text = f"Forward work repeated in the backward pass takes {cost} {facts.base}{lines(ops)}"
+    if used is not None:
+        part = evidence("peak memory of capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
+        rows.append(part)
+        text += f", while memory peaks at {part} of capacity: it recomputes more than memory requires."
+    else:
+        text += "; the profile holds no memory peak, so whether there is room to keep more is open."
+    yield finding(
+        facts, "recompute", "More is recomputed than memory requires" if used is not None else "Recomputation takes much of the step",
+        text,
+        "Keep the outputs of the large products (remat policy `minimal`), or everything if it fits; record a memory "
+        "profile to see how much room there is.",
+        rows, share,
+    )  # fmt: skip

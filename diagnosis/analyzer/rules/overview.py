@@ -1,0 +1,117 @@
+"""What stands over the single costs: communication as a whole, little to gain, too little recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import finding, lines, time_of
+from diagnosis.report import Evidence, Finding
+
+
+def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
+    """Collectives that lead the profile without a known axis: no HLO text, or no configuration."""
+    ops = facts.where(lambda op: op.collective is not None and not op.axes and not op.over_dcn)
+    share = total_share(ops)
+    listed = total_share(facts.ops)
+    if not ops or (share < 0.03 and not (facts.thin and share >= 0.3 * listed)):
+        return
+    cost = time_of(facts, "collectives without a known axis", ops)
+    count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
+    rows: list[Evidence | None] = [cost, count]
+    kinds = list(dict.fromkeys(op.collective.kind for op in ops if op.collective))
+    text = f"{count} collectives ({', '.join(kinds[:4])}) take {cost} {facts.base}"
+    axis = None
+    roles = _wide_axes(facts)
+    if facts.thin:
+        part = evidence("of the time of the listed ops", share / listed, "share", "computed", "Σ self time ÷ Σ self time", "op profile")
+        rows.append(part)
+        text += f", {part} of the time of the listed ops"
+    text += ". The profile does not say on which mesh axis they run"
+    action = "Record a full XSpace: its HLO text names the participants of each collective, and hence the axis that costs most."
+    if roles:
+        name, size, role = roles[0]
+        axis = name
+        chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
+        rows.append(chips)
+        text += f"; of the axes in use, {name} ({chips} chips) talks in every layer"
+        if role == "model":
+            action = (
+                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run in every "
+                "layer and direction, gradients once per step. " + action
+            )
+    yield finding(
+        facts, "collectives_of_unknown_axis", "Collectives lead the profile", text + ".", action, rows, share, axis=axis,
+    )  # fmt: skip
+
+
+def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
+    """Axes larger than one whose collectives run in every layer: tensor first."""
+    if facts.config is None:
+        return []
+    order = {"model": 0, "expert": 1, "seq": 2}
+    axes = [(axis, size, facts.role_of(axis)) for axis, size in facts.config.mesh.ici if size > 1]
+    return sorted((item for item in axes if item[2] in order), key=lambda item: order[item[2]])
+
+
+def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
+    """The truth when it is so: products near the peak take the step, and nothing else costs much."""
+    if facts.thin or not facts.has_roofline:
+        return
+    products = [op for op in facts.ops if op.limit == "compute" and op.efficiency is not None and not op.collective]
+    share = total_share(products)
+    if share < 0.70 or any((one.saving_share or 0.0) >= 0.10 for one in found):
+        return
+    mean = sum(op.share * (op.efficiency or 0.0) for op in products) / share
+    if mean < 0.65:
+        return
+    cost = time_of(facts, "compute-bound ops", products)
+    reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
+    rest = 1.0 - share * mean
+    yield finding(
+        facts, "little_to_gain", "There is little left to gain by sharding",
+        f"Products take {cost} {facts.base} and run at {reached} of the peak{lines(products)}.",
+        "Keep this configuration. What remains is inside the products: lower precision, kernels, or fewer FLOPs (less "
+        "recomputation, a smaller model).",
+        [cost, reached], rest,
+        impact="The bound is the distance to a step of nothing but products at the peak, which no one reaches.",
+    )  # fmt: skip
+
+
+def record_more(facts: Facts) -> Iterator[Finding]:
+    """What this profile cannot tell, and what to record next time."""
+    wants = _wants(facts)
+    if not wants:
+        return
+    listed = evidence("share of op time that the listed ops make up", facts.coverage, "share", "computed", "Σ time share", "op profile")
+    count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
+    lacking = [reason for reason, _ in wants]
+    text = f"{count} ops that make up {listed} of op time are known. Not in the profile: {'; '.join(lacking)}."
+    yield finding(
+        facts, "record_more", "Record more next time", text, " ".join(action for _, action in wants), [listed, count], None,
+        impact="Makes the diagnosis surer; saves no time by itself.",
+    )  # fmt: skip
+
+
+def _wants(facts: Facts) -> list[tuple[str, str]]:
+    profile = facts.profile
+    wants: list[tuple[str, str]] = []
+    if profile.step_time_s is None:
+        wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
+    if facts.thin:
+        wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
+    if not facts.has_flops and facts.ops:
+        what = "a CPU records none" if "cpu" in profile.device.kind.lower() else "XProf shows none for this device"
+        wants.append((f"FLOPs per op ({what})", "Profile on the accelerator, with the device's peaks in the trace."))
+    unknown: tuple[OpFacts, ...] = facts.where(lambda op: op.collective is not None and op.collective.axis is None)
+    if unknown and total_share(unknown) > 0.1 * total_share(facts.ops):
+        lacks = "a configuration with the mesh" if facts.config is None else "the participants of its collectives"
+        wants.append((lacks, "Give the run's mesh, and keep HLO text in the trace."))
+    if facts.config is not None and facts.config.model is None:
+        wants.append(("the model's shape", "Name the model or its shape in the configuration, so that MFU and memory can be computed."))
+    if facts.config is not None and facts.config.training.global_batch_tokens is None:
+        wants.append(("batch and sequence length", "State global_batch and seq_len in the configuration."))
+    if profile.memory.peak_bytes is None:
+        wants.append(("peak memory", "Record a memory profile with the trace."))
+    return wants

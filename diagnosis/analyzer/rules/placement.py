@@ -1,0 +1,112 @@
+"""Axes on slow wires, and data that changes its sharding in the middle of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.links import ideal_time_s, mesh_links
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
+from diagnosis.report import Evidence, Finding
+from perfmodel.config import Mesh
+
+
+def slow_links(facts: Facts) -> Iterator[Finding]:
+    """An order of the mesh axes under which the same collectives would run on better wires (book 2.2, 3.2)."""
+    if facts.config is None:
+        return
+    ops = facts.where(lambda op: bool(op.axes) and not op.over_dcn and op.collective is not None
+                      and bool(op.collective.payload_bytes) and bool(op.collective.possible_bytes_per_s))  # fmt: skip
+    total = total_share(ops)
+    if total < WORTH_SAYING:
+        return
+    mesh = facts.config.mesh
+    used = [axis for axis in mesh.ici if axis[1] > 1]
+    if not 2 <= len(used) <= 6:
+        return
+    now = {id(op): _least(facts, mesh, op) for op in ops}
+    best_mesh, best_share = mesh, total
+    for order in permutations(used):
+        other = Mesh(tuple(order), mesh.dcn, mesh.axis_roles)
+        share = 0.0
+        for op in ops:
+            before, after = now[id(op)], _least(facts, other, op)
+            share += op.share * (after / before if before and after is not None else 1.0)
+        if share < best_share * 0.999:
+            best_mesh, best_share = other, share
+    gain = total - best_share
+    if gain < max(WORTH_SAYING, 0.1 * total):
+        return
+    costly = max(ops, key=lambda op: op.share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0)))
+    wires = mesh_links(facts.config.hardware, mesh, costly.axes)
+    cost = time_of(facts, "collectives with known wires", ops)
+    after = evidence("the same on the better order", best_share, "share", "computed",
+                     "Σ self time × least time on the new wires ÷ least time on the present ones", "topology")  # fmt: skip
+    rows: list[Evidence | None] = [cost, after]
+    names = " and ".join(costly.axes)
+    text = f"Axis {names} runs on slow wires under the order {_order(mesh)}"
+    if wires and wires.kind == "torus":
+        shared = evidence(f"groups that share a wire of {names}", float(wires.stride), "count", "computed", "", "topology")
+        rows.append(shared)
+        reasons = [] if wires.wraps else ["its rings do not close"]
+        if wires.stride > 1:
+            reasons.append(f"{shared} groups share each wire")
+        text += f" ({' and '.join(reasons)})" if reasons else ""
+    elif wires:
+        text += " (it leaves the NVLink domain)" if wires.kind == "network" else ""
+    text += f": its collectives and those beside it take {cost} {facts.base}, and would take {after} in the order {_order(best_mesh)}."
+    yield finding(
+        facts, "axis_on_slow_links", f"Axis {names} is placed on slow wires", text,
+        f"Lay the mesh out as {_order(best_mesh)} (major to minor); sizes stay as they are.",
+        rows, gain, axis=costly.axes[0],
+    )  # fmt: skip
+
+
+def _order(mesh: Mesh) -> str:
+    return ", ".join(axis for axis, size in mesh.ici if size > 1)
+
+
+def _least(facts: Facts, mesh: Mesh, op: OpFacts) -> float | None:
+    if facts.config is None or op.collective is None or not op.collective.payload_bytes:
+        return None
+    wires = mesh_links(facts.config.hardware, mesh, op.axes)
+    return ideal_time_s(op.collective.kind, op.collective.payload_bytes, wires.links) if wires else None
+
+
+def resharding(facts: Facts) -> Iterator[Finding]:
+    """Exchanges that no parallelism scheme asks for: a tensor changes axes between two ops."""
+    ops = facts.where(lambda op: op.collective is not None and _reshards(facts, op))
+    share = total_share(ops)
+    if share < WORTH_SAYING:
+        return
+    first = max(ops, key=lambda op: op.share)
+    cost = time_of(facts, "exchanges between shardings", ops)
+    axes = " and ".join(first.axes) or "several axes"
+    kind = first.collective.kind if first.collective else "collective"
+    text = (
+        f"{first.op.name} ({kind} on {axes}{lines(ops)}) and the like take {cost} {facts.base}: no parallelism in this "
+        "mesh needs them, so a tensor is laid out on one axis where it is made and on another where it is used."
+    )
+    rows: list[Evidence | None] = [cost]
+    yield finding(
+        facts, "resharding", "A tensor is resharded between ops", text,
+        "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or move the "
+        "constraint to where the tensor is smallest.",
+        rows, share, axis=first.axes[0] if first.axes else None,
+    )  # fmt: skip
+
+
+def _reshards(facts: Facts, op: OpFacts) -> bool:
+    found, roles = op.collective, facts.roles(op)
+    if found is None or not roles or "dot_general" in op.path or "shard_map" in op.path:
+        return False
+    if "sharding_constraint" in op.path or "reshard" in op.path:
+        return True
+    if found.kind == "all-to-all":
+        # Between heads and sequence (Ulysses) an all-to-all on the sequence axis is the scheme itself.
+        return "expert" not in roles and not (roles == {"seq"} and op.module in ("attention", "")) and op.module != "experts"
+    if found.kind == "collective-permute":
+        return not roles & {"seq", "pipeline", "expert"} and not (roles == {"model"} and op.module in ("MLP", "attention"))
+    return False

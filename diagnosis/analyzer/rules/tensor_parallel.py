@@ -1,0 +1,73 @@
+"""Tensor-parallel communication too high."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, seconds_of, time_of
+from diagnosis.analyzer.rules.wires import bandwidth, largest_width
+from diagnosis.report import Evidence, Finding
+
+
+def tensor_parallel(facts: Facts) -> Iterator[Finding]:
+    """Collectives on a tensor axis, which move activations in every layer and direction (book 5.2)."""
+    if facts.config is None:
+        return
+    ops = facts.where(lambda op: bool(op.collective) and "model" in facts.roles(op))
+    share = total_share(ops)
+    if share < max(WORTH_SAYING, 0.05 * min(1.0, facts.coverage)):
+        return
+    axes = [axis for axis, size in facts.config.mesh.ici if facts.role_of(axis) == "model" and size > 1]
+    name = axes[0] if axes else "model"
+    size = facts.axis_size("model")
+    chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
+    cost = time_of(facts, f"collectives on axis {name}", ops)
+    per_step = seconds_of(facts, f"time per step on axis {name}", share, ops)
+    rows: list[Evidence | None] = [cost, per_step, chips, *_counts(facts, ops)]
+    text = f"Collectives over the {chips} chips of axis {name} take {cost} {facts.base}"
+    text += f" ({per_step} per step)" if per_step else ""
+    sent = bandwidth(ops)
+    if sent:
+        achieved, possible = sent
+        rows += [achieved, possible]
+        text += f", at {achieved} of the {possible} that its wires could give"
+    text += f"{lines(ops)}."
+    limit = _useful_width(facts)
+    if limit is not None:
+        row, width = limit
+        rows.append(row)
+        if size > width:
+            text += f" Tensor parallelism this wide outruns the wires: on this chip they keep up to about {row} chips per axis."
+    smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
+    rows.append(smaller)
+    yield finding(
+        facts,
+        "tensor_parallel_communication",
+        f"Tensor-parallel collectives on {name} take much of the step",
+        text,
+        f"Make {name} smaller ({smaller}) and give the chips to a batch axis, if the weights and activations still fit; "
+        "otherwise keep it on the fastest, closed dimension and overlap its collectives with the products beside them "
+        "(collective matmul).",
+        rows,
+        share,
+        axis=name,
+    )
+
+
+def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
+    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    if not steps or not cores:
+        return []
+    count = sum(op.op.occurrences for op in ops) / (steps * cores)
+    return [evidence("collectives per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops))]
+
+
+def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
+    """Tensor parallelism is bound by the wires where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
+    width = largest_width(facts)
+    if width is None:
+        return None
+    return evidence("widest tensor axis the wires keep up with", width, "", "computed",
+                    "d_ff × W_ici ÷ peak FLOP/s, one torus axis", "scaling book 5.2"), width  # fmt: skip

@@ -1,0 +1,57 @@
+"""Bandwidths and intensities that several rules speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from diagnosis.analyzer.facts import Facts, OpFacts, keys
+from diagnosis.analyzer.links import wire_bytes
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.report import Evidence
+
+
+def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
+    """(achieved, possible) bytes/s per chip over the synchronous collectives whose bytes and wires are known."""
+    timed = [op for op in ops if op.collective and op.collective.achieved_bytes_per_s and op.collective.possible_bytes_per_s]
+    if not timed:
+        return None
+    sent = time = least = 0.0
+    for op in timed:
+        found = op.collective
+        if found is None or not found.payload_bytes or not found.participants or not found.possible_bytes_per_s:
+            continue
+        moved = wire_bytes(found.kind, found.payload_bytes, found.participants) * op.op.occurrences
+        sent += moved
+        time += op.op.self_time_s
+        least += moved / found.possible_bytes_per_s
+    if time <= 0 or least <= 0:
+        return None
+    shown = keys(timed)
+    achieved = evidence("bandwidth achieved per chip", sent / time, "bytes_per_s", "computed",
+                        "Σ bytes a chip must send ÷ Σ self time", "op profile and shapes", shown)  # fmt: skip
+    possible = evidence("bandwidth possible per chip", sent / least, "bytes_per_s", "computed",
+                        "Σ bytes a chip must send ÷ Σ least time on these wires", "chips.toml and topology", shown)  # fmt: skip
+    return achieved, possible
+
+
+def ici_intensity(facts: Facts) -> float | None:
+    """Peak FLOP/s over the bytes/s of one torus axis both ways: FLOPs a chip can do per byte it sends (book 5.1)."""
+    if facts.chip is None or facts.config is None or not facts.chip.ici_link_bytes_per_s:
+        return None
+    return facts.chip.peak(facts.config.training.precision) / (2.0 * facts.chip.ici_link_bytes_per_s)
+
+
+def largest_width(facts: Facts) -> float | None:
+    """Chips per tensor axis at which its collectives take as long as the MLP's products (book 5.2)."""
+    intensity = ici_intensity(facts)
+    if intensity is None or facts.config is None or facts.config.model is None:
+        return None
+    model = facts.config.model
+    return (model.d_ff_expert * model.experts_per_token if model.experts and model.d_ff_expert else model.d_ff) / intensity
+
+
+def tokens_per_chip(facts: Facts) -> float | None:
+    """Tokens per step and chip."""
+    if facts.config is None or facts.config.training.global_batch_tokens is None:
+        return None
+    return facts.config.training.global_batch_tokens / facts.config.hardware.chips

@@ -1,0 +1,86 @@
+"""Tables beside the findings: collectives per axis and kind, points of the roofline plot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnosis.analyzer.breakdown import axis_label
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.rules.wires import bandwidth
+
+#: Points of the roofline plot; smaller ops are noise on it.
+ROOFLINE_POINTS = 1000
+
+
+def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
+    """Rows by axis and kind, costliest axis first: time per step and core, bytes per step and core, bandwidth."""
+    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    cells: dict[tuple[str, str], list[OpFacts]] = {}
+    for op in facts.collectives:
+        if op.collective:
+            cells.setdefault((axis_label(op), op.collective.kind), []).append(op)
+    axis_cost: dict[str, float] = {}
+    for (axis, _), ops in cells.items():
+        axis_cost[axis] = axis_cost.get(axis, 0.0) + total_share(ops)
+    rows = []
+    for (axis, kind), ops in cells.items():
+        share = total_share(ops)
+        sent = bandwidth(ops)
+        payload = [op.collective.payload_bytes * op.op.occurrences for op in ops
+                   if op.collective and op.collective.payload_bytes]  # fmt: skip
+        counted = steps and cores
+        rows.append(
+            {
+                "axis": _axis_text(axis),
+                "kind": kind,
+                "time_s": facts.seconds(share),
+                "share": share,
+                "count": sum(op.op.occurrences for op in ops) / (steps * cores) if counted else None,
+                "bytes": sum(payload) / (steps * cores) if counted and payload else None,
+                "achieved_bytes_per_s": sent[0].value if sent else None,
+                "possible_bytes_per_s": sent[1].value if sent else None,
+                "tensors": sorted({op.collective.tensor for op in ops if op.collective and op.collective.tensor}),
+                "waiting_share": total_share(op for op in ops if op.collective and op.collective.part == "done"),
+                "ops": list(keys(ops)),
+            }
+        )
+    rows.sort(key=lambda row: (-axis_cost[_bar(row["axis"])], -row["share"]))
+    return tuple(rows)
+
+
+def _axis_text(bar: str) -> str:
+    """`model`, `data+seq`, `dcn`, or empty where the axis is unknown."""
+    return "dcn" if bar == "dcn" else bar.partition(":")[2]
+
+
+def _bar(axis: str) -> str:
+    return axis if axis == "dcn" else (f"ici:{axis}" if axis else "ici")
+
+
+def roofline(facts: Facts) -> dict[str, Any]:
+    """Peaks per core and one point per op with a known intensity: FLOPs per HBM byte, FLOP/s, time."""
+    device = facts.profile.device
+    points = []
+    for op in facts.ops[:ROOFLINE_POINTS]:
+        rate, intensity = op.op.flops_per_s, op.op.operational_intensity
+        if rate and intensity:
+            points.append(
+                {
+                    "key": op.key,
+                    "name": op.op.name,
+                    "intensity": intensity,
+                    "flops_per_s": rate,
+                    "time_s": op.time_s,
+                    "share": op.share,
+                    "bound_by": op.op.bound_by,
+                    "resource": op.resource,
+                    "efficiency": op.op.roofline_efficiency,
+                }
+            )
+    peak, bandwidth_ = device.peak_flops_per_s, device.peak_hbm_bytes_per_s
+    return {
+        "peak_flops_per_s": peak,
+        "peak_hbm_bytes_per_s": bandwidth_,
+        "ridge_flops_per_byte": peak / bandwidth_ if peak and bandwidth_ else None,
+        "points": points,
+    }
