@@ -46,7 +46,7 @@ def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Reco
     for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
         trace.unlink()  # a second copy of the same events, for the trace viewer only
     config = folder / CONFIG_NAME
-    config.write_text(json.dumps(configuration(spec, seen), indent=2) + "\n")
+    config.write_text(json.dumps(configuration(spec, seen), indent=2, ensure_ascii=False) + "\n")
     return Recording(folder, profiles, config, tuple(seen["step_times_s"]), tuple(seen["losses"]))
 
 
@@ -78,7 +78,7 @@ def configuration(spec: RecordSpec, seen: dict[str, Any]) -> dict[str, Any]:
     chip, topology, notes = _hardware(spec, seen)
     mesh = " ".join(f"{axis} {size}" for axis, size in spec.mesh)
     return {
-        "name": f"small transformer on {spec.devices} × {seen['device_kind']}, {mesh}",
+        "name": f"small transformer on {spec.devices} {seen['device_kind']} devices, {mesh}",
         "hardware": {"chip": chip, "topology": topology, "slices": 1},
         "mesh": {"ici": dict(spec.mesh), "dcn": {}},
         "model": {
@@ -106,7 +106,7 @@ def configuration(spec: RecordSpec, seen: dict[str, Any]) -> dict[str, Any]:
 
 def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], str]:
     """Chip key, topology, and a note on how they were found."""
-    recorded = f"Recorded by asap record on {spec.devices} {seen['platform']} devices ({seen['device_kind']})."
+    recorded = f"Recorded by asap record on {spec.devices} {seen['device_kind']} devices."
     if seen["platform"] == "cpu":
         short = 2 ** ((spec.devices.bit_length() - 1) // 2)
         while spec.devices % short:
@@ -120,7 +120,9 @@ def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], s
     kind = str(seen["device_kind"]).lower()
     matches = [key for key, chip in load_chips().items() if any(t.lower() == kind for t in chip.device_types)]
     if not matches:
-        raise RecordError(f"The device kind {seen['device_kind']!r} is in no row of perfmodel/chips.toml; add it there.")
+        raise RecordError(
+            f"The device kind {seen['device_kind']!r} is in no row of perfmodel/chips.toml; add it there."
+        )
     coords = seen["coords"][: spec.devices]
     topology = [max(c[i] for c in coords) + 1 for i in range(len(coords[0]))] if coords else [spec.devices, 1]
     topology = [size for size in topology if size > 1] or [1]

@@ -142,8 +142,9 @@ def _norm(x: jax.Array) -> jax.Array:
 
 def zero_moments(params: Params) -> Params:
     """AdamW's state: step count (f32 scalar) and two moments with the shardings of the parameters."""
+    mesh = next(iter(params.values())).sharding.mesh
     return {
-        "count": jnp.zeros((), jnp.float32),
+        "count": jax.device_put(jnp.zeros((), jnp.float32), NamedSharding(mesh, PartitionSpec())),
         "mean": jax.tree.map(jnp.zeros_like, params),
         "square": jax.tree.map(jnp.zeros_like, params),
     }

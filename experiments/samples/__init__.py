@@ -1,0 +1,1 @@
+"""Profiles that ship with the product; `experiments.samples.samples` lists them."""
