@@ -56,6 +56,9 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "modules": presentation.modules(record.ops.all()),
         "profile": summary,
         "notes": summary.get("notes") or [],
+        "note_count": len(data.get("warnings") or ())
+        + len(summary.get("notes") or ())
+        + len(page.experiment.config_warnings or ()),
     }
 
 

@@ -55,6 +55,31 @@ def bottleneck(name: str) -> SafeString:
     )  # fmt: skip
 
 
+_BOTTLENECK_WORDS = {
+    "compute": "Bound by compute", "memory": "Bound by HBM bandwidth", "communication": "Bound by communication",
+    "input": "Bound by input", "host": "Bound by the host", "idle": "Mostly idle",
+    "unknown": "The bottleneck is not clear from this profile",
+}  # fmt: skip
+
+
+@register.simple_tag
+def bottleneck_words(name: str) -> str:
+    return _BOTTLENECK_WORDS.get(name, name)
+
+
+@register.simple_tag
+def bottleneck_class(name: str) -> str:
+    return BOTTLENECK_CLASS.get(name, "idle")
+
+
+@register.filter
+def resource_class(name: str, axis: str = "") -> str:
+    """Colour class of an op's resource; ICI takes the shade of its axis."""
+    if name == "ici":
+        return bars.axis_class(axis) if axis else "ici"
+    return name if name in ("compute", "hbm", "dcn", "host", "idle") else "idle"
+
+
 @register.simple_tag
 def resource(css: str, label: str) -> SafeString:
     return format_html('<span class="res"><span class="sw {}" aria-hidden="true"></span>{}</span>', css, label)

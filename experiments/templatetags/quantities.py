@@ -156,3 +156,78 @@ def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: st
     """A number of a table or tile that opens the evidence `ref`."""
     text = str(formatting.quantity(float(value), unit))
     return evidence_link(f"{context['evidence_base']}{ref}/", text, {"origin": origin, "label": how})
+
+
+@register.filter
+def total_size(files: Sequence[Any]) -> int:
+    """Bytes of all files together."""
+    return sum(file.size_bytes for file in files)
+
+
+@register.filter
+def percent_of(fraction: float) -> str:
+    """A share as a width: `38.0%`."""
+    return f"{min(max(fraction, 0.0), 1.0) * 100:.1f}%"
+
+
+@register.filter
+def since_s(moment: datetime) -> float:
+    return max(0.0, (timezone.now() - moment).total_seconds())
+
+
+@register.filter
+def get(mapping: Mapping[Any, Any] | None, key: Any) -> Any:
+    """`{{ mapping|get:key }}`, empty where it is not there."""
+    return (mapping or {}).get(key, "")
+
+
+@register.filter
+def ratio(value: float, whole: float) -> float | None:
+    return value / whole if whole else None
+
+
+@register.filter
+def ms(milliseconds: float) -> str:
+    return str(formatting.seconds(milliseconds / 1e3))
+
+
+@register.filter
+def largest(_: Any, terms: Sequence[Any]) -> float:
+    """The longest of some terms, as the scale of their bars."""
+    return max((term.value for term in terms), default=0.0)
+
+
+@register.simple_tag(takes_context=True)
+def evidence_item(context: Mapping[str, Any], item: Mapping[str, Any], ref: str, index: int) -> SafeString:
+    """An evidence's own number, opening its panel."""
+    text = str(formatting.quantity(float(item["value"]), item.get("unit", "")))
+    return evidence_link(f"{context['evidence_base']}{ref}-{index}/", text, item)
+
+
+@register.filter
+def ref(kind: str, index: int) -> str:
+    """Where an evidence stands: `finding-2`."""
+    return f"{kind}-{index}"
+
+
+@register.filter
+def among(key: str, keys: Any) -> bool:
+    return key in (keys or ())
+
+
+@register.filter
+def words(key: str) -> str:
+    """`kv_heads` as a label."""
+    special = {"d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv_heads": "KV heads"}
+    return special.get(key) or key.replace("_", " ").capitalize()
+
+
+@register.simple_tag
+def slot(prefix: str, key: str) -> str:
+    return f"{prefix}{key}"
+
+
+@register.filter
+def get_slot(errors: Mapping[str, str] | None, key: str) -> str:
+    """The sentence of a shape's field."""
+    return (errors or {}).get(f"model-{key}", "")

@@ -37,6 +37,19 @@ def narrowed(context: Mapping[str, Any], url: str, target: str, **changes: Any) 
 
 
 @register.simple_tag(takes_context=True)
+def narrowed_here(context: Mapping[str, Any], url: str, target: str, **changes: Any) -> SafeString:
+    """As `narrowed`, for a part of a page: the page's own address stays."""
+    address = _address(context, url, changes)
+    return format_html('href="{0}" hx-get="{0}" hx-target="{1}"', address, target)
+
+
+@register.simple_tag(takes_context=True)
+def narrowed_group(context: Mapping[str, Any], url: str, target: str, column: str, value: str) -> SafeString:
+    """From a row of a grouped table to the rows behind it."""
+    return narrowed_here(context, url, target, **{"group": "", column: value})
+
+
+@register.simple_tag(takes_context=True)
 def sort_head(
     context: Mapping[str, Any],
     url: str,
@@ -50,6 +63,7 @@ def sort_head(
     """A column head that sorts; a second click turns the order round.  descending: what the first click gives."""
     now = {key: "ascending", f"-{key}": "descending"}.get(sort)
     first, second = (f"-{key}", key) if descending else (key, f"-{key}")
-    link = narrowed(context, url, target, sort=second if sort == first else first)
+    tag = narrowed_here if url.startswith("/") else narrowed
+    link = tag(context, url, target, sort=second if sort == first else first)
     order = format_html(' aria-sort="{}"', now) if now else SafeString("")
     return format_html('<th class="{}"{}><a class="sort" {}>{}</a></th>', css, order, link, label)
