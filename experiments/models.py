@@ -90,6 +90,7 @@ class Profile(models.Model):
     data = models.CharField(max_length=300, blank=True)
     summary = models.JSONField(default=dict, blank=True)
     step_time_s = models.FloatField(null=True, blank=True)
+    excluded = models.JSONField(default=list, blank=True)  # hosts inside an archive that the user went on without
     created_at = models.DateTimeField(auto_now_add=True)
     ingested_at = models.DateTimeField(null=True, blank=True)
 
@@ -123,6 +124,7 @@ class Run(models.Model):
     status = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.UPLOADED)
     failed_at = models.CharField(max_length=20, blank=True)  # the status in which it failed, for a retry
     reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
+    failure = models.JSONField(default=dict, blank=True)  # of an ingestion: {file, kind, excludable, …}
     worker = models.CharField(max_length=100, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)

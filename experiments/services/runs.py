@@ -106,9 +106,12 @@ def move(
 
 
 def fail(run: Run, reason: str, *, actor: str = "coordinator", worker: str | None = None, **data: Any) -> bool:
-    """End the run with a sentence that says why and what to do next; False if it had already moved on."""
+    """End the run with a sentence that says why and what to do next; False if it had already moved on.
+
+    data: further facts of the failure, kept on the run and in its Event.
+    """
     old = RunStatus(run.status)
-    fields = {"reason": reason, "failed_at": str(old)}
+    fields = {"reason": reason, "failed_at": str(old), "failure": data}
     return move(run, old, RunStatus.FAILED, actor=actor, worker=worker, fields=fields, reason=reason, **data)
 
 

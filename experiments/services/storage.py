@@ -35,5 +35,7 @@ def remove(paths: list[str]) -> None:
             shutil.rmtree(target, ignore_errors=True)
             continue
         target.unlink(missing_ok=True)
+        if target.parent.name in (UPLOADS, PROFILES):
+            continue  # shared by all; another worker may be about to write there
         with suppress(OSError):  # other files of the upload are in it, or it went with another file
             target.parent.rmdir()

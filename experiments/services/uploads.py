@@ -17,6 +17,7 @@ from accounts.models import Role, Team, User
 from accounts.permissions import check
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import configuration, events, runs, storage
+from experiments.services.text import clean
 
 DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
@@ -24,6 +25,8 @@ MAX_FILES = 512
 #: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
 _ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
 _CONFIG_ENDINGS = (".yaml", ".yml")
+#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class UploadError(Exception):
@@ -58,7 +61,7 @@ def limit_sentence() -> str:
 def display_name(name: str) -> str:
     """The user's file name without folders and control characters, at most 255 characters."""
     base = PurePath(name.replace("\\", "/")).name
-    return re.sub(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]", "", base)[:255] or "unnamed"
+    return clean(_UNPRINTABLE.sub("", base))[:255] or "unnamed"
 
 
 def write(files: Iterable[UploadedFile]) -> list[Stored]:
@@ -165,6 +168,25 @@ def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
         return _again(run, user)
 
 
+def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
+    """Go on without the host that `Run.failure` names as `file`: an uploaded file, or a host inside an archive.
+
+    Raises UploadError or RunError.
+    """
+    file = run.profile.files.filter(name=name, included=True).first()
+    if file is not None:
+        return exclude_file(run, file, user)
+    with transaction.atomic():
+        _only_when_idle(run)
+        if not (run.failure.get("excludable") and run.failure.get("file") == name):
+            raise UploadError("Only a host that the failed analysis named can be left out.")
+        profile = Profile.objects.get(pk=run.profile_id)
+        profile.excluded = [*profile.excluded, name]
+        profile.save(update_fields=["excluded"])
+        events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": name})
+        return _again(run, user)
+
+
 def delete(experiment: Experiment, user: User) -> None:
     """Delete the experiment with everything that hangs on it, files included.
 
@@ -207,7 +229,7 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
         first = stored[0].name
         ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")
         given = first[: len(first) - len(ending)] or first
-    return re.sub(r"[\x00-\x1f\x7f]", " ", given)[:200].strip() or "Unnamed experiment"
+    return clean(_UNPRINTABLE.sub(" ", given))[:200].strip() or "Unnamed experiment"
 
 
 def _add_rows(profile: Profile, stored: Sequence[Stored]) -> None:

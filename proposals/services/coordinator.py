@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError, transaction
 
 from diagnosis import services as diagnosis_services
-from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
@@ -25,7 +25,6 @@ from experiments.services.text import clean, clean_json
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from proposals.plan import Plan
-from proposals.proposer import propose
 from proposals.services import checks, plans
 
 logger = logging.getLogger(__name__)
@@ -60,6 +59,8 @@ class Work:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
+        from diagnosis.analyzer import diagnose
+
         return diagnose(self.profile, self.config)
 
     def progress(self, text: str, fraction: float | None = None, actor: str = "coordinator") -> None:
@@ -72,6 +73,27 @@ class Work:
         if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took):
             raise Lost
         self.began = time.monotonic()
+
+
+@dataclass
+class Reporter:
+    """Passes the reader's progress on as events: each new stage, and within one at most one a second.
+
+    It is also where a worker that lost its run stops reading: what it raises ends the reader.
+    """
+
+    work: Work
+    stage: str = ""
+    at: float = 0.0
+
+    def __call__(self, stage: str, fraction: float | None, text: str) -> None:
+        now = time.monotonic()
+        if stage == self.stage and now - self.at < 1.0:
+            return
+        self.stage, self.at = stage, now
+        if not runs.heartbeat(self.work.run, self.work.worker):
+            raise Lost
+        self.work.progress(text, fraction)
 
 
 def advance(run_pk: int) -> None:
@@ -93,6 +115,10 @@ def advance(run_pk: int) -> None:
             logger.info("run %s: another worker has it, or it was moved on", run.pk)
         except IngestError as error:
             runs.fail(run, clean(error.line), worker=worker, **clean_json(error.to_json()))
+        except SoftTimeLimitExceeded:
+            stage_name = RunStatus(run.status).label.lower()
+            reason = f"This took longer than the time limit while {stage_name}; profile fewer steps and upload again."
+            runs.fail(run, reason, worker=worker)
         except (StageFailed, profiles.NotIngested) as error:
             runs.fail(run, clean(str(error)), worker=worker)
         except DatabaseError:
@@ -121,8 +147,12 @@ def _ingest(work: Work) -> None:
     size = sum(file.size_bytes for file in files)
     count = "1 file" if len(files) == 1 else f"{len(files)} files"
     work.progress(f"Reading {count} ({size / 1e6:,.1f} MB)")
-    sources = [SourcePath(storage.absolute(f.path), f.name, f.sha256) for f in files]
-    value = read_profile(sources, progress=work.progress)
+    value = read_profile(
+        [storage.absolute(file.path) for file in files],
+        names=[file.name for file in files],
+        exclude=work.run.profile.excluded,
+        on_progress=Reporter(work),
+    )
     path = profiles.write(work.run, value)
     work.progress(
         f"Read {len(value.steps):,} steps and {len(value.ops):,} ops of {value.device.core_count:,} cores", 1.0
@@ -147,6 +177,8 @@ def _diagnose(work: Work) -> None:
 
 def _propose(work: Work) -> None:
     work.progress("Pricing the legal meshes", actor="proposer")
+    from proposals.proposer import propose
+
     plan: Plan = propose(work.profile, work.config, work.diagnosis)
     with transaction.atomic():
         plans.store(work.run, plan)
