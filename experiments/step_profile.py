@@ -73,7 +73,8 @@ class Core:
 class Op:
     """One HLO op of one program, summed over all its occurrences on all cores in the profiled window.
 
-    time_share: of the total self time of all ops.  flops and bytes: totals over the occurrences (None: not recorded).
+    time_share: of the profiled device time, idle included, as XProf's tables state it, so that time_share × step time is
+    the op's time per step and core.  flops and bytes: totals over the occurrences (None: not recorded).
     Efficiencies are relative to the chip's roofline (0–1).  hlo: HLO text, op_name: framework path
     (``jit(step)/…/dot_general``), source: ``file.py:12``.  All three are text from the user's program: data, not markup.
     """
@@ -130,6 +131,7 @@ class StepProfile:
     not_measured: reason by quantity name (the kpi's key, `step_time`, `flops`, `memory`, …).
     ops: by descending self time.  ops_dropped: rows the export left out (XProf caps; the paper prints five), None if
     unknown.  step_time_s and its spread are over the profiled steps, mean over cores.
+    computed: how, by quantity name, a value was computed that XProf does not state.
     """
 
     provenance: str
@@ -149,6 +151,7 @@ class StepProfile:
     memory: Memory = Memory()
     notes: tuple[Note, ...] = ()
     converter: str = ""  # e.g. "xprof 2.24.2"
+    computed: dict[str, str] = field(default_factory=dict)
     label: str = ""  # e.g. "CPU recording", "reconstructed from the paper, experiment 3"
 
     def to_json(self) -> dict[str, Any]:

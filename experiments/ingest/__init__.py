@@ -1,0 +1,207 @@
+"""Ingestion: uploaded profile files → `StepProfile`, everything that reads their bytes in a sandboxed process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from experiments.ingest import sandbox
+from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.limits import Limits
+from experiments.ingest.sandbox import Progress
+from experiments.step_profile import StepProfile
+
+__all__ = ["FileFacts", "IngestError", "Limits", "Progress", "inspect_file", "read_profile"]
+
+#: Hosts tried one by one when the converter died of a session, to name the one at fault.
+_MOST_PROBES = 16
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What one upload looks like before it is read.
+
+    kind: `xplane`, `xprof_json`, empty if unreadable.  hosts, names: of each host's profile inside.  cores, steps, ops:
+    totals over the hosts, None where not counted.  problem and next_step: sentences, empty if readable.
+    """
+
+    name: str
+    size_bytes: int
+    kind: str = ""
+    hosts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    cores: int | None = None
+    steps: int | None = None
+    ops: int | None = None
+    is_cpu: bool = False
+    tools: tuple[str, ...] = ()
+    problem: str = ""
+    next_step: str = ""
+
+    @property
+    def readable(self) -> bool:
+        return not self.problem
+
+    @property
+    def summary(self) -> str:
+        """`Readable, 4 cores, 10 steps`, or the problem."""
+        if self.problem:
+            return self.problem
+        parts = ["Readable"]
+        if len(self.hosts) > 1:
+            parts.append(f"{len(self.hosts)} hosts")
+        if self.is_cpu:
+            parts.append("CPU recording")
+        elif self.cores:
+            parts.append(f"{self.cores} cores" if self.cores > 1 else "1 core")
+        if self.steps:
+            parts.append(f"{self.steps:,} steps" if self.steps > 1 else "1 step")
+        if self.tools:
+            parts.append(", ".join(self.tools))
+        return ", ".join(parts)
+
+
+def read_profile(
+    paths: Sequence[Path | str],
+    *,
+    names: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    on_progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> StepProfile:
+    """The StepProfile of one profiling session.
+
+    paths: `*.xplane.pb[.gz]`, zip or tar.gz of a log directory, or XProf's JSON exports.  names: what the user called
+    them, in the same order (default: their file names).  exclude: hosts, or files by name, to leave out.  on_progress:
+    called with (stage, fraction 0–1 or None, text); what it raises ends the work and passes through.  limits: default
+    `Limits.from_environment()`.  Raises IngestError with a sentence for everything that is wrong with the files.
+    """
+    limits = limits or Limits.from_environment()
+    uploads = _uploads(paths, names, limits)
+    arguments = {"uploads": uploads, "exclude": list(exclude)}
+    subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
+    with sandbox.private_folder() as folder:
+        try:
+            answer = sandbox.run("read", arguments, _fresh(folder, "read"), limits, on_progress, subject=subject)
+        except IngestError as error:
+            if error.kind not in ("crash", "converter"):
+                raise
+            raise _name_the_host(error, arguments, folder, limits) from error
+    try:
+        return StepProfile.from_json(answer)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise IngestError(
+            f"The converter ended without a usable result for {subject}.",
+            "Try again; if it happens again, report it with the file.",
+            kind="converter",
+            detail=repr(error),
+        ) from error
+
+
+def inspect_file(path: Path | str, name: str | None = None, *, limits: Limits | None = None) -> FileFacts:
+    """Quick facts of one upload, for the check beside each file; what is wrong with it is in `problem`."""
+    limits = limits or Limits.from_environment()
+    path = Path(path)
+    name = name or path.name
+    try:
+        size = path.stat().st_size
+        uploads = _uploads([path], [name], limits)
+        with sandbox.private_folder() as folder:
+            answer = sandbox.run(
+                "inspect",
+                {"path": uploads[0][0], "name": name},
+                _fresh(folder, "inspect"),
+                replace(limits, wall_s=min(limits.wall_s, 60), cpu_s=min(limits.cpu_s, 60)),
+                subject=name,
+            )
+    except IngestError as error:
+        return FileFacts(
+            name, path.stat().st_size if path.exists() else 0, problem=error.message, next_step=error.next_step
+        )
+    hosts = answer["hosts"]
+
+    def total(key: str) -> int | None:
+        return sum(host[key] for host in hosts) if hosts and all(key in host for host in hosts) else None
+
+    return FileFacts(
+        name=name,
+        size_bytes=size,
+        kind=answer["kind"],
+        hosts=tuple(host["host"] for host in hosts),
+        names=tuple(host["name"] for host in hosts),
+        cores=total("cores"),
+        steps=max((host.get("steps", 0) for host in hosts), default=0) or None,
+        ops=max((host.get("ops", 0) for host in hosts), default=0) or None,
+        is_cpu=any(host.get("is_cpu") for host in hosts),
+        tools=tuple(answer["tools"]),
+    )
+
+
+def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:
+    """(absolute path, name) of each upload; sizes are checked here, before anything is started for them."""
+    if not paths:
+        raise IngestError("No file was given.", "Give at least one profile file.", kind="empty")
+    shown = list(names) if names is not None else [Path(path).name for path in paths]
+    uploads: list[tuple[str, str]] = []
+    for path, name in zip(paths, shown, strict=True):
+        try:
+            resolved = Path(path).resolve(strict=True)
+            size = resolved.stat().st_size
+        except OSError as error:
+            raise IngestError(f"{name} cannot be opened: {error.strerror}.", "Check the path.", name) from error
+        if not resolved.is_file():
+            raise IngestError(
+                f"{name} is no file.", "Give the *.xplane.pb files in it, or pack the folder as zip or tar.gz.", name
+            )
+        if size > limits.upload_bytes:
+            raise IngestError(
+                f"{name} has {megabytes(size)}; at most {megabytes(limits.upload_bytes)} are accepted.",
+                "Profile fewer steps, or upload the hosts as separate files.",
+                name,
+                kind="too_large",
+            )
+        uploads.append((str(resolved), name))
+    return uploads
+
+
+def _fresh(folder: Path, name: str) -> Path:
+    inner = folder / name
+    inner.mkdir()
+    return inner
+
+
+def _name_the_host(error: IngestError, arguments: dict[str, object], folder: Path, limits: Limits) -> IngestError:
+    """The same error with the name of the host the converter dies of, found by converting each host alone."""
+    broken: list[str] = []
+    hosts = index = 0
+    while index == 0 or index < min(hosts, _MOST_PROBES):
+        probe: list[str] = []
+        try:
+            answer = sandbox.run(
+                "read",
+                {**arguments, "only": index},
+                _fresh(folder, f"probe-{index}"),
+                limits,
+                lambda stage, fraction, text: probe.append(text) if stage == "probe" else None,
+            )
+            hosts = answer["hosts"]
+        except IngestError:
+            if not probe:
+                return error
+            count, _, name = probe[0].partition(" ")
+            hosts = int(count)
+            broken.append(name)
+        index += 1
+    if hosts < 2 or not broken:
+        return error
+    return IngestError(
+        f"XProf's converter fails on {', '.join(broken[:3])}, one of {hosts} hosts."
+        if len(broken) == 1
+        else f"XProf's converter fails on {len(broken)} of {hosts} hosts: {', '.join(broken[:3])}.",
+        "Copy it again from the host, or go on without this host.",
+        broken[0],
+        kind=error.kind,
+        excludable=len(broken) < hosts,
+        detail=error.detail,
+    )

@@ -1,0 +1,391 @@
+"""What an upload holds: profiles and JSON exports, taken out of gzip, zip and tar.
+
+Decided by content, never by the file's ending.  Members are written under generated names; an archive that tries
+anything (paths that leave it, links, devices, bombs, archives in archives) is refused whole, by the member's name.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.limits import Limits
+from experiments.ingest.wire import looks_like_xspace
+
+HEAD_BYTES = 4096
+CHUNK_BYTES = 1 << 20
+#: Below this, a ratio says nothing: a short text may shrink a hundredfold.
+RATIO_FROM_BYTES = 16 << 20
+
+PACK_AGAIN = "Pack only the profile's log directory (plugins/profile/<session>) and upload that."
+WHAT_IS_ACCEPTED = "Upload *.xplane.pb files, a zip or tar.gz of a profile's log directory, or XProf's JSON exports."
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One uploaded file: where it lies, and what the user called it."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """One profile or export found in the uploads.
+
+    path: the bytes, unpacked.  name: as the user knows it (`run.zip: plugins/profile/a/host0.xplane.pb`).
+    kind: `xplane` or `json`.  session: the profile session's folder, empty if it lay in none.
+    """
+
+    path: Path
+    name: str
+    kind: str
+    session: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything found, and the names of members that are neither profile nor export."""
+
+    found: tuple[Found, ...]
+    ignored: tuple[str, ...] = ()
+
+
+def sniff(head: bytes) -> str:
+    """`empty`, `gzip`, `zip`, `tar`, `trace` (a trace viewer's JSON), `json`, `xplane`, `text` or `unknown`."""
+    if not head:
+        return "empty"
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    if head[257:262] == b"ustar":
+        return "tar"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith((b"{", b"[")) and _is_utf8(head):
+        is_trace = b'"traceEvents"' in head or b'"displayTimeUnit"' in head
+        return "trace" if is_trace else "json"
+    if looks_like_xspace(head):
+        return "xplane"
+    if _is_utf8(head) and not any(byte < 9 for byte in head):
+        return "text"
+    return "unknown"
+
+
+def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
+    """Every profile and export in the uploads; archives are unpacked into `folder`.
+
+    Raises IngestError for an empty, unknown or oversized upload, a malicious or broken archive, an archive with
+    several sessions, and where nothing readable is found.
+    """
+    unpacker = _Unpacker(folder, limits)
+    found: list[Found] = []
+    for upload in uploads:
+        size = upload.path.stat().st_size
+        if size > limits.upload_bytes:
+            raise IngestError(
+                f"{upload.name} has {megabytes(size)}; at most {megabytes(limits.upload_bytes)} are accepted.",
+                "Profile fewer steps, or upload the hosts as separate files.",
+                upload.name,
+                kind="too_large",
+            )
+        found += unpacker.read(upload)
+    if not found:
+        raise IngestError(
+            f"No profile was found in {_some(upload.name for upload in uploads)}.", WHAT_IS_ACCEPTED, kind="archive"
+        )
+    if any(item.kind == "xplane" for item in found):
+        # The exports beside a profile say the same with less detail.
+        unpacker.ignored += [item.name for item in found if item.kind == "json"]
+        found = [item for item in found if item.kind == "xplane"]
+    return Contents(tuple(found), tuple(unpacker.ignored))
+
+
+class _Unpacker:
+    """Writes members into one folder and counts what came out."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.ignored: list[str] = []
+        self.total_bytes = 0
+        self.count = 0
+
+    def read(self, upload: Upload) -> list[Found]:
+        kind = _sniff_file(upload.path)
+        match kind:
+            case "xplane" | "json":
+                return [Found(upload.path, upload.name, kind)]
+            case "gzip":
+                inner = self._gunzip(upload)
+                return self._read_plain(Upload(inner, upload.name), upload.path.stat().st_size)
+            case _:
+                return self._read_plain(upload, upload.path.stat().st_size)
+
+    def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
+        kind = _sniff_file(upload.path)
+        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "json", "trace", "text"):
+            # A damaged profile is described by its own check, which knows where it breaks.
+            return [Found(upload.path, upload.name, "xplane")]
+        match kind:
+            case "xplane" | "json":
+                return [Found(upload.path, upload.name, kind)]
+            case "zip":
+                return self._read_zip(upload, packed_bytes)
+            case "tar":
+                return self._read_tar(upload, packed_bytes)
+        raise IngestError(*_why_not(upload.name, kind), upload.name, kind="empty" if kind == "empty" else "format")
+
+    def _gunzip(self, upload: Upload) -> Path:
+        with upload.path.open("rb") as source:
+            return self._write(gunzip(source, upload.name), upload.path.stat().st_size, upload.name)
+
+    def _read_zip(self, upload: Upload, packed_bytes: int) -> list[Found]:
+        try:
+            with zipfile.ZipFile(upload.path) as archive:
+                infos = archive.infolist()
+                self._check_names(upload.name, [info.filename for info in infos])
+                for info in infos:
+                    mode = info.external_attr >> 16
+                    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                        raise _refused(upload.name, f"{info.filename} is a link or a device")
+                    if info.flag_bits & 1:
+                        raise _refused(upload.name, f"{info.filename} is encrypted")
+                self._check_total(sum(info.file_size for info in infos), packed_bytes, upload.name)
+                members = ((info.filename, _opener(archive, info)) for info in infos if not info.is_dir())
+                return self._take(members, upload.name, packed_bytes)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+            _raise_if_disk(error)
+            raise _broken(upload.name, "zip", error) from error
+
+    def _read_tar(self, upload: Upload, packed_bytes: int) -> list[Found]:
+        try:
+            with tarfile.open(upload.path, "r:") as archive:
+                infos: list[tarfile.TarInfo] = []
+                for info in archive:
+                    infos.append(info)
+                    if len(infos) > self.limits.entries:
+                        break
+                self._check_names(upload.name, [info.name for info in infos])
+                for info in infos:
+                    if not (info.isreg() or info.isdir()):
+                        raise _refused(upload.name, f"{info.name} is a link or a device")
+                    if info.sparse is not None:
+                        raise _refused(upload.name, f"{info.name} is a sparse file")
+                self._check_total(sum(info.size for info in infos), packed_bytes, upload.name)
+                members = ((info.name, _extractor(archive, info)) for info in infos if info.isreg())
+                return self._take(members, upload.name, packed_bytes)
+        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+            _raise_if_disk(error)
+            raise _broken(upload.name, "tar", error) from error
+
+    def _take(
+        self, members: Iterable[tuple[str, Callable[[], IO[bytes]]]], archive_name: str, packed_bytes: int
+    ) -> list[Found]:
+        """The profiles and exports among the members of one archive, written to the folder."""
+        found: list[Found] = []
+        for member, open_member in members:
+            shown = f"{archive_name}: {member}"
+            base = PurePosixPath(member).name
+            if base.startswith("._") or member.startswith("__MACOSX/"):
+                continue
+            with open_member() as source:
+                head = source.read(HEAD_BYTES)
+                chunks = _chunks(head, source)
+                kind = sniff(head)
+                if kind == "gzip":
+                    chunks = gunzip_chunks(chunks, shown)
+                    head = next(chunks, b"")
+                    chunks = _prepend(head, chunks)
+                    kind = sniff(head[:HEAD_BYTES])
+                if kind in ("zip", "tar", "gzip"):
+                    raise _refused(archive_name, f"{member} is an archive itself")
+                if _is_profile_name(member) and kind not in ("json", "trace"):
+                    kind = "xplane"
+                if kind not in ("xplane", "json"):
+                    self.ignored.append(shown)
+                    continue
+                path = self._write(chunks, packed_bytes, archive_name)
+            found.append(Found(path, shown, kind, _session(member)))
+        self._check_sessions(found, archive_name)
+        return found
+
+    def _write(self, chunks: Iterable[bytes], packed_bytes: int, name: str) -> Path:
+        self.count += 1
+        path = self.folder / f"unpacked-{self.count}"
+        with path.open("xb") as target:
+            for chunk in chunks:
+                self.total_bytes += len(chunk)
+                self._check_total(0, packed_bytes, name)
+                target.write(chunk)
+        return path
+
+    def _check_total(self, more_bytes: int, packed_bytes: int, name: str) -> None:
+        total = self.total_bytes + more_bytes
+        if total > self.limits.unpacked_bytes:
+            raise IngestError(
+                f"{name} unpacks to more than {megabytes(self.limits.unpacked_bytes)}.",
+                "Profile fewer steps or upload fewer hosts.",
+                name,
+                kind="too_large",
+            )
+        if total > RATIO_FROM_BYTES and total > self.limits.ratio * packed_bytes:
+            raise IngestError(
+                f"{name} unpacks to more than {self.limits.ratio} times its size, which no profile does.",
+                PACK_AGAIN,
+                name,
+                kind="archive",
+            )
+
+    def _check_names(self, archive_name: str, members: Sequence[str]) -> None:
+        if len(members) > self.limits.entries:
+            raise _refused(archive_name, f"it has more than {self.limits.entries} members")
+        for member in members:
+            path = PurePosixPath(member.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts or (len(member) > 1 and member[1] == ":") or "\0" in member:
+                raise _refused(archive_name, f"the path {member!r} leaves the archive")
+
+    def _check_sessions(self, found: Sequence[Found], archive_name: str) -> None:
+        sessions = sorted({item.session for item in found if item.kind == "xplane"})
+        if len(sessions) > 1:
+            raise IngestError(
+                f"{archive_name} holds {len(sessions)} profiling sessions: {_some(s or '(no folder)' for s in sessions)}.",
+                "Upload one session at a time: pack only one folder below plugins/profile.",
+                archive_name,
+                kind="sessions",
+            )
+
+
+def gunzip(source: IO[bytes], name: str) -> Iterator[bytes]:
+    """The decompressed bytes of a gzip file, in chunks; IngestError where it is damaged or cut off."""
+    return gunzip_chunks(iter(lambda: source.read(CHUNK_BYTES), b""), name)
+
+
+def gunzip_chunks(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    inflater = zlib.decompressobj(wbits=31)
+    pending = b""
+    for chunk in chunks:
+        pending += chunk
+        while pending:
+            if inflater.eof:
+                if not pending.strip(b"\0"):
+                    break
+                inflater = zlib.decompressobj(wbits=31)
+            try:
+                out = inflater.decompress(pending, CHUNK_BYTES)
+            except zlib.error as error:
+                raise _broken(name, "gzip", error) from error
+            pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            if out:
+                yield out
+            elif not inflater.eof and not pending:
+                break
+        pending = b"" if inflater.eof and not pending.strip(b"\0") else pending
+    if not inflater.eof:
+        raise IngestError(
+            f"{name} is cut off: the compressed data ends before its end mark.",
+            "Copy it again from where it was made.",
+            name,
+            kind="truncated",
+        )
+
+
+def _chunks(head: bytes, source: IO[bytes]) -> Iterator[bytes]:
+    return _prepend(head, iter(lambda: source.read(CHUNK_BYTES), b""))
+
+
+def _prepend(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from rest
+
+
+def _opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
+    return lambda: archive.open(info)
+
+
+def _extractor(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
+    def extract() -> IO[bytes]:
+        source = archive.extractfile(info)
+        assert source is not None  # only regular files are asked for
+        return source
+
+    return extract
+
+
+def _sniff_file(path: Path) -> str:
+    with path.open("rb") as source:
+        return sniff(source.read(HEAD_BYTES))
+
+
+def _is_profile_name(name: str) -> bool:
+    return name.lower().endswith((".xplane.pb", ".xplane.pb.gz"))
+
+
+def _session(member: str) -> str:
+    """`a` of `plugins/profile/a/host.xplane.pb`; the folder as a whole where the layout is another one."""
+    parts = PurePosixPath(member).parts[:-1]
+    for index in range(len(parts) - 1, 0, -1):
+        if parts[index - 1] == "profile":
+            return parts[index]
+    return ""
+
+
+def _why_not(name: str, kind: str) -> tuple[str, str]:
+    match kind:
+        case "empty":
+            return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
+        case "trace":
+            return (
+                f"{name} is a trace viewer's JSON, which holds no op statistics.",
+                "Upload the *.xplane.pb file that lies beside it.",
+            )
+        case "text":
+            return f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED
+        case "gzip":
+            return f"{name} is compressed twice.", PACK_AGAIN
+        case _:
+            return f"{name} is no profile: its bytes are not in the format of XProf.", WHAT_IS_ACCEPTED
+
+
+def _refused(archive_name: str, why: str) -> IngestError:
+    return IngestError(f"{archive_name} was refused: {why}.", PACK_AGAIN, archive_name, kind="archive")
+
+
+def _broken(name: str, kind: str, error: Exception) -> IngestError:
+    return IngestError(
+        f"{name} is a damaged {kind} file.",
+        "Copy it again from where it was made, or pack it again.",
+        name,
+        kind="truncated",
+        detail=repr(error),
+    )
+
+
+def _raise_if_disk(error: Exception) -> None:
+    """A full disk is our trouble, not the archive's."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise error
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    items = list(names)
+    text = ", ".join(items[:limit])
+    return f"{text} and {len(items) - limit} more" if len(items) > limit else text
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The head may end inside a character.
+        return error.start >= len(head) - 3 and error.reason == "unexpected end of data"
+    return True

@@ -1,0 +1,94 @@
+"""CPU recordings: ops that ran on host threads, regrouped into one plane per device.
+
+XLA on CPU has no device planes; each op is an event of a thread pool, with `hlo_op`, `hlo_module` and `device_ordinal`.
+Laid out as XProf expects of a GPU (one stream per thread), XProf names, categorises and prices them from the HLO in the
+same file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.ingest.timeline import CONTROL, CoreTimeline, Events, annotated_steps, measure, op_class
+from experiments.xplane import XEvent, XLine, XPlane, XSpace
+
+
+@dataclass(frozen=True)
+class CpuRecording:
+    """space: HLO and one `/device:GPU:<n>` plane per CPU device, for the converter.  cores: their timelines."""
+
+    space: XSpace
+    cores: tuple[CoreTimeline, ...]
+
+
+def regroup(space: XSpace, host: str) -> CpuRecording:
+    """Device planes from the op events of host threads.
+
+    Loops and calls are left out: their ops are events of their own, often on other threads, and would count twice.
+    """
+    result = XSpace(hostnames=[host])
+    for plane in space.planes:
+        if plane.name in ("/host:metadata", "Task Environment"):
+            result.planes.add().CopyFrom(plane)
+    cores: list[CoreTimeline] = []
+    for plane in space.planes:
+        if plane.name.startswith("/host:") and plane.name != "/host:metadata":
+            cores += _regroup_plane(space, plane, result, host)
+    return CpuRecording(result, tuple(cores))
+
+
+def _regroup_plane(space: XSpace, plane: XPlane, result: XSpace, host: str) -> list[CoreTimeline]:
+    ids = {meta.name: key for key, meta in plane.stat_metadata.items()}
+    ordinal_id, op_id = ids.get("device_ordinal"), ids.get("hlo_op")
+    if ordinal_id is None or op_id is None:
+        return []
+    kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
+    by_device: dict[int, list[tuple[XLine, list[XEvent]]]] = {}
+    for line in plane.lines:
+        on_line: dict[int, list[XEvent]] = {}
+        for event in line.events:
+            if kinds.get(event.metadata_id, ("", CONTROL))[1] == CONTROL:
+                continue
+            device, has_op = None, False
+            for stat in event.stats:
+                if stat.metadata_id == ordinal_id:
+                    device = stat.int64_value or stat.uint64_value
+                has_op = has_op or stat.metadata_id == op_id
+            if device is not None and has_op:
+                on_line.setdefault(int(device), []).append(event)
+        for device, events in on_line.items():
+            by_device.setdefault(device, []).append((line, events))
+    if not by_device:
+        return []
+    zero_ns = min(line.timestamp_ns for lines in by_device.values() for line, _ in lines)
+    table: dict[int, Events] = {}
+    for device in sorted(by_device):
+        table[device] = _events(by_device[device], zero_ns)
+        _write_plane(result, plane, device, by_device[device])
+    last_end = max(int(events.ends.max()) for events in table.values())
+    steps = annotated_steps(space, zero_ns, last_end)
+    measured = (measure(f"CPU:{device}", host, events, kinds, steps) for device, events in table.items())
+    return [core for core in measured if core is not None]
+
+
+def _events(lines: list[tuple[XLine, list[XEvent]]], zero_ns: int) -> Events:
+    rows = [
+        (event.metadata_id, event.offset_ps + (line.timestamp_ns - zero_ns) * 1000, event.duration_ps)
+        for line, events in lines
+        for event in events
+    ]
+    array = np.array(rows, np.int64).reshape(-1, 3)
+    return Events(array[:, 0], array[:, 1], array[:, 1] + array[:, 2])
+
+
+def _write_plane(result: XSpace, source: XPlane, device: int, lines: list[tuple[XLine, list[XEvent]]]) -> None:
+    plane = result.planes.add(id=1000 + device, name=f"/device:GPU:{device}")
+    for key, meta in source.stat_metadata.items():
+        plane.stat_metadata[key].CopyFrom(meta)
+    for number, (line, events) in enumerate(lines, 1):
+        copy = plane.lines.add(id=number, name=f"Stream #{number}(Compute)", timestamp_ns=line.timestamp_ns)
+        copy.events.extend(events)
+        for key in {event.metadata_id for event in events}:
+            plane.event_metadata[key].CopyFrom(source.event_metadata[key])

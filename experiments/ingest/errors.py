@@ -1,0 +1,76 @@
+"""The one way ingestion fails: a sentence for the person who uploaded, with what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class IngestError(Exception):
+    """A profile that cannot be read.
+
+    message: what is wrong and where, one sentence.  next_step: what to do, one sentence.  file: the upload's name as
+    the user knows it, None where no single file is at fault.  kind: `empty`, `format`, `truncated`, `too_large`,
+    `archive`, `duplicate_host`, `cycle`, `sessions`, `memory`, `time`, `crash` or `converter`.  excludable: the session
+    has other hosts, and `read_profile(…, exclude=(file,))` can go on without this one.  detail: the converter's own
+    words, for the log only.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        next_step: str = "",
+        file: str | None = None,
+        *,
+        kind: str = "format",
+        excludable: bool = False,
+        detail: str = "",
+    ) -> None:
+        self.message = _one_line(message)
+        self.next_step = _one_line(next_step)
+        self.file = file
+        self.kind = kind
+        self.excludable = excludable
+        self.detail = detail
+        super().__init__(f"{self.message} {self.next_step}".strip())
+
+    @property
+    def line(self) -> str:
+        """Message and next step on one line of at most 300 characters, as the command line prints it."""
+        text = str(self)
+        return text if len(text) <= 300 else text[:299] + "…"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "message": self.message,
+            "next_step": self.next_step,
+            "file": self.file,
+            "kind": self.kind,
+            "excludable": self.excludable,
+            "detail": self.detail[-4000:],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> IngestError:
+        return cls(
+            str(data.get("message", "The converter failed.")),
+            str(data.get("next_step", "")),
+            data.get("file"),
+            kind=str(data.get("kind", "converter")),
+            excludable=bool(data.get("excludable", False)),
+            detail=str(data.get("detail", "")),
+        )
+
+
+def _one_line(text: str) -> str:
+    """Text that holds names from an upload may hold anything: control characters and line breaks become spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def megabytes(num_bytes: float) -> str:
+    """`36.4 MB`, `1.2 GB`, `730 bytes`: SI, as file managers count."""
+    if num_bytes < 1000:
+        return f"{num_bytes:.0f} bytes"
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.1f} {unit}"
+    raise AssertionError(num_bytes)

@@ -1,0 +1,266 @@
+"""JSON exports of XProf's tools, of its command line, and of reports made from them, taken apart by what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.ingest.errors import IngestError
+from experiments.ingest.json_rows import key_of, normalized
+from experiments.ingest.values import gviz_rows
+
+ACCEPTED = (
+    "Export overview_page, hlo_stats, op_profile or roofline_model from XProf (docs/profiles.md shows the shapes)."
+)
+
+_TOOLS = {
+    "overview_page": "overview_page",
+    "overview": "overview_page",
+    "hlo_stats": "hlo_stats",
+    "hlo_op_stats": "hlo_stats",
+    "op_profile": "op_profile",
+    "hlo_op_profile": "op_profile",
+    "roofline_model": "roofline_model",
+    "roofline": "roofline_model",
+    "roofline_analysis": "roofline_model",
+    "memory_profile": "memory_profile",
+    "kpis": "kpis",
+    "kpi_metrics": "kpis",
+}
+_OP_LISTS = ("top_ops", "ops", "operations", "top_operations", "top_by_time", "records", "hlo_ops", "top_hlo_ops")
+_DEPTH = 8
+
+
+@dataclass
+class Piece:
+    """One part of an export.  tool: XProf's name of it.  ops: normalised rows; scale: `fraction` where its percent
+    columns are 0–1 (XProf's roofline), bare_unit: of times without one.  complete: whether all ops are in it.
+    """
+
+    tool: str
+    file: str
+    kpis: dict[str, Any] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    ops: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    complete: bool | None = None
+    dropped: int | None = None
+    bare_unit: str = ""
+    allocators: dict[str, Any] = field(default_factory=dict)
+
+
+def load(path: Path, name: str) -> Any:
+    """Strict JSON: UTF-8, no NaN, no deep nesting; IngestError with the place where it breaks."""
+
+    def constant(text: str) -> float:
+        raise IngestError(
+            f"{name} holds {text}, which is no JSON number.", "Leave out what was not measured, or write null.", name
+        )
+
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=constant)
+    except UnicodeDecodeError as error:
+        raise IngestError(f"{name} is not UTF-8 at byte {error.start:,}.", "Export it again as UTF-8.", name) from error
+    except json.JSONDecodeError as error:
+        raise IngestError(
+            f"{name} is no valid JSON: {error.msg} in line {error.lineno}, column {error.colno}.", ACCEPTED, name
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise IngestError(
+            f"{name} is no usable JSON: it is nested too deeply or a number is too long.", ACCEPTED, name
+        ) from error
+
+
+def pieces(document: Any, file: str) -> list[Piece]:
+    """What a document holds; IngestError where that is nothing we know."""
+    found = list(_pieces(document, file, "", 0))
+    if found:
+        return found
+    if isinstance(document, dict) and {"hardware", "mesh"} & set(document):
+        raise IngestError(
+            f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
+        )
+    raise IngestError(f"{file} is none of XProf's exports: it holds no KPIs and no ops.", ACCEPTED, file)
+
+
+def _pieces(value: Any, file: str, hint: str, depth: int) -> Iterator[Piece]:
+    if depth > _DEPTH:
+        return
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        # The agents of the paper read tables as JSON strings.
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+    if isinstance(value, list):
+        yield from _list(value, file, hint, depth)
+    elif isinstance(value, dict):
+        yield from _object(value, file, hint, depth)
+
+
+def _is_gviz(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("cols"), list) and isinstance(value.get("rows"), list)
+
+
+def _columns(table: dict[str, Any]) -> set[str]:
+    return {str(column.get("id")) for column in table["cols"] if isinstance(column, dict)}
+
+
+def _list(value: list[Any], file: str, hint: str, depth: int) -> Iterator[Piece]:
+    tables = [item for item in value if _is_gviz(item)]
+    if tables:
+        if "roofline_efficiency" in _columns(tables[0]):
+            yield _roofline(tables[0], file)
+        elif "hlo_op_name" in _columns(tables[0]):
+            yield _hlo_stats(tables[0], file)
+        else:
+            yield _overview(value, file)
+        return
+    rows = [normalized(item) for item in value if isinstance(item, dict)]
+    if rows and len(rows) == len(value) and any("category" in row or "operation" in row for row in rows):
+        yield Piece(hint or "ops", file, ops=rows)
+        return
+    for item in value:
+        yield from _pieces(item, file, hint, depth + 1)
+
+
+def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator[Piece]:
+    if _is_gviz(value):
+        columns = _columns(value)
+        if "roofline_efficiency" in columns:
+            yield _roofline(value, file)
+        elif "hlo_op_name" in columns:
+            yield _hlo_stats(value, file)
+        return
+    if isinstance(value.get("memoryProfilePerAllocator"), dict):
+        yield Piece("memory_profile", file, allocators=value["memoryProfilePerAllocator"])
+        return
+    if isinstance(value.get("byProgram"), dict) or isinstance(value.get("byCategory"), dict):
+        yield _op_profile(value, file)
+        return
+    flat = normalized(value)
+    piece = Piece(hint or "kpis", file)
+    for key in ("performance_summary", "kpis", "kpi_metrics", "program"):
+        inner = flat.get(key)
+        if isinstance(inner, dict):
+            values = normalized(inner)
+            if key == "program":
+                values = {"flops_utilization_percent": values.get("compute_efficiency_percent")}
+            piece.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
+        elif inner is not None and key in ("kpis", "kpi_metrics") and not isinstance(inner, str):
+            raise IngestError(f"{file}: {key} is no object.", ACCEPTED, file)
+    for key in ("run_environment", "accelerator_info", "device_info", "device"):
+        if isinstance(flat.get(key), dict):
+            piece.device.update(normalized(flat[key]))
+    piece.kpis.update({key: item for key, item in flat.items() if isinstance(item, str | int | float)})
+    for key in _OP_LISTS:
+        if key not in flat:
+            continue
+        rows = flat[key]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise IngestError(f"{file}: {key} is no list of ops.", ACCEPTED, file)
+        piece.ops += [normalized(row) for row in rows]
+        total = flat.get("total_records", flat.get("total_operations_analyzed"))
+        if isinstance(total, int) and not isinstance(total, bool) and total >= len(rows):
+            piece.dropped = total - len(rows)
+        break
+    if piece.ops or piece.device or _has_kpi(piece.kpis):
+        yield piece
+    for key, item in value.items():
+        tool = _TOOLS.get(key_of(key))
+        if tool and tool != "kpis" and isinstance(item, dict | list | str):
+            yield from _pieces(item, file, tool, depth + 1)
+
+
+def _has_kpi(kpis: dict[str, Any]) -> bool:
+    return any(
+        part in key for key in kpis for part in ("step_time", "steptime", "duty_cycle", "communication", "goodput")
+    )
+
+
+def _overview(tables: list[Any], file: str) -> Piece:
+    piece = Piece("overview_page", file)
+    for table in tables:
+        if not isinstance(table, dict):
+            continue
+        properties = (
+            {key: value for key, value in (table.get("p") or {}).items()} if isinstance(table.get("p"), dict) else {}
+        )
+        piece.kpis.update({key_of(key): value for key, value in properties.items()})
+        columns = _columns(table) if _is_gviz(table) else set()
+        if "stepnum" in columns:
+            piece.steps = gviz_rows(table)
+        if {"severity", "message"} <= columns:
+            piece.notes = [(str(row.get("severity", "")), str(row.get("message", ""))) for row in gviz_rows(table)]
+    piece.device = {
+        key: piece.kpis[key] for key in ("device_type", "device_core_count", "host_count") if key in piece.kpis
+    }
+    return piece
+
+
+def _hlo_stats(table: dict[str, Any], file: str) -> Piece:
+    rows = [normalized(row) for row in gviz_rows(table)]
+    return Piece("hlo_stats", file, ops=rows, complete=True, dropped=0, bare_unit="us")
+
+
+def _roofline(table: dict[str, Any], file: str) -> Piece:
+    rows = [row for row in gviz_rows(table) if row.get("include_infeed_outfeed") is not False]
+    ops = [normalized(row) for row in rows if row.get("step") == "Total" and row.get("operation") != "Program"]
+    for row in ops:
+        # The key says percent, the value is 0–1.
+        row["time_fraction"] = row.pop("total_self_time_percent", None)
+    programs = {str(row.get("step")): row for row in rows if row.get("operation") == "Program"}
+    program = programs.get("Average") or programs.get("Total") or {}
+    properties = table.get("p") if isinstance(table.get("p"), dict) else {}
+    device = {key_of(key): value for key, value in (properties or {}).items()}
+    kpis = {"program_compute_efficiency": program.get("compute_efficiency"), "program_hbm_bw": program.get("hbm_bw")}
+    capped = len(ops) >= 1000
+    return Piece(
+        "roofline_model",
+        file,
+        kpis=kpis,
+        device=device,
+        ops=ops,
+        complete=not capped,
+        dropped=None if capped else 0,
+        bare_unit="us",
+    )
+
+
+def _op_profile(tree: dict[str, Any], file: str) -> Piece:
+    """Leaves of the tree; times in ps, FLOPs as counted."""
+    root = next(tree[key] for key in ("byProgram", "byCategory") if isinstance(tree.get(key), dict))
+    rows: list[dict[str, Any]] = []
+    stack: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    while stack:
+        node, path = stack.pop()
+        if not isinstance(node, dict):
+            continue
+        children = node.get("children") or []
+        if isinstance(node.get("xla"), dict):
+            metrics = node.get("metrics") if isinstance(node.get("metrics"), dict) else {}
+            assert isinstance(metrics, dict)
+            rows.append(
+                {
+                    "name": node.get("name"),
+                    "category": node["xla"].get("category") or (path[-1] if path else ""),
+                    "hlo": node["xla"].get("expression"),
+                    "provenance": node["xla"].get("provenance"),
+                    "program": path[1] if len(path) > 2 else "",
+                    "self_time_ps": metrics.get("rawTime"),
+                    "total_time_ps": metrics.get("rawTime"),
+                    "flops": metrics.get("rawFlops"),
+                    "occurrences": metrics.get("occurrences"),
+                }
+            )
+        elif isinstance(children, list):
+            stack += [(child, (*path, str(node.get("name", "")))) for child in children]
+    metrics = root.get("metrics") if isinstance(root.get("metrics"), dict) else {}
+    assert isinstance(metrics, dict)
+    return Piece(
+        "op_profile", file, kpis={"profile_time_ps": metrics.get("rawTime")}, ops=rows, complete=None, dropped=None
+    )

@@ -1,0 +1,163 @@
+"""One row of an op table or one set of KPIs in JSON, whatever its keys are called → our names and SI units.
+
+Keys are compared in lower case with everything else as `_`: `"% of Total Time"` is `percent_of_total_time`, `"Total Time
+(ps)"` is `total_time_ps`.  A unit at the end of a key or of a text (`"11.02%"`, `"2516.5 ms"`) counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from experiments.ingest.errors import IngestError
+from experiments.ingest.values import GIB, number
+
+SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+_UNIT_KEY = re.compile(r"^(.+?)(?:_in)?_(ps|ns|us|ms|s|sec|seconds)$")
+_NUMBER_WITH_UNIT = re.compile(r"^\s*([-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|ps|ns|us|µs|ms|s)?\s*$")
+
+#: Our field ← keys of XProf's tables, of its command line, and of the reports that the paper's agents read.
+TEXTS = {
+    "name": ("name", "operation", "hlo_op_name", "hlo_name", "op"),
+    "category": ("category", "hlo_category", "hlo_op_category", "op_category"),
+    "bound_by": ("bound_by", "bottleneck", "bound"),
+    "hlo": ("hlo_op_expression", "hlo_expression", "hlo_text", "expression", "long_name", "hlo"),
+    "op_name": ("tf_op_name", "framework_op_name", "provenance", "op_name"),
+    "program": ("program_id", "hlo_module_id", "program", "module"),
+}
+TIMES = {
+    "self_time_s": ("total_self_time", "self_time"),
+    "total_time_s": ("total_time",),
+    "avg_time_s": ("avg_time", "average_time"),
+    "avg_self_time_s": ("avg_self_time",),
+}
+SHARES = {
+    "time_share": (
+        "time_share",
+        "percent_of_total_time",
+        "total_self_time_percent",
+        "self_time_percent",
+        "total_time_percent",
+        "percent_time",
+        "time_percent",
+        "total_self_time_as_fraction",
+        "time_fraction",
+    ),
+    "roofline_efficiency": ("roofline_efficiency", "roofline_efficiency_percent"),
+    "compute_efficiency": ("compute_efficiency", "compute_efficiency_percent", "flop_rate_relative_to_hw_limit"),
+    "memory_bandwidth_utilization": (
+        "max_mem_bw_utilization",
+        "max_mem_bw_utilization_percent",
+        "memory_bandwidth_utilization",
+        "memory_bw_relative_to_hw_limit",
+    ),
+}
+#: (keys, factor to SI)
+NUMBERS: dict[str, tuple[tuple[str, ...], float]] = {
+    "occurrences": (("occurrences", "num_occurrences", "count"), 1.0),
+    "flops": (("flops", "flops_v2", "total_flops"), 1.0),
+    "bytes_accessed": (("bytes_accessed",), 1.0),
+    "flops_per_s": (
+        ("model_flop_rate", "model_flop_rate_gflops", "measured_flop_rate", "measured_flop_rate_gflops"),
+        1e9,
+    ),
+    "hbm_bytes_per_s": (("hbm_bw", "hbm_bw_gibs"), GIB),
+    "operational_intensity": (("operational_intensity", "operational_intensity_flop_per_byte"), 1.0),
+}
+
+
+def key_of(name: Any) -> str:
+    """`"% of Total Time"` → `percent_of_total_time`."""
+    spelled = str(name)[:200].lower().replace("%", " percent ").replace("#", " ").replace("µ", "u")
+    return re.sub(r"[^a-z0-9]+", "_", spelled).strip("_")
+
+
+def normalized(row: Mapping[Any, Any]) -> dict[str, Any]:
+    return {key_of(key): value for key, value in row.items()}
+
+
+def wrong(file: str, where: str, value: Any, expected: str) -> IngestError:
+    shown = repr(value)
+    return IngestError(
+        f"{file}: {where} is {shown if len(shown) <= 60 else shown[:57] + '…'}; {expected} was expected.",
+        "Export the tables again from XProf.",
+        file,
+    )
+
+
+def quantity(value: Any, file: str, where: str) -> tuple[float, str] | None:
+    """(number, its unit or ``), None where absent (`null`, `N/A`, ``); IngestError for anything but a number."""
+    if value is None or (
+        isinstance(value, str) and value.strip().lower() in ("", "n/a", "none", "null", "unknown", "-")
+    ):
+        return None
+    if isinstance(value, str):
+        match = _NUMBER_WITH_UNIT.match(value[:100])
+        if match:
+            found = number(match.group(1).replace(",", ""))
+            if found is not None:
+                return found, (match.group(2) or "").replace("µ", "u")
+    else:
+        found = number(value)
+        if found is not None:
+            return found, ""
+    raise wrong(file, where, value, "a number")
+
+
+def at_least_zero(value: Any, file: str, where: str) -> tuple[float, str] | None:
+    found = quantity(value, file, where)
+    if found is not None and found[0] < 0:
+        raise wrong(file, where, value, "a number of at least 0")
+    return found
+
+
+def time_s(row: Mapping[str, Any], names: Iterable[str], file: str, where: str, bare_unit: str = "") -> float | None:
+    """A time in seconds from `<name>_<unit>` or from `<name>` with a unit in its text (or bare_unit)."""
+    wanted = set(names)
+    for key, value in row.items():
+        match = _UNIT_KEY.match(key)
+        if match and match.group(1) in wanted:
+            found = at_least_zero(value, file, f"{where}{key}")
+            if found is not None:
+                return found[0] * SECONDS[match.group(2)]
+    for key in names:
+        if key in row:
+            found = at_least_zero(row[key], file, f"{where}{key}")
+            if found is None:
+                continue
+            unit = found[1] or bare_unit
+            if unit not in SECONDS:
+                raise wrong(file, f"{where}{key}", row[key], "a time with its unit, as in total_time_us,")
+            return found[0] * SECONDS[unit]
+    return None
+
+
+def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | None]:
+    """One share, 0–1, per row.
+
+    A `%` in the text or `percent` in the key means 0–100.  A bare number is read by its column: XProf's roofline states
+    0–1, its other tables 0–100, so a column that holds a value above 1.5 is in percent as a whole.
+    """
+    keys = SHARES[field]
+    raw: list[tuple[float, bool | None] | None] = []
+    for index, row in enumerate(rows):
+        found: tuple[float, bool | None] | None = None
+        for key in keys:
+            if key in row and found is None:
+                value = at_least_zero(row[key], file, f"op {index + 1}, {key}")
+                if value is not None:
+                    known = True if value[1] == "%" or "percent" in key else None
+                    found = (value[0], known)
+        raw.append(found)
+    in_percent = any(value is not None and value[1] is None and value[0] > 1.5 for value in raw)
+    result: list[float | None] = []
+    for index, value in enumerate(raw):
+        if value is None:
+            result.append(None)
+            continue
+        share = value[0] / 100 if value[1] or (value[1] is None and in_percent) else value[0]
+        if share > 1.02:
+            raise wrong(file, f"op {index + 1}, {keys[0]}", value[0], "a share of at most 100 %")
+        result.append(min(share, 1.0))
+    return result

@@ -1,0 +1,114 @@
+"""KPIs of a session: XProf's where it states them, else computed from the cores' timelines, else not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.values import number
+
+KPI_KEYS = (
+    "duty_cycle",
+    "idle",
+    "communication",
+    "input",
+    "host",
+    "output",
+    "mxu_utilization",
+    "hbm_utilization",
+    "flops_utilization",
+    "goodput",
+)
+
+#: How what XProf does not state is computed; shown beside the number.
+FORMULAS = {
+    "duty_cycle": "time in which any op ran / profiled time, mean over cores",
+    "idle": "1 − duty cycle",
+    "communication": "merged time of collective ops / profiled time, mean over cores",
+    "hbm_utilization": "HBM bytes of all ops / profiled time / peak bandwidth",
+    "flops_utilization": "FLOPs of all ops by XLA's cost model / profiled time / peak rate",
+    "goodput": "time in which ops of a whole step ran / time from first to last device activity, mean over cores",
+    "input": "merged time of infeed ops not hidden by others / step time, mean over cores",
+    "output": "merged time of outfeed ops not hidden by others / step time, mean over cores",
+}
+
+
+@dataclass
+class Kpis:
+    """values: share 0–1 or None by key of KPI_KEYS.  reasons: why, for each None.  computed: formulas, for our own."""
+
+    values: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(KPI_KEYS))
+    reasons: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, str] = field(default_factory=dict)
+
+    def put(self, key: str, value: float | None, formula: str = "") -> None:
+        if value is None or not -1e-6 <= value <= 1.0 + 1e-3:
+            return
+        self.values[key] = min(max(value, 0.0), 1.0)
+        if formula:
+            self.computed[key] = formula
+        else:
+            self.computed.pop(key, None)
+
+    def reason(self, key: str, why: str) -> None:
+        if self.values[key] is None:
+            self.reasons.setdefault(key, why)
+
+    def explain(self, why: str) -> None:
+        """A reason for everything that is still without value and reason."""
+        for key in KPI_KEYS:
+            self.reason(key, why)
+
+
+def percent(text: Any) -> float | None:
+    """`"93.2%"` or `93.2` as 0.932."""
+    value = number(str(text).rstrip("% ")) if isinstance(text, str) else number(text)
+    return None if value is None else value / 100
+
+
+def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline]) -> None:
+    """Duty cycle, idle, communication and goodput from the merged op intervals."""
+    window = sum(core.window_s for core in cores)
+    if not cores or window <= 0:
+        return
+    duty = sum(core.busy_s for core in cores) / window
+    kpis.put("duty_cycle", duty, FORMULAS["duty_cycle"])
+    kpis.put("idle", 1 - duty, FORMULAS["idle"])
+    kpis.put("communication", sum(core.communication_s for core in cores) / window, FORMULAS["communication"])
+    stepped = [core for core in cores if core.numbers]
+    span = sum(core.span_s for core in stepped)
+    if span > 0:
+        kpis.put("goodput", sum(core.busy_s for core in stepped) / span, FORMULAS["goodput"])
+    kpis.reason("goodput", "The profile marks no steps, so productive time cannot be told from the rest.")
+
+
+def from_overview(kpis: Kpis, overview: list[Any], *, on_tpu: bool, has_steps: bool) -> None:
+    """What XProf's overview page states.  Its zeros of a profile without device ops must not come here."""
+    properties = [table.get("p") or {} if isinstance(table, dict) else {} for table in overview]
+    properties += [{}] * (3 - len(properties))
+    summary, steps = properties[0], properties[1]
+    if on_tpu:
+        for key, name in (("duty_cycle", "device_duty_cycle_percent"), ("idle", "device_idle_time_percent")):
+            kpis.put(key, percent(summary.get(name)))
+    if not has_steps:
+        for key in ("input", "host", "output"):
+            kpis.reason(key, "The profile marks no steps, so waiting cannot be split.")
+        return
+    average = number(steps.get("steptime_ms_average"))
+    if not average:
+        return
+
+    def share(*names: str) -> float | None:
+        values = [number(steps.get(name)) for name in names]
+        return None if None in values else sum(value or 0.0 for value in values) / average
+
+    if on_tpu:
+        kpis.put("input", percent(steps.get("infeed_percent_average")))
+        kpis.put("output", share("tc_outfeed_ms_average"))
+        kpis.put("host", share("host_transfer_ms_average"))
+    else:
+        kpis.put("input", share("infeed_time_ms_avg"))
+        kpis.put("output", share("outfeed_time_ms_avg"))
+        kpis.put("host", share("host_compute_time_ms_avg", "kernel_launch_time_ms_avg"))

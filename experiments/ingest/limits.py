@@ -1,0 +1,47 @@
+"""What one ingestion may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one ingestion; each can be set with the environment variable `ASAP_INGEST_<NAME>`.
+
+    memory_bytes: address space of the converting process.  cpu_s: its processor time.  wall_s: its time by the clock.
+    upload_bytes: one uploaded file.  unpacked_bytes: everything that comes out of the uploads.  ratio: unpacked to
+    packed bytes of one archive.  entries: members of one archive.  result_bytes: the StepProfile as JSON.
+    sample_bytes: what XProf is expected to need at most; of a profile that would need more, its op tables are read from
+    as many of the first steps as fit.  XProf needs about 2 kB for every op of every step on every core: 4200 steps of
+    110 ops on 4 cores are 28 MB on disk and 3.6 GB in XProf (measured, xprof 2.24.2).
+    """
+
+    memory_bytes: int = 4 * GIB
+    cpu_s: int = 240
+    wall_s: int = 240
+    upload_bytes: int = 512 * MIB
+    unpacked_bytes: int = 2 * GIB
+    ratio: int = 250
+    entries: int = 10_000
+    result_bytes: int = 256 * MIB
+    sample_bytes: int = 1 * GIB
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Limits:
+        """Limits with what `ASAP_INGEST_MEMORY_BYTES`, `ASAP_INGEST_CPU_S`, … say; ValueError for what is no number."""
+        values: dict[str, int] = {}
+        for field in fields(cls):
+            name = f"ASAP_INGEST_{field.name.upper()}"
+            text = environment.get(name, "").strip()
+            if not text:
+                continue
+            if not text.isascii() or not text.isdigit() or int(text) == 0:
+                raise ValueError(f"{name} is {text!r}; give a whole number greater than 0.")
+            values[field.name] = int(text)
+        return cls(**values)

@@ -1,0 +1,238 @@
+"""A process of its own for everything that touches an upload's bytes.
+
+XProf is a large C++ library that a malformed profile can crash or make eat all memory.  It runs here under limits on
+address space, processor time and file size, without the parent's environment, in a fresh folder that is removed
+afterwards, and is killed with its whole process group when its time is up or its parent dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.limits import Limits
+
+Progress = Callable[[str, "float | None", str], None]
+
+FOLDER_PREFIX = "asap-ingest-"
+PROJECT = Path(__file__).resolve().parents[2]
+FEWER_STEPS = "Profile fewer steps (ten are enough) and upload again."
+
+#: What a dying allocator says, in XProf, Python and the C++ runtime.
+OUT_OF_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror", "length_error")
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A fresh folder only we may enter, removed afterwards; folders that a killed worker left are removed too."""
+    base = Path(os.environ.get("ASAP_INGEST_FOLDER") or tempfile.gettempdir())
+    _sweep(base)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base))
+    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _sweep(base: Path) -> None:
+    """Remove folders of processes that are gone: nobody holds their lock."""
+    for folder in base.glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid != os.getuid() or time.time() - folder.stat().st_mtime < 60:
+                continue
+            lock = os.open(folder / ".lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def run(
+    task: str,
+    arguments: dict[str, Any],
+    folder: Path,
+    limits: Limits,
+    on_progress: Progress | None = None,
+    *,
+    subject: str = "the profile",
+) -> Any:
+    """Run one task of `experiments.ingest.worker` under limits; its result, or IngestError with its reason.
+
+    task: name of the task.  arguments: JSON values.  subject: what the sentence of a failure is about.  on_progress is
+    called in this process with (stage, fraction or None, text) as the worker reports; an exception from it ends the
+    worker and passes through, which is how a caller cancels.
+    """
+    job = {"task": task, "arguments": arguments, "limits": asdict(limits), "folder": str(folder), "parent": os.getpid()}
+    job_path, result_path = folder / "job.json", folder / "result.json"
+    job_path.write_text(json.dumps(job))
+    result_path.unlink(missing_ok=True)
+    read_end, write_end = os.pipe()
+    start = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from experiments.ingest.worker import main; main()"
+    with (folder / "stderr").open("w+b") as errors, os.fdopen(read_end, "rb") as reports:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-c", start, str(job_path), str(write_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=folder,
+                env=_environment(folder),
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        stage = "start"
+        try:
+            deadline = time.monotonic() + limits.wall_s
+            for line in _lines(reports, deadline):
+                stage, fraction, text = _report(line)
+                if on_progress is not None:
+                    on_progress(stage, fraction, text)
+            timed_out = _wait(process, deadline)
+        finally:
+            _kill(process)
+        if timed_out:
+            raise IngestError(
+                f"Reading {subject} took longer than {limits.wall_s} s and was stopped.",
+                FEWER_STEPS,
+                kind="time",
+                detail=_tail(errors),
+            )
+        return _result(process.returncode, result_path, limits, subject, stage, _tail(errors))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Nothing of ours: no database address, no keys."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        # One arena per thread would spend the address space, which is what is limited.
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def _lines(reports: IO[bytes], deadline: float) -> Iterator[bytes]:
+    """Whole lines until the other end closes, the deadline passes, or the talk gets absurdly long."""
+    os.set_blocking(reports.fileno(), False)
+    buffer, total = b"", 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(reports, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                return
+            chunk = os.read(reports.fileno(), 65536)
+            if not chunk:
+                return
+            total += len(chunk)
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            yield from lines
+            if total > 10_000_000 or len(buffer) > 100_000:
+                return
+
+
+def _report(line: bytes) -> tuple[str, float | None, str]:
+    try:
+        stage, fraction, text = json.loads(line)
+        return str(stage)[:40], None if fraction is None else min(max(float(fraction), 0.0), 1.0), str(text)[:300]
+    except (ValueError, TypeError):
+        return "convert", None, ""
+
+
+def _wait(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether the time was up before the process ended."""
+    try:
+        process.wait(max(deadline - time.monotonic(), 0.01))
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(errors: IO[bytes]) -> str:
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(size - 8000, 0))
+    return errors.read().decode("utf-8", "replace")
+
+
+def _result(code: int, path: Path, limits: Limits, subject: str, stage: str, detail: str) -> Any:
+    if code == 0:
+        try:
+            if path.stat().st_size > limits.result_bytes:
+                raise IngestError(
+                    f"What was read from {subject} is larger than {megabytes(limits.result_bytes)}.",
+                    FEWER_STEPS,
+                    kind="too_large",
+                )
+            answer = json.loads(path.read_bytes(), parse_constant=_no_constant)
+            if "error" in answer:
+                raise IngestError.from_json(answer["error"])
+            return answer["result"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise IngestError(
+                f"The converter ended without a usable result for {subject}.",
+                "Try again; if it happens again, report it with the file.",
+                kind="converter",
+                detail=f"{error!r}\n{detail}",
+            ) from error
+    last_words = detail.lower()
+    if any(words in last_words for words in OUT_OF_MEMORY):
+        raise IngestError(
+            f"Converting {subject} needs more than the {megabytes(limits.memory_bytes)} of memory it may use.",
+            FEWER_STEPS,
+            kind="memory",
+            detail=detail,
+        )
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and stage != "start"):
+        raise IngestError(
+            f"Converting {subject} was stopped: it used more than {limits.cpu_s} s of processor time, or the machine "
+            "ran out of memory.",
+            FEWER_STEPS,
+            kind="time",
+            detail=detail,
+        )
+    if code == -signal.SIGXFSZ:
+        raise IngestError(
+            f"Converting {subject} wrote a file larger than {megabytes(limits.unpacked_bytes)}.",
+            FEWER_STEPS,
+            kind="too_large",
+            detail=detail,
+        )
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    raise IngestError(
+        f"XProf's converter crashed on {subject} ({how}).",
+        "The file is probably damaged: copy it again from the host, or profile again.",
+        kind="crash",
+        detail=detail,
+    )
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no number")

@@ -1,0 +1,98 @@
+"""Steps and cores of a session, as StepProfile holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.values import gviz_rows, number
+from experiments.step_profile import Core, Step
+
+#: Columns of XProf's step table for GPUs, and the part each belongs to.
+GPU_COLUMNS = {
+    "deviceComputeTimeMs": "compute",
+    "deviceToDeviceTimeMs": "device_to_device",
+    "deviceCollectivesTimeMs": "collective",
+    "hostComputeTimeMs": "host",
+    "kernelLaunchTimeMs": "launch",
+    "infeedTimeMs": "input",
+    "outfeedTimeMs": "output",
+    "compileTimeMs": "compile",
+    "otherTimeMs": "other",
+}
+#: The same for TPUs, where compute includes collectives.
+TPU_COLUMNS = {
+    "tcComputeTimeMs": "compute",
+    "tcInfeedTimeMs": "input",
+    "tcOutfeedTimeMs": "output",
+    "tcIdleTimeMs": "idle",
+    "hostTransferTimeMs": "host",
+}
+
+
+def timeline_steps(cores: Sequence[CoreTimeline]) -> list[Step]:
+    """Each step that every core with steps has marked, averaged over them; parts that no core has are absent."""
+    marked = [core for core in cores if core.numbers]
+    if not marked:
+        return []
+    common = set(marked[0].numbers).intersection(*(core.numbers for core in marked[1:]))
+    numbers = [step for step in marked[0].numbers if step in common]
+    parts = [
+        part for part in ("compute", "collective", "input", "output", "idle") if any(part in c.parts_s for c in marked)
+    ]
+    times = np.zeros(len(numbers))
+    sums = {part: np.zeros(len(numbers)) for part in parts}
+    for core in marked:
+        index = [i for i, step in enumerate(core.numbers) if step in common]
+        times += np.array(core.durations_s)[index]
+        for part in parts:
+            if part in core.parts_s:
+                sums[part] += np.array(core.parts_s[part])[index]
+    count = len(marked)
+    return [
+        Step(step, float(times[i] / count), {part: max(float(sums[part][i] / count), 0.0) for part in parts})
+        for i, step in enumerate(numbers)
+    ]
+
+
+def gpu_steps(overview: Sequence[Any]) -> list[Step]:
+    """Steps as XProf splits them on a GPU: it follows kernels to the host's step markers, which intervals cannot."""
+    table = gviz_rows(overview[1] if len(overview) > 1 else None)
+    return [step for position, row in enumerate(table) if (step := gpu_step(row, position)) is not None]
+
+
+def gpu_step(row: Mapping[str, Any], position: int) -> Step | None:
+    """A step from a row of XProf's step table, of a GPU or a TPU; None where it took no time."""
+    parts: dict[str, float] = {}
+    for column, part in (*GPU_COLUMNS.items(), *TPU_COLUMNS.items()):
+        value = number(row.get(column))
+        if value is not None:
+            parts[part] = parts.get(part, 0.0) + value / 1e3
+    stated = number(row.get("stepTimeMs"))
+    time_s = stated / 1e3 if stated is not None else sum(parts.values())
+    if time_s <= 0:
+        return None
+    digits = re.search(r"(\d{1,15})$", str(row.get("stepnum", "")).strip())
+    return Step(int(digits.group(1)) if digits else position, time_s, parts)
+
+
+def core_values(cores: Sequence[CoreTimeline]) -> list[Core]:
+    """Each core's mean step; without steps, no time per step can be given."""
+    result: list[Core] = []
+    for core in cores:
+        steps = len(core.numbers)
+        result.append(
+            Core(
+                name=core.name,
+                host=core.host,
+                breakdown_s={part: sum(values) / steps for part, values in core.parts_s.items()} if steps else {},
+                busy_s=core.busy_s / steps if steps else None,
+                collective_s=core.collective_s / steps if steps else None,
+                exposed_s=core.exposed_s / steps if steps else None,
+            )
+        )
+    return result

@@ -1,0 +1,283 @@
+"""What the sandboxed process does with an upload: inspect it, or read it into a StepProfile."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.ingest import read_json, read_xprof
+from experiments.ingest.archives import Contents, Found, Upload, unpack
+from experiments.ingest.convert import convert, session_file
+from experiments.ingest.cpu import regroup
+from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.limits import Limits
+from experiments.ingest.memory import peak_memory, worst
+from experiments.ingest.sample import keep_first_steps, steps_that_fit
+from experiments.ingest.timeline import CoreTimeline, core_planes, read_core
+from experiments.ingest.validate import BASE_BYTES, HostFacts, facts, host_name, is_cpu_recording, load
+from experiments.ingest.worker import Report
+from experiments.step_profile import Memory, Note, SourceFile
+from experiments.xplane import XSpace
+
+RECONSTRUCTED = "reconstructed"
+#: A file of more than this is only looked at from outside when it is inspected.
+_INSPECT_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host's profile, checked.  file: where its bytes are.  label: what it says of itself, if generated."""
+
+    file: Found
+    facts: HostFacts
+    cores: tuple[CoreTimeline, ...]
+    memory: Memory
+    notes: tuple[Note, ...]
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.facts.host
+
+
+def read(
+    *,
+    uploads: Sequence[Sequence[str]],
+    exclude: Sequence[str],
+    folder: Path,
+    limits: Limits,
+    report: Report,
+    only: int | None = None,
+) -> dict[str, Any]:
+    """The StepProfile, as JSON, of the uploads [(path, name), …].
+
+    only: instead, convert the one host at this index alone, to learn whether the converter dies of it.
+    """
+    items = [Upload(Path(path), name) for path, name in uploads]
+    report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
+    contents = unpack(items, folder, limits)
+    files = _hash(items)
+    if contents.found[0].kind == "json":
+        report("read", 0.8, "Reading XProf's JSON exports")
+        profile = read_json.read([(item.path, item.name) for item in contents.found], files)
+        return profile.to_json()
+    hosts = _load_hosts(contents, exclude, folder, report)
+    if only is not None:
+        if only < len(hosts):
+            session = folder / f"probe-{only}"
+            session.mkdir()
+            report("probe", None, f"{len(hosts)} {hosts[only].file.name}")
+            convert(_write_session(hosts[only : only + 1], session, None), hosts[only].file.name)
+        return {"hosts": len(hosts), "name": hosts[only].file.name if only < len(hosts) else ""}
+    steps = max(host.facts.steps for host in hosts)
+    expected = BASE_BYTES + sum(host.facts.converter_bytes for host in hosts)
+    keep = steps_that_fit(steps, expected, min(limits.sample_bytes, limits.memory_bytes // 2))
+    _refuse_too_large(hosts, expected * keep // max(steps, 1) if steps else expected, limits)
+    session = folder / "session"
+    session.mkdir()
+    what = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0].name
+    sampled = f", the first {keep:,} of {steps:,} steps" if keep < steps else ""
+    report("convert", 0.4, f"Converting {what} with XProf{sampled}")
+    paths = _write_session(hosts, session, keep if keep < steps else None)
+    tables = convert(paths, what)
+    report("read", 0.85, "Reading steps and ops")
+    notes = _notes(hosts, contents, exclude)
+    if keep < steps:
+        notes.append(
+            Note(
+                "info",
+                f"XProf's op tables cover the first {keep:,} of {steps:,} steps, to stay within "
+                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap are from all of them.",
+            )
+        )
+    profile = read_xprof.read(
+        tables,
+        cores=[core for host in hosts for core in host.cores],
+        facts=[host.facts for host in hosts],
+        files=_host_files(files, hosts),
+        memory=worst([host.memory for host in hosts]),
+        notes=notes,
+        label=next((host.label for host in hosts if host.label), ""),
+    )
+    return profile.to_json()
+
+
+def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Report) -> dict[str, Any]:
+    """Quick facts of one upload: kind, and of each host its name, cores, steps and ops."""
+    contents = unpack([Upload(Path(path), name)], folder, limits)
+    if contents.found[0].kind == "json":
+        tools = read_json.describe([(item.path, item.name) for item in contents.found])
+        return {"kind": "xprof_json", "hosts": [], "tools": tools}
+    hosts: list[dict[str, Any]] = []
+    for item in contents.found:
+        size = item.path.stat().st_size
+        space, outline = load(item.path, item.name)
+        if size > _INSPECT_BYTES:
+            hosts.append({"host": host_name(outline, item.name), "name": item.name, "size_bytes": size})
+            continue
+        hosts.append({**asdict(facts(space, host_name(outline, item.name))), "name": item.name, "size_bytes": size})
+    return {"kind": "xplane", "hosts": hosts, "tools": []}
+
+
+TASKS = {"read": read, "inspect": inspect}
+
+
+def _load_hosts(contents: Contents, exclude: Sequence[str], folder: Path, report: Report) -> list[Host]:
+    left_out = set(exclude)
+    candidates = [item for item in contents.found if not _is_excluded(item, left_out)]
+    hosts: list[Host] = []
+    broken: list[IngestError] = []
+    for index, item in enumerate(candidates):
+        report(
+            "check",
+            0.05 + 0.35 * index / len(candidates),
+            f"Checking host {index + 1} of {len(candidates)}" if len(candidates) > 1 else "Checking the profile",
+        )
+        try:
+            host = _load_host(item)
+        except IngestError as error:
+            broken.append(error)
+            continue
+        if host.name not in left_out:
+            hosts.append(host)
+    if broken:
+        first = broken[0]
+        others = f" {len(broken) - 1} more of {len(candidates)} hosts are broken too." if len(broken) > 1 else ""
+        go_on = bool(hosts)
+        raise IngestError(
+            first.message + others,
+            first.next_step if go_on else first.next_step.replace(", or go on without this host", ""),
+            first.file,
+            kind=first.kind,
+            excludable=go_on,
+            detail="\n".join([first.detail, *(str(error) for error in broken[1:])]),
+        )
+    if not hosts:
+        raise IngestError("Every host of this session is left out.", "Keep at least one.", kind="empty")
+    _refuse_same_host(hosts)
+    return hosts
+
+
+def _is_excluded(item: Found, left_out: set[str]) -> bool:
+    member = item.name.partition(": ")[2] or item.name
+    return bool(left_out & {item.name, member, member.rpartition("/")[2]})
+
+
+def _load_host(item: Found) -> Host:
+    space, outline = load(item.path, item.name)
+    host = host_name(outline, item.name)
+    notes = [Note("warning", f"{host}: {text[:300]}") for text in space.errors]
+    label = ""
+    for text in space.warnings:
+        if text.lower().startswith(RECONSTRUCTED):
+            label = text[:200]
+        else:
+            notes.append(Note("warning", f"{host}: {text[:300]}"))
+    counts = facts(space, host)
+    if counts.is_cpu:
+        cores = regroup(space, host).cores
+        counts = HostFacts(
+            host,
+            counts.planes,
+            len(cores),
+            max((len(core.numbers) for core in cores), default=0),
+            max((core.ops for core in cores), default=0),
+            sum(core.events for core in cores),
+            0,
+            True,
+        )
+    else:
+        read_cores = (read_core(plane, host) for plane in core_planes(space))
+        cores = tuple(core for core in read_cores if core is not None)
+        notes += _silent_devices(space, host, len(cores))
+    return Host(item, counts, cores, peak_memory(space), tuple(notes), label)
+
+
+def _silent_devices(space: XSpace, host: str, active: int) -> list[Note]:
+    devices = sum(plane.name.startswith(("/device:GPU:", "/device:TPU:")) for plane in space.planes)
+    if not 0 < active < devices or any("SparseCore" in plane.name for plane in space.planes):
+        return []
+    return [
+        Note("warning", f"{host}: only {active} of {devices} devices recorded any op; averages are over {devices}.")
+    ]
+
+
+def _refuse_same_host(hosts: Sequence[Host]) -> None:
+    seen: dict[str, Host] = {}
+    for host in hosts:
+        if host.name in seen:
+            raise IngestError(
+                f"Two files are from host {host.name}: {seen[host.name].file.name} and {host.file.name}.",
+                "Upload one file per host, all of one session.",
+                host.file.name,
+                kind="duplicate_host",
+                excludable=True,
+            )
+        seen[host.name] = host
+
+
+def _refuse_too_large(hosts: Sequence[Host], expected: int, limits: Limits) -> None:
+    if expected <= limits.memory_bytes:
+        return
+    ops = sum(host.facts.ops for host in hosts)
+    cores = sum(host.facts.cores for host in hosts)
+    raise IngestError(
+        f"XProf would need about {megabytes(expected)} for this profile ({cores:,} cores, {ops:,} ops per step), and "
+        f"may use {megabytes(limits.memory_bytes)}.",
+        "Profile fewer steps, leave hosts out, or raise ASAP_INGEST_MEMORY_BYTES.",
+        kind="memory",
+    )
+
+
+def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> list[Path]:
+    """One file per host in the session's folder: linked where nothing changes, written where ops are regrouped."""
+    taken: set[str] = set()
+    paths: list[Path] = []
+    for host in hosts:
+        path = session_file(session, host.name, taken)
+        paths.append(path)
+        if not host.facts.is_cpu and keep is None:
+            path.symlink_to(host.file.path.resolve())
+            continue
+        space, _ = load(host.file.path, host.file.name)
+        if is_cpu_recording(space):
+            space = regroup(space, host.name).space
+        if keep is not None:
+            keep_first_steps(space, keep)
+        path.write_bytes(space.SerializeToString())
+    return paths
+
+
+def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) -> list[Note]:
+    notes = [note for host in hosts for note in host.notes]
+    if exclude:
+        left = ", ".join(sorted(exclude)[:5])
+        notes.append(Note("warning", f"Read without {left}: stragglers there stay unseen."))
+    if contents.ignored:
+        count = len(contents.ignored)
+        some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])
+        notes.append(Note("info", f"{count} other file{'s' if count > 1 else ''} in the upload not used: {some}."))
+    return notes
+
+
+def _hash(uploads: Sequence[Upload]) -> list[SourceFile]:
+    result: list[SourceFile] = []
+    for upload in uploads:
+        with upload.path.open("rb") as source:
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
+        result.append(SourceFile(upload.name, "", upload.path.stat().st_size, digest))
+    return result
+
+
+def _host_files(files: Sequence[SourceFile], hosts: Sequence[Host]) -> tuple[SourceFile, ...]:
+    """Each upload with the hosts that came out of it."""
+    result: list[SourceFile] = []
+    for file in files:
+        inside = [
+            host.name for host in hosts if host.file.name == file.name or host.file.name.startswith(f"{file.name}: ")
+        ]
+        result.append(SourceFile(file.name, ", ".join(inside[:8]), file.size_bytes, file.sha256))
+    return tuple(result)

@@ -1,0 +1,67 @@
+"""Runs in the sandbox: `main` takes a job from a file, works under its limits, and leaves a result in a file."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments.ingest.errors import IngestError
+from experiments.ingest.limits import Limits
+
+Report = Callable[[str, "float | None", str], None]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+def main() -> None:
+    """`JOB_FILE PROGRESS_FD` on the command line; exit code 0 with `result.json` in the job's folder."""
+    job = json.loads(Path(sys.argv[1]).read_text())
+    limits = Limits(**job["limits"])
+    confine(limits, job["parent"])
+    reports = os.fdopen(int(sys.argv[2]), "w", buffering=1)
+
+    def report(stage: str, fraction: float | None, text: str) -> None:
+        reports.write(json.dumps([stage, fraction, text]) + "\n")
+
+    # Only now: whatever these load counts against the limits.
+    from experiments.ingest import tasks
+
+    task: Callable[..., Any] = tasks.TASKS[job["task"]]
+    folder = Path(job["folder"])
+    try:
+        answer = {"result": task(folder=folder, limits=limits, report=report, **job["arguments"])}
+    except IngestError as error:
+        answer = {"error": error.to_json()}
+    with (folder / "result.json").open("w") as target:
+        for chunk in json.JSONEncoder(allow_nan=False).iterencode(answer):
+            target.write(chunk)
+
+
+def confine(limits: Limits, parent: int) -> None:
+    """Limit this process, and end it with its parent."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass  # not Linux: the limits below still hold
+    if os.getppid() != parent:
+        os._exit(1)  # it died before we asked to be told
+    for kind, soft, hard in (
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_AS, limits.memory_bytes, limits.memory_bytes),
+        (resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 5),
+        (resource.RLIMIT_FSIZE, limits.unpacked_bytes, limits.unpacked_bytes),
+    ):
+        _, ceiling = resource.getrlimit(kind)
+        if ceiling != resource.RLIM_INFINITY:
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(kind, (soft, hard))
