@@ -235,7 +235,9 @@ def _can_enter(user: str, folder: Path) -> bool:
 
 def _make_shared(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for each in (SHARED_FOLDER, folder):
+            each.mkdir(exist_ok=True)
+            each.chmod(0o755)
     except OSError as error:
         raise UserError(
             f"PostgreSQL runs as {UNPRIVILEGED_USER}, who can enter neither ASAP_HOME nor {folder} ({error.strerror}): "

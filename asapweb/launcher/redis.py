@@ -53,7 +53,7 @@ class Redis:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except (OSError, ValueError):
                 return
-            if not command.startswith(b"redis-server") or os.fsencode(self.socket) not in command:
+            if b"redis-server" not in command or os.fsencode(self.socket) not in command:
                 return
             os.kill(pid, signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM)
             time.sleep(0.1)

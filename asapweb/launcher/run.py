@@ -51,8 +51,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Start everything and stay until interrupted; 0 after an orderly end.  Raises UserError where it cannot start."""
-    os.umask(0o077)
     home = open_home(home_folder())
+    os.umask(0o077)
     with sole_use(home), _interruptible() as interruptions:
         address = choose_address(options.host, options.port)
         end_marked(home.path)  # what a killed launcher left behind

@@ -142,7 +142,7 @@ def _piece(pid: int) -> str:
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
     if b"postgres\0-D" in command:
         return "PostgreSQL"
-    if command.startswith(b"redis-server"):
+    if b"redis-server" in command:
         return "Redis"
     for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
         if variable.startswith(f"{PIECE_MARK}=".encode()):

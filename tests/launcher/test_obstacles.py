@@ -161,8 +161,10 @@ def test_root_in_a_folder_that_nobody_else_can_enter(folder: Path) -> None:
 def _needs_reachable_python(user: str | None) -> None:
     if user is None:
         return
+    # Twice, because the first program may still be found with root's rights.
+    as_user = command(user=user)[: command(user=user).index("--") + 1]
     tried = subprocess.run(
-        [*command(user=user)[:-3], sys.executable, "-c", ""], env=environment(Path("/")), check=False, cwd="/"
+        [*as_user, "setpriv", "--", sys.executable, "-c", ""], env=environment(Path("/")), check=False, cwd="/"
     )
     if tried.returncode != 0:
         pytest.skip(f"{user} may not run {sys.executable}, which lies in another user's folder")
