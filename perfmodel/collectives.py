@@ -32,7 +32,8 @@ def all_reduce(links: Links, array_bytes: Bytes) -> Floats:
 
 def all_to_all(links: Links, local_bytes: Bytes) -> Floats:
     """Seconds until every chip has sent an equal part of its `local_bytes` to each chip of the group."""
-    return _floor(links, np.asarray(local_bytes) * links.all_to_all_s_per_byte)
+    worst = np.maximum(links.all_to_all_s_per_byte, links.all_to_all_out_s_per_byte)
+    return _floor(links, np.asarray(local_bytes) * worst)
 
 
 def permute(links: Links, local_bytes: Bytes) -> Floats:

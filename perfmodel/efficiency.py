@@ -30,16 +30,19 @@ class Efficiencies:
     matmul: share of peak FLOP/s of a large product with weights; expert: of grouped expert products, relative to
     `matmul`; attention: share of the *bf16* peak in attention kernels; head: of the vocabulary product, relative to
     `matmul`.  rows_half, width_half: tokens per micro-batch, and narrowest shard width, at which a product reaches half
-    its efficiency (MXU or tile quantisation and prologue); expert_rows_half: the same in tokens per expert.
+    its efficiency (MXU or tile quantisation and prologue); expert_rows_half, expert_width_half: the same in tokens per
+    expert and width of an expert.
     hbm: share of HBM bandwidth; hbm_exposed: share of HBM time not hidden under products (fusion, prefetch).
     link: share of link bandwidth inside a slice or NVLink domain group; dcn: of the network between slices;
     message_s: fixed time per collective call.
     overlap_*: share of that communication which the schedule can hide, as far as there is compute to hide it under.
-    layer_s: fixed time per layer, micro-batch and pass; moe_layer_s: further fixed time of a mixture layer;
+    layer_s: time the host needs to launch one layer of one micro-batch, forward and backward; moe_layer_s: more of it
+    in a mixture layer;
     step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts, of slices.
     recompute_full, recompute_minimal, recompute_offload: share of the forward layers computed again (minimal: of the
     attention scores only).  host_overlap: share of offload traffic hidden.
-    software_per_year: relative speed gained per year of software releases; the reference is `software_year`.
+    software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
+    software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
     spread: standard deviation of log(measured / estimate), the 80 % range and the bounds rest on it.
     """
 
@@ -50,6 +53,7 @@ class Efficiencies:
     rows_half: Value = 128.0
     width_half: Value = 64.0
     expert_rows_half: Value = 128.0
+    expert_width_half: Value = 64.0
     hbm: Value = 0.8
     hbm_exposed: Value = 0.35
     link: Value = 0.8
@@ -71,7 +75,8 @@ class Efficiencies:
     recompute_offload: Value = 0.8
     host_overlap: Value = 0.9
     software_per_year: Value = 0.0
-    software_year: Value = 2026.0
+    launch_per_year: Value = 0.0
+    software_year: Value = 2026.25
     spread: Value = 0.12
 
     @classmethod

@@ -287,6 +287,8 @@ def _spread(links: Links) -> Links:
         shaped(links.size),
         shaped(links.gather_s_per_byte),
         shaped(links.all_to_all_s_per_byte),
+        shaped(links.all_to_all_out_s_per_byte),
+        shaped(links.domains),
         shaped(links.permute_s_per_byte),
         shaped(links.latency_s),
     )

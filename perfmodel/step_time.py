@@ -22,6 +22,8 @@ from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 #: Two-sided 80 % of a normal distribution; 95 % on each side for the bounds.
 Z80 = 1.2816
 ZBOUND = 2.0
+#: How sharply the slower of host and chip sets the pace: 1 adds both, infinity takes the larger.
+LAUNCH_POWER = 3.0
 MFU_CONVENTION = (
     "model FLOPs: 6 per parameter and token of products with weights (embedding lookup excluded, head included) plus "
     "attention scores at half the sequence (causal); nothing recomputed; over the dense peak of the training precision"
@@ -60,7 +62,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     speed = np.exp(np.asarray(e.software_per_year) * (year - e.software_year))
     shape = t.rows / (t.rows + e.rows_half) * (t.narrow / (t.narrow + e.width_half))
     expert_shape = (
-        t.expert_rows / (t.expert_rows + e.expert_rows_half) * (t.expert_narrow / (t.expert_narrow + e.width_half))
+        t.expert_rows
+        / (t.expert_rows + e.expert_rows_half)
+        * (t.expert_narrow / (t.expert_narrow + e.expert_width_half))
     )
     expert_shape = np.where(t.expert_rows > 0, expert_shape, 1.0)
     matmul = np.asarray(e.matmul) * shape
@@ -69,11 +73,15 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
     head = t.head_s / (matmul * e.head)
     products = (dense + experts + scores + head) / speed
-    launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0 / speed
+    launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0
+    launches = launches / np.exp(np.asarray(e.launch_per_year) * (year - e.software_year))
 
     hbm = (t.hbm_weights_s + t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
     hbm_exposed = np.maximum(hbm * e.hbm_exposed, hbm - products) / speed
-    busy = products + launches + hbm_exposed
+    # A host that launches kernels more slowly than the chip finishes them sets the pace; in between both show.
+    work = products + hbm_exposed
+    busy = (work**LAUNCH_POWER + launches**LAUNCH_POWER) ** (1.0 / LAUNCH_POWER)
+    waiting = busy - work
 
     ici: dict[str, Floats] = {}
     dcn_total: Floats = np.zeros(1)
@@ -108,7 +116,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     spread = np.asarray(e.spread)
     best = np.exp(-ZBOUND * spread)
-    compute_best = (products + launches) * best
+    compute_best = (products + waiting) * best
     resources = {"compute": compute_best, "hbm": hbm}
     resources |= {f"ici:{name}": value for name, value in ici.items()}
     resources |= {"dcn": dcn_total, "bubble": bubble}
@@ -120,7 +128,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
     upper = sum(resources.values(), np.zeros(1))
     lower = np.minimum(lower, estimate)
-    parts = {"compute": products + launches, "hbm": hbm_exposed}
+    parts = {"compute": products + waiting, "hbm": hbm_exposed}
     parts |= {f"ici:{name}": value for name, value in exposed.items()}
     parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
     return Priced(

@@ -165,13 +165,13 @@ def _scores_padding(w: Workload) -> Floats:
     heads = padded / (model.qk_width + model.v_width)
     block = np.where(w.chip.gpu > 0, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK)
     block = np.minimum(block, w.training.seq_len / 2.0)
-    return heads * (1.0 + model.flops_scores_per_local_key * block / np.maximum(model.flops_scores, 1.0))
+    return np.asarray(heads * (1.0 + model.flops_scores_per_local_key * block / np.maximum(model.flops_scores, 1.0)))
 
 
 def _slices(w: Workload) -> Floats:
     mesh = w.mesh
     slices = mesh.dcn_replica * mesh.dcn_data * mesh.dcn_fsdp * mesh.dcn_seq
-    return slices * mesh.dcn_model * mesh.dcn_expert * mesh.dcn_pipeline
+    return np.asarray(slices * mesh.dcn_model * mesh.dcn_expert * mesh.dcn_pipeline)
 
 
 def _dense_shards(w: Workload) -> Floats:
@@ -276,10 +276,15 @@ def _traffic(
     moe_passes = model.moe_layers * layer_share * micro
     times = 4.0 + 2.0 * recomputes
     expert_links = links["expert"]
+    # A GPU sends a token once to each chip, and once to each NVLink domain, that holds any of its experts.
+    chosen = np.maximum(model.experts_per_token, 1.0)
+    gpu = w.chip.gpu > 0
+    inside = expert_links.all_to_all_s_per_byte * np.where(gpu, _distinct(expert_links.size, chosen) / chosen, 1.0)
+    outside = expert_links.all_to_all_out_s_per_byte * _distinct(expert_links.domains, chosen) / chosen
     traffic["expert"] = Traffic(
         "expert",
         "expert",
-        times * routed * expert_links.all_to_all_s_per_byte,
+        times * routed * np.maximum(inside, outside),
         times * routed * dcn["expert"].all_to_all_s_per_byte,
         np.where((expert_links.size > 1) | (dcn["expert"].size > 1), times * moe_passes, 0.0),
     )
@@ -293,6 +298,11 @@ def _traffic(
         np.where(mesh.pipeline > 1, 2.0 * micro * train.virtual_stages, 0.0),
     )
     return traffic
+
+
+def _distinct(bins: Floats, draws: Floats) -> Floats:
+    """Expected number of distinct bins that `draws` uniform draws hit."""
+    return bins * (1.0 - (1.0 - 1.0 / bins) ** draws)
 
 
 def _gather(group: str, overlap: str, inside: Links, across: Links, array_bytes: Floats, calls: Floats) -> Traffic:
