@@ -30,6 +30,14 @@ class Drawing:
     groups: list[tuple[str, str, int]] = field(default_factory=list)
 
     @property
+    def box_width(self) -> float:
+        return self.width + 4
+
+    @property
+    def box_height(self) -> float:
+        return self.height + 4
+
+    @property
     def text(self) -> str:
         parts = [f"a {names} group is {size} chips" for _, names, size in self.groups]
         return ", ".join(parts) or "no axis is larger than one"

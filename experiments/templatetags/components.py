@@ -208,3 +208,24 @@ def fill_bar(value: float, scale: float, css: str = "ink") -> SafeString:
         '<rect class="f-{}" width="{}" height="100%"/></svg>',
         css, bars.percent(value, scale),
     )  # fmt: skip
+
+
+@register.simple_tag
+def range_bar(side: Any, ladder: Any) -> SafeString:
+    """A predicted time as a mark within its 80 % range; the baseline is dashed."""
+    at = bars.percent(side.time_s or 0.0, ladder.scale_s)
+    parts = SafeString("")
+    if side.low_s is not None and side.high_s is not None:
+        low = bars.percent(side.low_s, ladder.scale_s)
+        width = bars.percent(side.high_s - side.low_s, ladder.scale_s)
+        parts += format_html('<rect class="range" x="{}" width="{}" height="100%"/>', low, width)
+    parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
+    words = f"predicted {formatting.seconds(side.time_s or 0.0)}"
+    if ladder.baseline.time_s:
+        base = bars.percent(ladder.baseline.time_s, ladder.scale_s)
+        parts += format_html('<line class="dash" x1="{0}" x2="{0}" y1="-5" y2="15"/>', base)
+        words += f", baseline {formatting.seconds(ladder.baseline.time_s)}"
+    return format_html(
+        '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
+        words, parts,
+    )  # fmt: skip

@@ -231,3 +231,22 @@ def slot(prefix: str, key: str) -> str:
 def get_slot(errors: Mapping[str, str] | None, key: str) -> str:
     """The sentence of a shape's field."""
     return (errors or {}).get(f"model-{key}", "")
+
+
+@register.filter
+def signed_seconds(value: float) -> str:
+    """A change of time: `+646 ms`, `−2,040 ms`, `0`."""
+    if abs(value) < 1e-9:
+        return "0"
+    return f"+{formatting.seconds(value)}" if value > 0 else str(formatting.seconds(value))
+
+
+@register.filter
+def article(word: str) -> str:
+    return f"an {word}" if word[:1] in "aeiou" else f"a {word}"
+
+
+@register.filter
+def source_word(source: str) -> str:
+    """Where a citation leads, in a word."""
+    return {"book": "Book", "profile": "Profile", "model": "Model", "history": "History"}.get(source, source.capitalize())
