@@ -83,23 +83,23 @@ def _without_omitted(scenario: Scenario, ops: list[StepOp], core: int, step: int
     return kept
 
 
+def _is_collective(op: StepOp) -> bool:
+    return any(word in op.name for word in ("all-reduce", "all-gather", "collective"))
+
+
 class _Pace:
     """Picoseconds per unit of weight of the ops that the paper does not print, for a step made of `ops`.
 
-    XProf counts the categories `all-reduce`, `all-reduce fusion` and `all-to-all` as collective time; the printed
-    communication is that time (experiment 3 names it: `mean_all_reduce_us`).  Fillers share what is left of the busy
-    time.  Raises ValueError if nothing is left.
+    The printed communication is the time of all collectives, the printed ones among them; fillers share what is left of
+    the busy time.  Raises ValueError if nothing is left.
     """
 
     def __init__(self, scenario: Scenario, ops: list[StepOp]) -> None:
-        rows = [op for op in ops if op.printed is not None]
-        printed = sum(scenario.average_ps(op.printed) for op in rows if op.printed is not None)
-        reduced = sum(
-            scenario.average_ps(op.printed) for op in rows if op.printed is not None and op.category == "all-reduce"
-        )
         hidden = HIDDEN_PS * sum(op.timing == "hidden" for op in ops)
-        communication = scenario.printed.communication * scenario.step_ps - reduced
-        filler = scenario.busy_ps - printed - hidden - communication
+        rows = [(op, scenario.average_ps(op.printed)) for op in ops if op.printed is not None]
+        collective = scenario.printed.communication * scenario.step_ps
+        communication = collective - hidden - sum(time for op, time in rows if _is_collective(op))
+        filler = scenario.busy_ps - collective - sum(time for op, time in rows if not _is_collective(op))
         if communication <= 0 or filler <= 0:
             raise ValueError(f"{scenario.key}: the printed ops leave no time for the others")
         self._per_weight = {

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-#: Axis names and what they shard.  The contract's `replica` repeats weights; all other batch and sequence axes share them.
+#: Axis names by what they shard.  `replica` repeats weights; all other batch and sequence axes share them.
 BATCH_AXES = ("replica", "data", "fsdp")
 SEQ_AXES = ("seq", "context")
 TENSOR_AXES = ("model", "tensor")

@@ -40,6 +40,7 @@ def build_model(spec: RecordSpec, devices: list[Any]) -> Model:
 
 def record(spec: RecordSpec, folder: str) -> dict[str, Any]:
     """Trains `WARM_UP` + `steps` steps and records the latter into `folder`; returns what was seen on the way."""
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", r"^.*/(?=experiments/record/)")
     devices = jax.devices()
     if len(devices) < spec.devices:
         return {"error": f"The mesh needs {spec.devices} devices, {devices[0].platform} has {len(devices)} here."}
