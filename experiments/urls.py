@@ -5,11 +5,13 @@ from __future__ import annotations
 from django.urls import path
 
 from experiments import views
+from experiments.stream import stream
 
 urlpatterns = [
     path("experiments/new/", views.upload, name="upload"),
     path("experiments/configuration/check/", views.check_configuration, name="check_configuration"),
     path("experiments/<int:pk>/configuration/", views.configuration, name="configuration"),
+    path("experiments/<int:pk>/events/", stream, name="event_stream"),
     path("experiments/<int:pk>/progress/", views.progress, name="progress"),
     path("experiments/<int:pk>/retry/", views.retry, name="retry"),
     path("experiments/<int:pk>/files/", views.add_files, name="add_files"),

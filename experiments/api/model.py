@@ -12,11 +12,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from experiments.api.common import ConfigErrors
-from experiments.api.serializers import PredictRequest
+from experiments.api.serializers import PredictRequest, SearchRequest
 from experiments.api.views import refuse_errors
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument, with_mesh
+from perfmodel.search import search
 from perfmodel.step_time import predict
 
 MAX_CONFIGS = 100
@@ -58,3 +59,22 @@ class PredictView(APIView):
             return predict(config).to_json()
         except ConfigError as error:
             raise exceptions.ValidationError({"detail": str(error)}) from error
+
+
+class SearchView(APIView):
+    @extend_schema(
+        operation_id="search",
+        request=SearchRequest,
+        responses={200: OpenApiTypes.OBJECT, 400: ConfigErrors},
+        tags=["performance model"],
+    )
+    def post(self, request: Request) -> Response:
+        """What `asap search` prints: the fastest legal candidates, and the rejected ones with the rule they broke."""
+        given = SearchRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        config = read_config(given.validated_data["config"])
+        try:
+            result = search(config, given.validated_data["top"])
+        except ConfigError as error:
+            raise exceptions.ValidationError({"detail": str(error)}) from error
+        return Response({"name": config.name, **result.to_json()})

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from django.conf import settings
-from django.core.files.uploadedfile import UploadedFile
+from django.core.files import File
 from django.db import transaction
 
 from accounts.models import Role, Team, User
@@ -64,7 +64,7 @@ def display_name(name: str) -> str:
     return clean(_UNPRINTABLE.sub("", base))[:255] or "unnamed"
 
 
-def write(files: Iterable[UploadedFile]) -> list[Stored]:
+def write(files: Iterable[File[bytes]]) -> list[Stored]:
     """Stream the files into a new folder; raises UploadError, and leaves nothing behind, if they are too large."""
     folder = storage.new_folder(storage.UPLOADS)
     left = limit_bytes()
@@ -94,7 +94,7 @@ def write(files: Iterable[UploadedFile]) -> list[Stored]:
 def receive(
     team: Team,
     user: User | None,
-    files: Sequence[UploadedFile],
+    files: Sequence[File[bytes]],
     config_text: str | None = None,
     name: str | None = None,
     *,
@@ -134,7 +134,7 @@ def receive(
     return experiment
 
 
-def add_files(run: Run, user: User | None, files: Sequence[UploadedFile]) -> Run:
+def add_files(run: Run, user: User | None, files: Sequence[File[bytes]]) -> Run:
     """Add files (a host that was missing, a repaired one) to the run's profile and read it all again in a new run.
 
     A file with the name of an earlier one takes its place.  Raises UploadError or RunError.
@@ -204,7 +204,7 @@ def delete(experiment: Experiment, user: User) -> None:
         transaction.on_commit(lambda: storage.remove(paths))
 
 
-def _require_files(files: Sequence[UploadedFile]) -> None:
+def _require_files(files: Sequence[File[bytes]]) -> None:
     if not files:
         raise UploadError("Choose at least one profile file (.xplane.pb, a zip or tar.gz, or XProf's JSON exports).")
     if len(files) > MAX_FILES:
@@ -213,7 +213,7 @@ def _require_files(files: Sequence[UploadedFile]) -> None:
         raise UploadError(limit_sentence(), too_large=True)
 
 
-def _config_among(files: list[UploadedFile]) -> tuple[str | None, list[UploadedFile]]:
+def _config_among(files: list[File[bytes]]) -> tuple[str | None, list[File[bytes]]]:
     """Text of the one YAML file among the uploaded ones, and the other files."""
     configs = [f for f in files if (f.name or "").lower().endswith(_CONFIG_ENDINGS)]
     if len(configs) != 1 or (configs[0].size or 0) > configuration.MAX_TEXT_BYTES:

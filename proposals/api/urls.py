@@ -8,7 +8,7 @@ from rest_framework.routers import DefaultRouter
 
 from accounts.api import MeView, TokensView, TokenView
 from diagnosis.api import DiagnosisViewSet
-from experiments.api.model import PredictView
+from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
 
@@ -28,6 +28,7 @@ urlpatterns = [
     path("reviews/", ReviewsView.as_view(), name="api-reviews"),
     path("history/", HistoryView.as_view(), name="api-history"),
     path("predict/", PredictView.as_view(), name="api-predict"),
+    path("search/", SearchView.as_view(), name="api-search"),
     path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include(router.urls)),

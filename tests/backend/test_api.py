@@ -327,3 +327,18 @@ def test_predict_over_the_api_is_what_the_command_prints(people):
         assert response.status_code == 400, wrong
     assert people.api("anonymous").post("/api/predict/", {"config": CONFIG}).status_code == 401
     assert client.get("/api/predict/").status_code == 405
+
+
+def test_search_over_the_api_lists_legal_meshes_fastest_first(people):
+    client = people.api("viewer")
+    found = client.post("/api/search/", {"config": CONFIG, "top": 5}).json()
+    times = [c["step_time_s"]["estimate"] for c in found["candidates"]]
+    assert len(times) == 5
+    assert times == sorted(times)
+    assert all(c["violations"] == [] and c["fits"] for c in found["candidates"])
+    assert all({"mesh", "rule"} <= set(r) for r in found["rejected"])
+    without_model = {key: value for key, value in CONFIG.items() if key != "model"}
+    refused = client.post("/api/search/", {"config": without_model})
+    assert (refused.status_code, "model" in refused.json()["detail"]) == (400, True)
+    assert client.post("/api/search/", {"config": CONFIG, "top": 0}).status_code == 400
+    assert people.api("anonymous").post("/api/search/", {"config": CONFIG}).status_code == 401
