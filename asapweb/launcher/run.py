@@ -17,6 +17,7 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 
 from asapweb.cli.errors import UserError
 from asapweb.environment import database_settings, home_folder
@@ -35,6 +36,8 @@ from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
 
 HEARTBEAT_FRESH_S = 15.0
+#: How long a database or broker of the environment may take to come up beside us.
+PATIENCE_S = 10.0
 
 
 class Interrupted(Exception):
@@ -228,11 +231,14 @@ def _prepare(home: Home, steps: list[str]) -> dict[str, str]:
 @contextmanager
 def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A connection to the application's database; raises UserError with the host, never with the password."""
-    settings = database_settings(home.path)
+    try:
+        settings = database_settings(home.path)
+    except ImproperlyConfigured as error:
+        raise UserError(str(error)) from None
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     arguments = {ours: str(settings[theirs]) for theirs, ours in names.items() if settings.get(theirs)}
     options = {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
-    deadline = time.monotonic() + 15.0
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             connection = psycopg.connect(**arguments, **options, connect_timeout=5, autocommit=True)
@@ -247,7 +253,7 @@ def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
         yield connection
 
 
-def _wait_for_broker(url: str, patience_s: float = 15.0) -> None:
+def _wait_for_broker(url: str, patience_s: float = PATIENCE_S) -> None:
     from kombu import Connection  # slow to import, and only needed for a foreign broker
     from kombu.exceptions import OperationalError
 
