@@ -16,14 +16,16 @@ __all__ = ["diagnose", "read_facts"]
 
 def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     """The profile under its configuration, read once."""
-    chip = links.chip_of(config)
+    on_cpu = profile.device.kind.strip().upper().startswith("CPU")
+    chip = None if on_cpu else links.chip_of(config)
     if chip is None and profile.device.chip:
         try:
             chip = get_chip(profile.device.chip)
         except KeyError:
             chip = None
-    ops = read_ops(profile, Collectives(profile.ops, config))
-    listed = coverage(profile.ops)
+    # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's wires say nothing.
+    ops = read_ops(profile, Collectives(profile.ops, config, wired=not on_cpu))
+    listed = coverage(profile)
     values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)
     shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
     values["goodput"] = breakdown.goodput(values, shares)
@@ -67,5 +69,20 @@ def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Di
         roofline=tables.roofline(facts),
         mfu_convention=facts.mfu_convention,
         report=report.write(facts, verdict, findings),
-        warnings=tuple(note.message for note in profile.notes if note.severity in ("warning", "error")),
+        warnings=(*_mismatch(profile, config), *_severe(profile)),
+    )
+
+
+def _severe(profile: StepProfile) -> tuple[str, ...]:
+    return tuple(note.message for note in profile.notes if note.severity in ("warning", "error"))
+
+
+def _mismatch(profile: StepProfile, config: ExperimentConfig | None) -> tuple[str, ...]:
+    """A configuration that belongs to other hardware than the profile: said, not guessed away."""
+    device = profile.device
+    if config is None or not device.chip or device.chip == config.hardware.chip:
+        return ()
+    return (
+        f"The profile was recorded on {device.kind}, the configuration says {config.hardware.chip}: bandwidths and MFU are "
+        "those of the configuration.",
     )

@@ -69,10 +69,12 @@ def _limits(op: OpFacts) -> tuple[float, float]:
         # XProf's roofline knows no wires, so it calls every collective memory-bound; only one that streams is.
         reached = op.op.memory_bandwidth_utilization or op.op.roofline_efficiency or 0.0
         return (0.0, 1.0) if reached >= STREAMING_COLLECTIVE and "hbm" in (op.op.bound_by or "").lower() else (0.0, 0.0)
+    # What a category usually is limited by counts half of what was measured.
+    weight = 1.0 if op.limit_source == "roofline" else 0.5
     if op.limit == "compute":
-        return 1.0, 0.0
+        return weight, 0.0
     if op.limit == "hbm":
-        return 0.0, 1.0
+        return 0.0, weight
     return (0.0, 0.5) if op.limit == "on-chip" else (0.0, 0.0)
 
 
@@ -123,7 +125,12 @@ def decide(facts: Facts) -> Verdict:
     quality = _quality(facts)
     largest = facts.ops[:LARGEST]
     talking = total_share(op for op in largest if op.collective)
-    dominated = bool(largest) and talking >= 0.6 * total_share(largest) and _useful(largest) < 0.10
+    dominated = (
+        bool(largest)
+        and talking >= 0.6 * total_share(largest)
+        and _useful([op for op in largest if op.collective]) < STREAMING_COLLECTIVE
+        and _useful(largest) < 0.2
+    )
     candidates: dict[str, tuple[float, float]] = {}
     for name in ("input", "host", "idle"):
         share = shares.get(name, 0.0)
@@ -149,6 +156,9 @@ def decide(facts: Facts) -> Verdict:
     if memory is None or work is None:
         return Verdict("unknown", 0.0, min(quality, 0.3), communication, reconciled, dominated, witnesses)
     margin = abs(memory - 0.5) * 2.0
+    # Near the threshold of communication the verdict is as unsure as the threshold.
+    if communication > 0.6 * COMMUNICATION_THRESHOLD:
+        margin *= max(0.0, COMMUNICATION_THRESHOLD - communication) / (0.4 * COMMUNICATION_THRESHOLD)
     labelled = sum(op.share for op in facts.ops if sum(_limits(op)) > 0)
     if not facts.thin and labelled < 0.25 * facts.coverage:
         return Verdict("unknown", 0.0, 0.4, communication, reconciled, dominated, witnesses, work)
@@ -159,13 +169,15 @@ def decide(facts: Facts) -> Verdict:
 def _communication_is_open(facts: Facts, communication: float, reconciled: bool) -> bool:
     """Whether communication may be more than the shares show.
 
-    In a sample of the ops: the KPI is not explained by them, or there is none.  In a complete list: collectives are the
-    largest ops and noticeable, and what else runs is far from its roofs too, so that nothing else stands out.
+    In a sample of the ops: the KPI is not explained by them, or there is none, or what it states is noticeable.  In a
+    complete list: it is noticeable, and the matrix units stand idle for half of the time or more, so that the many small
+    ops that make up the rest do not show a program near its compute roof.
     """
+    noticeable = communication >= 0.03
     if facts.thin:
-        return not reconciled or facts.profile.kpis.get("communication") is None
+        return noticeable or not reconciled or facts.profile.kpis.get("communication") is None
     busy = facts.kpis.get("flops_utilization")
-    return communication >= 0.05 and (busy is None or busy < 0.4)
+    return noticeable and (busy is None or busy < 0.5)
 
 
 def _quality(facts: Facts) -> float:
@@ -173,6 +185,9 @@ def _quality(facts: Facts) -> float:
     if not facts.ops:
         return 0.5 if facts.shares else 0.0
     quality = 1.0 if facts.has_roofline else 0.7
+    if facts.has_roofline:
+        judged = total_share(op for op in facts.ops if op.collective or op.limit_source == "roofline")
+        quality *= 0.6 + 0.4 * min(1.0, judged / max(total_share(facts.ops), 1e-12))
     if facts.thin:
         quality *= 0.8
     if facts.step_time_s is None:

@@ -143,10 +143,10 @@ def _start_of(op: Op, by_name: Mapping[tuple[str, str], Op], depth: int = 3) -> 
 class Collectives:
     """Reads the collectives of one profile under one configuration."""
 
-    def __init__(self, ops: Iterable[Op], config: ExperimentConfig | None) -> None:
+    def __init__(self, ops: Iterable[Op], config: ExperimentConfig | None, wired: bool = True) -> None:
         self.config = config
+        self.wired = wired
         self.mesh = MeshAxes(config.mesh) if config else None
-        self.chip = links.chip_of(config)
         self._by_name: dict[tuple[str, str], Op] = {}
         for op in ops:
             self._by_name.setdefault((op.program, op.name.lstrip("%")), op)
@@ -208,7 +208,7 @@ class Collectives:
         if part == "sync" and op.self_time_s > 0 and op.occurrences:
             achieved = sent * op.occurrences / op.self_time_s
         possible = None
-        if match and self.config:
+        if match and self.config and self.wired:
             if match.dcn:
                 possible = links.dcn_bytes_per_s(self.config)
             elif wires := self.links_of(match):
@@ -234,7 +234,7 @@ class Collectives:
             return "expert dispatch"
         if "model" in roles:
             return "gradients" if phase == "optimizer" else "activations"
-        if roles == {"seq"} and (kind == "collective-permute" or (kind == "all-gather" and module == "attention")):
+        if roles == {"seq"} and (kind == "collective-permute" or (module == "attention" and self._weights_elsewhere())):
             return "keys and values"
         if kind == "all-to-all":
             return "activations" if roles else ""
@@ -249,6 +249,10 @@ class Collectives:
         if kind == "reduce-scatter" and phase == "backward":
             return "gradients"
         return ""
+
+    def _weights_elsewhere(self) -> bool:
+        """Weights are shared by data shards too, so what stays inside the sequence axis is not theirs."""
+        return self.config is None or self.config.mesh.size("data", "fsdp", "replica") > 1
 
 
 def _size_from_shapes(kind: str, line: str) -> int | None:

@@ -92,16 +92,16 @@ def measure(
     peak_flops = profile.device.peak_flops_per_s
     peak_bytes = profile.device.peak_hbm_bytes_per_s
     flops = _first(stated.get("flops_utilization"), stated.get("mxu_utilization"))
-    if flops is None and complete and peak_flops and profile_has_flops(profile):
-        rate = _weighted(ops, moved=False)
-        flops = rate / peak_flops * busy if rate is not None else None
+    if complete and peak_flops and profile_has_flops(profile):
+        flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
     kpis["flops_utilization"] = flops
     hbm = stated.get("hbm_utilization")
-    if hbm is None and complete and peak_bytes:
-        rate = _weighted(ops, moved=True)
-        hbm = min(1.0, rate / peak_bytes * busy) if rate is not None else None
+    if complete and peak_bytes:
+        hbm = _stated_or_summed(hbm, _weighted(ops, moved=True), peak_bytes, busy)
     kpis["hbm_utilization"] = hbm
     mfu, mfu_reason, convention = model_flops_utilization(step, config, chip)
+    if profile.device.kind.strip().upper().startswith("CPU"):
+        mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak is not known", ""
     kpis["mfu"] = mfu
     kpis["goodput"] = stated.get("goodput")
     kpis["communication_ops"] = listed if ops else None
@@ -121,6 +121,14 @@ def measure(
         else:
             reasons.pop(key, None)
     return kpis, reasons, convention
+
+
+def _stated_or_summed(stated: float | None, rate: float | None, peak: float, busy: float) -> float | None:
+    """The KPI as stated; summed over the ops where it is not, or where it says 0 while the ops did work."""
+    summed = min(1.0, rate / peak * busy) if rate is not None else None
+    if stated is None or (stated == 0.0 and summed is not None and summed > 0.001):
+        return summed
+    return stated
 
 
 def _first(*values: float | None) -> float | None:

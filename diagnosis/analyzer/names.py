@@ -80,13 +80,14 @@ def normal_category(category: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def family(category: str, name: str, opcode: str) -> str:
+def family(category: str, name: str, opcode: str, primitive: str = "") -> str:
     """matmul, attention kernel, elementwise, reduction, data movement, scatter, custom call, input, output, host,
-    control, idle or other.  Collectives are told apart before this is asked."""
+    control, idle or other.  primitive: last part of the framework path.  Collectives are told apart before this is asked.
+    """
     custom = "custom" in category or opcode == "custom-call"
     if custom and _ATTENTION_KERNEL.search(name):
         return "attention kernel"
-    if custom and _MATMUL_KERNEL.search(name):
+    if custom and (_MATMUL_KERNEL.search(name) or primitive.startswith(("dot_general", "conv_general"))):
         return "matmul"
     for text in (category, opcode):
         if not text:

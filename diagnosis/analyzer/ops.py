@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from diagnosis.analyzer import hlo, names
 from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import ON_CHIP, OpFacts
@@ -32,26 +30,21 @@ def idle_share(profile: StepProfile) -> float | None:
     return None if duty is None else min(1.0, max(0.0, 1.0 - duty))
 
 
-def coverage(ops: Sequence[Op]) -> float:
-    return min(1.0, sum(max(0.0, op.time_share) for op in ops))
+def coverage(profile: StepProfile) -> float:
+    """Share of the busy time that the listed ops make up, 0–1."""
+    busy = 1.0 - (idle_share(profile) or 0.0)
+    listed = sum(max(0.0, op.time_share) for op in profile.ops)
+    return min(1.0, listed / busy) if busy > 0 else 0.0
 
 
-def step_share_scale(profile: StepProfile) -> tuple[float, bool]:
-    """(factor, counted): share of the step = op share × factor; counted: times are counted over steps and cores.
+def step_share_scale(profile: StepProfile) -> float:
+    """Share of the step over `Op.time_share`: 1, as XProf counts idle time in, unless busy and idle exceed the step.
 
-    Where the totals over steps and cores agree with the step time they are used as they are; a list of unknown window
-    (an export without steps, the paper's tables) is scaled to the busy time instead.
+    They do where shares are of op time only, or where ops ran beside each other on several streams.
     """
     busy = 1.0 - (idle_share(profile) or 0.0)
-    steps, cores = len(profile.steps), profile.device.core_count
-    listed = coverage(profile.ops)
-    if not (profile.step_time_s and steps and cores and listed):
-        return busy, False
-    per_step = sum(op.self_time_s for op in profile.ops) / (steps * cores)
-    counted = per_step / (profile.step_time_s * listed)
-    if 0.75 * busy <= counted <= 1.05:
-        return counted, True
-    return busy, False
+    listed = sum(max(0.0, op.time_share) for op in profile.ops)
+    return busy / listed if listed > busy + 0.02 and busy > 0 else 1.0
 
 
 def limit_of(op: Op, family: str, has_flops: bool, peaks: tuple[float | None, float | None]) -> tuple[str, str, float | None]:
@@ -60,7 +53,8 @@ def limit_of(op: Op, family: str, has_flops: bool, peaks: tuple[float | None, fl
     XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
     roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
     """
-    efficiency = op.roofline_efficiency
+    # Caches let an op move more bytes than HBM could: the roof is reached, not exceeded.
+    efficiency = None if op.roofline_efficiency is None else min(1.0, max(0.0, op.roofline_efficiency))
     label = (op.bound_by or "").strip().lower()
     if has_flops and label and label not in ("unknown", "none", "-"):
         if "compute" in label or "mxu" in label or "flop" in label:
@@ -95,7 +89,7 @@ def _resource(limit: str, family: str, found: Collective | None) -> str:
 
 def read_ops(profile: StepProfile, collectives: Collectives) -> tuple[OpFacts, ...]:
     """All ops by descending share."""
-    scale, _ = step_share_scale(profile)
+    scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
     peaks = (profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s)
     facts = []
@@ -106,8 +100,8 @@ def read_ops(profile: StepProfile, collectives: Collectives) -> tuple[OpFacts, .
         if not found and category in ("unknown", "") and op.hlo:
             instruction = hlo.parse(op.hlo)
             opcode = instruction.opcode if instruction else ""
-        kind = "collective" if found else names.family(category, op.name.lower(), opcode)
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
+        kind = "collective" if found else names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])
         limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
         share = op.time_share * scale
         facts.append(

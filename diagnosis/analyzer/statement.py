@@ -62,6 +62,9 @@ def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence,
         return text, tuple(rows)
     largest = facts.ops[:5]
     of_largest = [op for op in largest if op.collective]
+    costly = costliest_axis(of_largest)
+    where = f", mostly on {bar_words(costly[0])}" if costly else ""
+    over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
     count = evidence("collectives among the largest ops", float(len(of_largest)), "count", "measured", source=_SOURCE_OPS,
                      ops=keys(of_largest))  # fmt: skip
     looked = evidence("largest ops looked at", float(len(largest)), "count", "measured", source=_SOURCE_OPS, ops=keys(largest))
@@ -147,6 +150,16 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         rows.append(row)
         if verdict.communication >= 0.3:
             texts.append(f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists.")
+        elif not facts.thin:
+            texts.append(
+                f"The communication KPI says {row}, which looks small, yet no other op costs as much as the largest "
+                "collectives; what remains is spread over many smaller ops away from their roofs."
+            )
+        elif verdict.reconciled:
+            texts.append(
+                f"The communication KPI says {row} and the listed collectives account for it, yet no other op costs as much "
+                "as any of them."
+            )
         else:
             texts.append(
                 f"The communication KPI says {row}; the listed collectives do not account for it, so the list is a sample, "

@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     placement.resharding,
     opaque.stalled_collectives,
     overview.unplaced_collectives,
+    overview.all_communication,
     memory_traffic.elementwise_chains,
     memory_traffic.optimizer_update,
     memory_traffic.data_shuffle,

@@ -72,8 +72,9 @@ def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
     """`` (model.py:12, model.py:40)``: where in the program the costliest of these ops come from; empty if unknown."""
     seen: list[str] = []
     for op in sorted(ops, key=lambda op: -op.share):
-        if op.op.source and op.op.source not in seen:
-            seen.append(op.op.source)
+        place = "/".join(op.op.source.split("/")[-2:])
+        if place and place not in seen:
+            seen.append(place)
     return f" ({', '.join(seen[:most])})" if seen else ""
 
 

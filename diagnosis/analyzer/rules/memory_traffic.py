@@ -19,7 +19,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Finding]:
     ops = facts.where(
         lambda op: not op.collective and op.family in ("elementwise", "reduction", "custom call")
         and op.limit == "hbm" and op.module != "optimizer"
-        and (op.family != "custom call" or op.limit_source == "roofline")
+        and (op.limit_source == "roofline" or (op.family != "custom call" and not facts.has_roofline))
     )  # fmt: skip
     share = total_share(ops)
     if share < NOTABLE_CHAIN:
@@ -27,7 +27,9 @@ def elementwise_chains(facts: Facts) -> Iterator[Finding]:
     cost = time_of(facts, "HBM-bound elementwise and reduction ops", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     rows: list[Evidence | None] = [cost, count]
-    text = f"{count} elementwise and reduction ops bound by HBM bandwidth take {cost} {facts.base}{lines(ops)}."
+    measured = facts.has_roofline
+    bound = "bound by HBM bandwidth" if measured else "(taken to be memory-bound, no roofline was recorded)"
+    text = f"{count} elementwise and reduction ops {bound} take {cost} {facts.base}{lines(ops)}."
     timed = [op for op in ops if op.op.hbm_bytes_per_s and op.op.self_time_s]
     peak = facts.profile.device.peak_hbm_bytes_per_s
     if timed and peak:
@@ -39,7 +41,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Finding]:
         text += f" They reach {reached} of the HBM peak: "
         text += "only fewer bytes make them faster." if rate > 0.6 * peak else "they also leave bandwidth unused."
     yield finding(
-        facts, "hbm_bound_elementwise", "Elementwise chains stream through HBM", text,
+        facts, "hbm_bound_elementwise", "Elementwise chains stream through memory", text,
         "Keep chains fusible (no layout change or sharding constraint between them), keep activations in bf16, use fused "
         "kernels for norm, rotary embedding, softmax and loss, and shard the activations of these ops further.",
         rows, share,

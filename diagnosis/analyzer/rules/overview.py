@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.breakdown import axis_label
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import finding, lines, time_of
+from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Evidence, Finding
 
 
@@ -53,6 +55,33 @@ def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
     order = {"model": 0, "expert": 1, "seq": 2}
     axes = [(axis, size, facts.role_of(axis)) for axis, size in facts.config.mesh.ici if size > 1]
     return sorted((item for item in axes if item[2] in order), key=lambda item: order[item[2]])
+
+
+def all_communication(facts: Facts) -> Iterator[Finding]:
+    """All exposed collectives together: what hiding or removing every one of them could give."""
+    ops = facts.collectives
+    share = sum(value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn")
+    bars: dict[str, float] = {}
+    for op in ops:
+        bars[axis_label(op)] = bars.get(axis_label(op), 0.0) + op.share
+    if facts.thin or share < 0.05 or len(bars) < 2:
+        return
+    total = evidence("exposed collectives", share, "share", "computed", "Σ exposed time of collectives ÷ step time",
+                     "op profile", keys(ops))  # fmt: skip
+    rows: list[Evidence | None] = [total]
+    parts = []
+    for bar, part in sorted(bars.items(), key=lambda item: -item[1])[:4]:
+        row = evidence(f"collectives on {bar_words(bar)}", part, "share", "computed", "Σ self time ÷ step time", "op profile",
+                       keys(op for op in ops if axis_label(op) == bar))  # fmt: skip
+        rows.append(row)
+        parts.append(f"{row} on {bar_words(bar)}")
+    yield finding(
+        facts, "exposed_communication", "Communication that nothing hides",
+        f"Collectives take {total} {facts.base} in the open: {', '.join(parts)}.",
+        "Begin with the axis that costs most: make it smaller, move it to faster wires, or overlap it; what sharding can win at "
+        "most is this whole time.",
+        rows, share,
+    )  # fmt: skip
 
 
 def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:

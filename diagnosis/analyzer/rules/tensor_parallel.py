@@ -17,7 +17,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Finding]:
         return
     ops = facts.where(lambda op: bool(op.collective) and "model" in facts.roles(op))
     share = total_share(ops)
-    if share < max(WORTH_SAYING, 0.05 * min(1.0, facts.coverage)):
+    if share < WORTH_SAYING:
         return
     axes = [axis for axis, size in facts.config.mesh.ici if facts.role_of(axis) == "model" and size > 1]
     name = axes[0] if axes else "model"
@@ -67,7 +67,7 @@ def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
 def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
     """Tensor parallelism is bound by the wires where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
     width = largest_width(facts)
-    if width is None:
+    if width is None or width < 1:
         return None
     return evidence("widest tensor axis the wires keep up with", width, "", "computed",
                     "d_ff × W_ici ÷ peak FLOP/s, one torus axis", "scaling book 5.2"), width  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import evidence
@@ -91,6 +91,11 @@ def gradient_reduction(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _above_compute(ops: Iterable[OpFacts]) -> float:
+    """Time of HBM-bound ops above what their arithmetic would take: splitting weights does not remove FLOPs."""
+    return sum(op.share * (1.0 - min(1.0, op.op.compute_efficiency or 0.0)) for op in ops)
+
+
 def replicated_weights(facts: Facts) -> Iterator[Finding]:
     """Every chip works with the whole model: no tensor axis, and what that costs in HBM and in reductions."""
     config = facts.config
@@ -134,5 +139,5 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
         "Split the model: give chips of a batch or sequence axis to a tensor axis, so that each chip reads, reduces and "
         "updates a part of every weight"
         + ("." if sharded == "fsdp" else ", or shard weights and optimizer over the batch axes (fsdp)."),
-        rows, share + total_share(op for op in hbm if op.key not in cost_ops), axis=axis,
+        rows, share + _above_compute(op for op in hbm if op.key not in cost_ops), axis=axis,
     )  # fmt: skip
