@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import django
 import pytest
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
@@ -26,10 +27,8 @@ os.environ |= {
 }
 
 
-def pytest_configure() -> None:
-    import django
-
-    django.setup()
+# Now, so that test modules and their fixtures may import models.
+django.setup()
 
 
 @pytest.fixture(scope="session")

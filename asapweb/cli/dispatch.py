@@ -24,6 +24,14 @@ COMMANDS = {
     "bench": "how fast this installation is",
 }
 
+#: Errors of the packages below whose text is a sentence for the user.
+USER_ERRORS = (
+    ("asapweb.cli.errors", "UserError"),
+    ("perfmodel.config", "ConfigError"),
+    ("experiments.ingest.errors", "IngestError"),
+    ("experiments.record.spec", "RecordError"),
+)
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are one line."""
@@ -96,10 +104,9 @@ def _finite(value: Any) -> Any:
 
 
 def _is_user_error(error: Exception) -> bool:
-    """ConfigError and its kin of the pure packages: classes that say of themselves that the user can mend it."""
-    from perfmodel.config import ConfigError
-
-    return isinstance(error, ConfigError | UserError) or getattr(error, "is_user_error", False) is True
+    """Whether the user can mend it.  A class that was never imported cannot be the one that was raised."""
+    known = (getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS)
+    return isinstance(error, tuple(kind for kind in known if kind is not None))
 
 
 def _complain(message: str) -> int:

@@ -25,6 +25,14 @@ def static_fingerprint() -> str:
     return _of_contents([*files, CODE / "uv.lock"])
 
 
+def samples_fingerprint() -> str:
+    """Of the shipped profiles, by name and size: they are large, and never change in place."""
+    folder = CODE / "experiments" / "samples"
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    listed = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in files)
+    return sha256(listed.encode()).hexdigest()[:32]
+
+
 def recorded_schema(connection: psycopg.Connection[tuple[object, ...]]) -> str:
     """The fingerprint kept in the database itself, as its comment; empty before the first migration."""
     row = connection.execute(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from asapweb.launcher.address import Address, choose_address
 from asapweb.launcher.fingerprints import (
     record_schema,
     recorded_schema,
+    samples_fingerprint,
     schema_fingerprint,
     static_fingerprint,
 )
@@ -63,7 +64,7 @@ def run(options: Options) -> int:
         _say(f"ASAP Web, data in {home.path}")
         try:
             _start_all(home, supervisor, address, options)
-            supervisor.watch()
+            supervisor.watch(also=_samples(home))
         except Interrupted:
             _say("Stopping …")
         finally:
@@ -83,7 +84,10 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     os.environ.update(embedded)
 
     with _connected(home) as connection:
-        steps = ["migrate"] if recorded_schema(connection) != schema_fingerprint() else []
+        recorded = recorded_schema(connection)
+    steps = ["migrate"] if recorded != schema_fingerprint() else []
+    if not recorded:  # a new database has no samples, whatever stood in this folder before
+        (home.run / "samples").unlink(missing_ok=True)
     static_mark = home.run / "static"
     if not static_mark.exists() or static_mark.read_text() != static_fingerprint():
         steps.append("static")
@@ -106,9 +110,27 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
         _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
     _say(f"\nOpen      {address.url}\nSign in   {sign_in}   (works once)")
     _say(f"Ctrl-C stops everything; logs are in {home.logs}")
-    if not (home.run / "samples").exists():
-        _Preparation(home, ["samples"]).answer()
-        (home.run / "samples").write_text(schema_fingerprint())
+
+
+def _samples(home: Home) -> Callable[[], None]:
+    """Load the shipped profiles once for each version of them, beside everything else; to be called now and then."""
+    mark = home.run / "samples"
+    wanted = samples_fingerprint()
+    if mark.exists() and mark.read_text() == wanted:
+        return lambda: None
+    loading: list[_Preparation] = [_Preparation(home, ["samples"])]
+
+    def look() -> None:
+        if not loading or loading[0].process.poll() is None:
+            return
+        try:
+            loading.pop().answer()
+        except UserError as error:
+            _say(str(error))
+        else:
+            mark.write_text(wanted)
+
+    return look
 
 
 _STEP_NAMES = {"migrate": "database schema", "static": "static files", "samples": "samples"}

@@ -47,10 +47,11 @@ class Supervisor:
             if waiting:
                 time.sleep(0.05)
 
-    def watch(self) -> None:
-        """Run until interrupted."""
+    def watch(self, also: Callable[[], None]) -> None:
+        """Run until interrupted; `also` is called in every round."""
         probed = time.monotonic()
         while True:
+            also()
             for piece in self.pieces:
                 self._keep(piece)
             if time.monotonic() - probed > PROBE_EVERY_S:
