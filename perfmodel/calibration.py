@@ -304,44 +304,51 @@ def fill_in(
 ) -> tuple[ExperimentConfig, tuple[str, ...]]:
     """The configuration with every gap filled, and the names of what was filled.
 
-    An unknown batch is the one whose modelled compute takes as long as the measured (or a usual one, where no step time
-    is known).  An unknown model is the assumed shape whose states fit a chip and whose weight collectives then take
-    most nearly as long as measured, or, without any, whose tokens per chip are most usual.
+    An unknown batch or sequence length is the one whose modelled compute takes as long as the measured (or a usual one,
+    where no step time is known).  An unknown model is the assumed shape whose states fit a chip and whose weight
+    collectives then take most nearly as long as measured, or, without any, whose tokens per chip are most usual.
     """
     assumed = []
     training, mesh = config.training, config.mesh
     if training.seq_len is None:
         assumed.append("training.seq_len")
         training = replace(training, seq_len=max(ASSUMED_SEQ_LEN, mesh.size("seq") * 128))
-    need_batch = training.global_batch is None
-    if need_batch:
+    if training.global_batch is None:
         assumed.append("training.global_batch")
         shards = mesh.size("replica", "data", "fsdp", "expert")
         tokens = ASSUMED_TOKENS_PER_CHIP * config.hardware.chips
         training = replace(training, global_batch=max(shards, round(tokens / (training.seq_len or 1))))
+    free = assumed[-1] if assumed else ""
     filled = replace(config, training=training)
     if config.model is not None:
-        return (_with_batch(filled, observation, efficiencies) if need_batch else filled), tuple(assumed)
-    assumed.append("model")
+        return _with_tokens(filled, free, observation, efficiencies), tuple(assumed)
     choices = []
     for shape in ASSUMED_SHAPES:
-        tried = replace(filled, model=shape)
-        if need_batch:
-            tried = _with_batch(tried, observation, efficiencies)
+        tried = _with_tokens(replace(filled, model=shape), free, observation, efficiencies)
         choices.append((_implausibility(tried, observation, efficiencies), tried))
-    return min(choices, key=lambda choice: choice[0])[1], tuple(assumed)
+    return min(choices, key=lambda choice: choice[0])[1], (*assumed, "model")
 
 
-def _with_batch(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> ExperimentConfig:
-    """The configuration with the batch whose modelled compute and HBM time is the measured one."""
+def _with_tokens(
+    config: ExperimentConfig, free: str, observation: Observation, efficiencies: Efficiencies
+) -> ExperimentConfig:
+    """The configuration with the batch or sequence length whose modelled compute and HBM time is the measured one.
+
+    free: the dotted name of the one that may move; neither where it is empty.
+    """
     measured = observation.parts_s.get("compute", 0.0) + observation.parts_s.get("hbm", 0.0)
-    if not observation.step_time_s or measured <= 0:
+    if not free or not observation.step_time_s or measured <= 0:
         return config
-    for _ in range(3):
+    for _ in range(6):
         parts = combine(step_terms(from_config(config)), efficiencies).parts_s
-        modelled = float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
-        batch = max(1, round((config.training.global_batch or 1) * measured / modelled))
-        config = replace(config, training=replace(config.training, global_batch=batch))
+        ratio = measured / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
+        training = config.training
+        if free == "training.global_batch":
+            training = replace(training, global_batch=max(1, round((training.global_batch or 1) * ratio)))
+        else:
+            step = 128 * config.mesh.size("seq")
+            training = replace(training, seq_len=max(step, step * round((training.seq_len or step) * ratio / step)))
+        config = replace(config, training=training)
     return config
 
 
@@ -453,4 +460,5 @@ def _same_training(workload: Workload, base: Workload) -> np.ndarray:
 
 def _normal(z: Floats) -> Floats:
     """Cumulative normal distribution."""
-    return np.asarray(ndtr(z), dtype=np.float64)
+    values: Floats = np.array(ndtr(z), dtype=np.float64)
+    return values

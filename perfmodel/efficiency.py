@@ -43,7 +43,8 @@ class Efficiencies:
     attention scores only).  host_overlap: share of offload traffic hidden.
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
     software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
-    spread: standard deviation of log(measured / estimate), the 80 % range and the bounds rest on it.
+    spread, spread_mixture: standard deviation of log(measured / estimate) of dense models and of mixtures; the 80 %
+    range and the bounds rest on it.
     """
 
     matmul: Value = 0.72
@@ -78,6 +79,7 @@ class Efficiencies:
     launch_per_year: Value = 0.0
     software_year: Value = 2026.25
     spread: Value = 0.12
+    spread_mixture: Value = 0.2
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 #: Two-sided 80 % of a normal distribution; 95 % on each side for the bounds.
 Z80 = 1.2816
 ZBOUND = 2.0
-#: How sharply the slower of host and chip sets the pace: 1 adds both, infinity takes the larger.
-LAUNCH_POWER = 3.0
+#: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
+SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (
     "model FLOPs: 6 per parameter and token of products with weights (embedding lookup excluded, head included) plus "
     "attention scores at half the sequence (causal); nothing recomputed; over the dense peak of the training precision"
@@ -72,15 +72,21 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
     scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
     head = t.head_s / (matmul * e.head)
-    products = (dense + experts + scores + head) / speed
+    # A product streams its weights from HBM as it computes: the slower of both sets the pace (book 1.1.2), which is the
+    # weights where a chip has few tokens.
+    streamed = t.hbm_weights_s / np.asarray(e.hbm)
+    with_weights = _slower(dense + experts + head, streamed)
+    products = (with_weights + scores) / speed
     launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0
     launches = launches / np.exp(np.asarray(e.launch_per_year) * (year - e.software_year))
 
-    hbm = (t.hbm_weights_s + t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
-    hbm_exposed = np.maximum(hbm * e.hbm_exposed, hbm - products) / speed
+    # Norms, activation functions and the optimizer run beside no product; what fusion saves of them is not exposed.
+    elementwise = (t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
+    hbm = streamed + elementwise
+    hbm_exposed = elementwise * e.hbm_exposed / speed
     # A host that launches kernels more slowly than the chip finishes them sets the pace; in between both show.
     work = products + hbm_exposed
-    busy = (work**LAUNCH_POWER + launches**LAUNCH_POWER) ** (1.0 / LAUNCH_POWER)
+    busy = _slower(work, launches)
     waiting = busy - work
 
     ici: dict[str, Floats] = {}
@@ -114,7 +120,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     overhead = e.step_s + host + straggling
     estimate = busy + exposed_comms + bubble + overhead
 
-    spread = np.asarray(e.spread)
+    spread = np.where(t.experts_s > 0, e.spread_mixture, e.spread)
     best = np.exp(-ZBOUND * spread)
     compute_best = (products + waiting) * best
     resources = {"compute": compute_best, "hbm": hbm}
@@ -142,6 +148,12 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
         exposed_comms_s=exposed_comms,
         hardware_flops_s=t.dense_s + t.experts_s + t.scores_s + t.head_s,
     )
+
+
+def _slower(one: Floats, other: Floats) -> Floats:
+    """Time of two that work side by side: the larger, and somewhat more where they are alike."""
+    both: Floats = (one**SIDE_BY_SIDE + other**SIDE_BY_SIDE) ** (1.0 / SIDE_BY_SIDE)
+    return both
 
 
 def price(workload: Workload, efficiencies: Efficiencies) -> Priced:
