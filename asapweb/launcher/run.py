@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -258,12 +259,12 @@ def _connected(home: Home) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     except ImproperlyConfigured as error:
         raise UserError(str(error)) from None
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    arguments = {ours: str(settings[theirs]) for theirs, ours in names.items() if settings.get(theirs)}
-    options = {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
+    arguments: dict[str, Any] = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs)}
+    arguments |= {name: value for name, value in settings.get("OPTIONS", {}).items() if name != "pool"}
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            connection = psycopg.connect(**arguments, **options, connect_timeout=5, autocommit=True)
+            connection = psycopg.connect(**arguments, connect_timeout=5, autocommit=True)
             break
         except psycopg.OperationalError as error:
             final = any(word in str(error) for word in ("authentication failed", "does not exist", "no password"))
@@ -284,7 +285,7 @@ def _wait_for_broker(url: str, patience_s: float = PATIENCE_S) -> None:
         try:
             with Connection(url, connect_timeout=3) as broker:
                 broker.ensure_connection(max_retries=1, timeout=3)
-                broker.channel().close()
+                _ = broker.default_channel  # a socket alone is no broker
                 return
         except (OperationalError, OSError, ValueError, KeyError, ImportError) as error:
             if time.monotonic() > deadline or isinstance(error, (ValueError, KeyError, ImportError)):
