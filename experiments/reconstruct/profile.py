@@ -33,7 +33,8 @@ def _memory_accesses(op: StepOp) -> bytes:
     ):
         if size:
             breakdown.memory_accessed.add(operation_type=kind, memory_space=space, bytes_accessed=size)
-    return breakdown.SerializeToString()
+    data: bytes = breakdown.SerializeToString()
+    return data
 
 
 def _op_stats(op: StepOp, symbol: int) -> dict[str, StatValue]:

@@ -254,7 +254,8 @@ def _place_2(s: Scenario, step: StepOps) -> None:
         "bitcast_add_fusion.1",
         instruction(
             "bitcast_add_fusion.1", accumulator, "fusion",
-            [f"{accumulator} %sum", f"{shape('bf16', 512, w.d_model)} %x", f"{shape('bf16', 512, 9 * 4096)} %dy"], "kind=kOutput", "calls=%bitcast_add",
+            [f"{accumulator} %sum", f"{shape('bf16', 512, w.d_model)} %x", f"{shape('bf16', 512, 9 * 4096)} %dy"],
+            "kind=kOutput", "calls=%bitcast_add",
         ),
         "transpose(jvp(while))/body/layer_0/mlp/add_any",
     )  # fmt: skip

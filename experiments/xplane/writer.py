@@ -103,7 +103,8 @@ class SpaceWriter:
         return PlaneWriter(plane)
 
     def to_bytes(self) -> bytes:
-        return self.space.SerializeToString(deterministic=True)
+        data: bytes = self.space.SerializeToString(deterministic=True)
+        return data
 
     def write(self, path: Path) -> None:
         """Writes the file; a name that ends in `.gz` is compressed (without a time stamp: equal input, equal file)."""
