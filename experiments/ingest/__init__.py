@@ -174,34 +174,37 @@ def _fresh(folder: Path, name: str) -> Path:
 def _name_the_host(error: IngestError, arguments: dict[str, object], folder: Path, limits: Limits) -> IngestError:
     """The same error with the name of the host the converter dies of, found by converting each host alone."""
     broken: list[str] = []
-    hosts = index = 0
-    while index == 0 or index < min(hosts, _MOST_PROBES):
-        probe: list[str] = []
-        try:
-            answer = sandbox.run(
-                "read",
-                {**arguments, "only": index},
-                _fresh(folder, f"probe-{index}"),
-                limits,
-                lambda stage, fraction, text: probe.append(text) if stage == "probe" else None,
-            )
-            hosts = answer["hosts"]
-        except IngestError:
-            if not probe:
-                return error
-            count, _, name = probe[0].partition(" ")
-            hosts = int(count)
+    hosts, index = 1, 0
+    while index < min(hosts, _MOST_PROBES):
+        hosts, name, fails = _fails_alone(index, arguments, _fresh(folder, f"probe-{index}"), limits)
+        if fails:
             broken.append(name)
         index += 1
     if hosts < 2 or not broken:
         return error
+    which = f"{broken[0]}, one" if len(broken) == 1 else f"{', '.join(broken[:3])}: {len(broken)}"
     return IngestError(
-        f"XProf's converter fails on {', '.join(broken[:3])}, one of {hosts} hosts."
-        if len(broken) == 1
-        else f"XProf's converter fails on {len(broken)} of {hosts} hosts: {', '.join(broken[:3])}.",
+        f"XProf's converter fails on {which} of {hosts} hosts.",
         "Copy it again from the host, or go on without this host.",
         broken[0],
         kind=error.kind,
         excludable=len(broken) < hosts,
         detail=error.detail,
     )
+
+
+def _fails_alone(index: int, arguments: dict[str, object], folder: Path, limits: Limits) -> tuple[int, str, bool]:
+    """(number of hosts, the name of the one at this index, whether the converter fails on it alone)."""
+    seen: list[str] = []
+
+    def note(stage: str, fraction: float | None, text: str) -> None:
+        if stage == "probe":
+            seen.append(text)
+
+    fails = False
+    try:
+        sandbox.run("read", {**arguments, "only": index}, folder, limits, note)
+    except IngestError:
+        fails = True
+    count, _, name = (seen[0] if seen else "0 ").partition(" ")
+    return int(count), name, fails

@@ -257,7 +257,8 @@ class _Unpacker:
         sessions = sorted({item.session for item in found if item.kind == "xplane"})
         if len(sessions) > 1:
             raise IngestError(
-                f"{archive_name} holds {len(sessions)} profiling sessions: {_some(s or '(no folder)' for s in sessions)}.",
+                f"{archive_name} holds {len(sessions)} profiling sessions: "
+                f"{_some(session or '(no folder)' for session in sessions)}.",
                 "Upload one session at a time: pack only one folder below plugins/profile.",
                 archive_name,
                 kind="sessions",

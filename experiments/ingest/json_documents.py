@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.json_rows import key_of, normalized
+from experiments.ingest.json_rows import is_op, key_of, normalized
 from experiments.ingest.values import gviz_rows
 
 ACCEPTED = (
@@ -121,7 +121,7 @@ def _list(value: list[Any], file: str, hint: str, depth: int) -> Iterator[Piece]
             yield _overview(value, file)
         return
     rows = [normalized(item) for item in value if isinstance(item, dict)]
-    if rows and len(rows) == len(value) and any("category" in row or "operation" in row for row in rows):
+    if rows and len(rows) == len(value) and any(map(is_op, rows)):
         yield Piece(hint or "ops", file, ops=rows)
         return
     for item in value:
@@ -187,10 +187,9 @@ def _overview(tables: list[Any], file: str) -> Piece:
     for table in tables:
         if not isinstance(table, dict):
             continue
-        properties = (
-            {key: value for key, value in (table.get("p") or {}).items()} if isinstance(table.get("p"), dict) else {}
-        )
-        piece.kpis.update({key_of(key): value for key, value in properties.items()})
+        properties = table.get("p")
+        if isinstance(properties, dict):
+            piece.kpis.update({key_of(key): value for key, value in properties.items()})
         columns = _columns(table) if _is_gviz(table) else set()
         if "stepnum" in columns:
             piece.steps = gviz_rows(table)
@@ -241,7 +240,9 @@ def _op_profile(tree: dict[str, Any], file: str) -> Piece:
         if not isinstance(node, dict):
             continue
         children = node.get("children") or []
-        if isinstance(node.get("xla"), dict):
+        # Ops that XProf holds for the same are grouped in a node of their own, which looks like an op.
+        is_group = bool(children) and str(node.get("name", "")).endswith("duplicate(s)")
+        if isinstance(node.get("xla"), dict) and not is_group:
             metrics = node.get("metrics") if isinstance(node.get("metrics"), dict) else {}
             assert isinstance(metrics, dict)
             rows.append(

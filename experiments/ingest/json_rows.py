@@ -1,7 +1,7 @@
 """One row of an op table or one set of KPIs in JSON, whatever its keys are called → our names and SI units.
 
-Keys are compared in lower case with everything else as `_`: `"% of Total Time"` is `percent_of_total_time`, `"Total Time
-(ps)"` is `total_time_ps`.  A unit at the end of a key or of a text (`"11.02%"`, `"2516.5 ms"`) counts.
+Keys are compared in lower case with everything else as `_`: `"% of Total Time"` is `percent_of_total_time`, and
+`"Total Time (ps)"` is `total_time_ps`.  A unit at the end of a key or of a text (`"11.02%"`, `"2516.5 ms"`) counts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,21 @@ def key_of(name: Any) -> str:
 
 
 def normalized(row: Mapping[Any, Any]) -> dict[str, Any]:
-    return {key_of(key): value for key, value in row.items()}
+    """The row with our spelling of keys; groups inside it (`"Roofline Analysis": {…}`) are laid flat, one level."""
+    flat = {key_of(key): value for key, value in row.items()}
+    for group in [value for value in flat.values() if isinstance(value, dict)]:
+        for key, value in group.items():
+            flat.setdefault(key_of(key), value)
+    return flat
+
+
+def is_op(row: Mapping[str, Any]) -> bool:
+    """Whether a normalised row names an op and says anything about its time or its place on the roofline."""
+    told = {key for keys in SHARES.values() for key in keys} | {key for keys in TIMES.values() for key in keys}
+    told |= {*TEXTS["category"], *TEXTS["bound_by"], "occurrences"}
+    return any(key in row for key in TEXTS["name"]) and any(
+        key in told or ((match := _UNIT_KEY.match(key)) and match.group(1) in told) for key in row
+    )
 
 
 def wrong(file: str, where: str, value: Any, expected: str) -> IngestError:
@@ -150,14 +164,14 @@ def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | No
                     known = True if value[1] == "%" or "percent" in key else None
                     found = (value[0], known)
         raw.append(found)
-    in_percent = any(value is not None and value[1] is None and value[0] > 1.5 for value in raw)
+    in_percent = any(entry is not None and entry[1] is None and entry[0] > 1.5 for entry in raw)
     result: list[float | None] = []
-    for index, value in enumerate(raw):
-        if value is None:
+    for index, entry in enumerate(raw):
+        if entry is None:
             result.append(None)
             continue
-        share = value[0] / 100 if value[1] or (value[1] is None and in_percent) else value[0]
+        share = entry[0] / 100 if entry[1] or (entry[1] is None and in_percent) else entry[0]
         if share > 1.02:
-            raise wrong(file, f"op {index + 1}, {keys[0]}", value[0], "a share of at most 100 %")
+            raise wrong(file, f"op {index + 1}, {keys[0]}", entry[0], "a share of at most 100 %")
         result.append(min(share, 1.0))
     return result

@@ -6,18 +6,18 @@ What an export does not hold is not measured, with the reason.  Tables of one up
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import Piece, load, pieces
-from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, at_least_zero, shares, time_s, wrong
+from experiments.ingest.json_ops import merge_ops
+from experiments.ingest.json_rows import at_least_zero, time_s, wrong
 from experiments.ingest.kpis import FORMULAS, KPI_KEYS
 from experiments.ingest.memory import worst
 from experiments.ingest.steps import gpu_step
-from experiments.ingest.values import GIB, hlo_text, number, plain_source, text
-from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
+from experiments.ingest.values import GIB, number, text
+from experiments.step_profile import Device, Memory, Note, SourceFile, Step, StepProfile
 from perfmodel.chips import chip_from_device_type
 
 #: KPI ← keys, all shares; `percent` in the key or `%` in the text means 0–100, else a value above 1.5 does.
@@ -40,8 +40,6 @@ _KPI_KEYS = {
 }
 _NO_COUNTER = ("mxu_utilization", "hbm_utilization")
 ABSENT = "The JSON export does not hold it."
-#: Tables by how much each says about an op.
-_ORDER = ("hlo_stats", "roofline_model", "ops", "kpis", "op_profile")
 
 
 def describe(files: Sequence[tuple[Path, str]]) -> list[str]:
@@ -60,7 +58,7 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     step_time = _first_time(
         parts, ("steptime_ms_average", "step_time", "average_step_time", "avg_step_time", "mean_step_time")
     )
-    ops, dropped, op_notes = _ops(parts, step_time)
+    ops, dropped, op_notes = merge_ops(parts, step_time, reasons, computed)
     notes += op_notes
     kpis = _kpis(parts, step_time, bool(ops), device, computed)
     for key in KPI_KEYS:
@@ -217,136 +215,3 @@ def _memory(parts: Sequence[Piece]) -> Memory:
         if gib:
             memories.append(Memory(gib * GIB))
     return worst(memories)
-
-
-def _ops(parts: Sequence[Piece], step_time: float | None) -> tuple[list[Op], int | None, list[Note]]:
-    """(ops by descending time, how many were left out or None, notes)."""
-    tables = sorted(
-        (part for part in parts if part.ops),
-        key=lambda part: _ORDER.index(part.tool) if part.tool in _ORDER else len(_ORDER),
-    )
-    merged: dict[tuple[str, str], Op] = {}
-    notes: list[Note] = []
-    for part in tables:
-        ops, skipped = _table(part, step_time)
-        if skipped:
-            notes.append(Note("warning", f"{part.file}: {skipped} ops without name or time were left out."))
-        names = {key[0]: key for key in merged}
-        for op in ops:
-            # Several programs may hold an op of the same name; tables without programs go by the name.
-            key = (op.name, op.program)
-            if key not in merged and not (op.program and any(k[1] for k in merged)) and op.name in names:
-                key = names[op.name]
-            if key in merged:
-                merged[key] = _complete(merged[key], op)
-            elif part is tables[0] or part.tool == tables[0].tool:
-                while key in merged:
-                    key = (key[0], key[1] + "'")
-                merged[key] = op
-    ordered = sorted(merged.values(), key=lambda op: (-op.time_share, -op.self_time_s, op.name))
-    dropped = next((part.dropped for part in tables if part.dropped is not None), None)
-    return [replace(op, rank=rank) for rank, op in enumerate(ordered, 1)], dropped, notes
-
-
-def _complete(op: Op, other: Op) -> Op:
-    """The op with what only the other table says of it."""
-    gaps = {
-        item.name: getattr(other, item.name)
-        for item in fields(Op)
-        if getattr(op, item.name) in (None, "", 0, "unknown") and getattr(other, item.name) not in (None, "", 0)
-    }
-    return replace(op, **gaps)
-
-
-def _table(part: Piece, step_time: float | None) -> tuple[list[Op], int]:
-    rows = part.ops
-    columns = {field: shares(rows, field, part.file) for field in SHARES}
-    times: list[tuple[float | None, float | None]] = []
-    for index, row in enumerate(rows):
-        where = f"op {index + 1}, "
-        found = {field: time_s(row, names, part.file, where, part.bare_unit) for field, names in TIMES.items()}
-        count = _number(row, "occurrences", part.file, where) or 0.0
-        own = found["self_time_s"]
-        if own is None and found["avg_self_time_s"] is not None and count:
-            own = found["avg_self_time_s"] * count
-        total = found["total_time_s"]
-        if total is None and found["avg_time_s"] is not None and count:
-            total = found["avg_time_s"] * count
-        times.append((own if own is not None else total, total if total is not None else own))
-    whole = sum(own or 0.0 for own, _ in times)
-    stated = time_s(part.kpis, ("profile_time",), part.file, "")
-    if stated and stated >= whole:
-        whole = stated
-    ops: list[Op] = []
-    skipped = 0
-    for index, row in enumerate(rows):
-        own, total = times[index]
-        share = columns["time_share"][index]
-        name = _text(row, "name", 500)
-        if not name or (own is None and share is None):
-            skipped += 1
-            continue
-        if row.get("parent_op_name") or name == "IDLE":
-            continue  # SparseCore work inside another op; idle time is no op
-        if share is None:
-            share = (own or 0.0) / whole if whole else 0.0
-        if own is None:
-            # Only a share is known: one step of one core stands for the profiled time.
-            own = total = share * (step_time or 0.0)
-        values = {field: _number(row, field, part.file, f"op {index + 1}, ") for field in NUMBERS}
-        has_rates = bool(values["flops_per_s"] or values["hbm_bytes_per_s"])
-        flops = values["flops"] if values["flops"] else _product(values["flops_per_s"], own)
-        ops.append(
-            Op(
-                name=name,
-                category=_text(row, "category", 200) or "unknown",
-                occurrences=int(values["occurrences"] or 0),
-                self_time_s=own,
-                total_time_s=total if total is not None else own,
-                time_share=share,
-                program=_text(row, "program", 200),
-                flops=flops,
-                bytes_accessed=values["bytes_accessed"],
-                hbm_bytes=_product(values["hbm_bytes_per_s"], own) if has_rates else None,
-                flops_per_s=values["flops_per_s"] if has_rates else (flops / own if flops and own else None),
-                hbm_bytes_per_s=values["hbm_bytes_per_s"] if has_rates else None,
-                operational_intensity=values["operational_intensity"] or None,
-                bound_by=_text(row, "bound_by", 50) or None,
-                roofline_efficiency=columns["roofline_efficiency"][index],
-                compute_efficiency=columns["compute_efficiency"][index],
-                memory_bandwidth_utilization=columns["memory_bandwidth_utilization"][index],
-                hlo=hlo_text(_raw(row, "hlo")),
-                op_name=_text(row, "op_name", 1000).removesuffix(":"),
-                source=_source(row),
-            )
-        )
-    return ops, skipped
-
-
-def _product(rate: float | None, seconds: float | None) -> float | None:
-    return rate * seconds if rate and seconds else None
-
-
-def _raw(row: dict[str, Any], field: str) -> Any:
-    return next((row[key] for key in TEXTS[field] if row.get(key) not in (None, "")), None)
-
-
-def _text(row: dict[str, Any], field: str, limit: int) -> str:
-    return text(_raw(row, field), limit)
-
-
-def _number(row: dict[str, Any], field: str, file: str, where: str) -> float | None:
-    keys, factor = NUMBERS[field]
-    for key in keys:
-        if key in row:
-            found = at_least_zero(row[key], file, f"{where}{key}")
-            if found is not None:
-                return found[0] * factor
-    return None
-
-
-def _source(row: dict[str, Any]) -> str:
-    if row.get("source_file"):
-        line = number(row.get("source_line"))
-        return f"{text(row['source_file'], 500)}:{int(line)}" if line else text(row["source_file"], 500)
-    return plain_source(row.get("source_info") or row.get("source"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.ingest.timeline import annotated_steps, base_ns, core_planes, line_events, op_lines, plane_steps
-from experiments.xplane import XLine, XSpace
+from experiments.xplane import XEvent, XLine, XSpace
 
 
 def steps_that_fit(steps: int, expected_bytes: int, allowed_bytes: int) -> int:
@@ -48,7 +48,10 @@ def _cut(line: XLine, zero_ns: int, cut_ps: int) -> None:
     if not late.any():
         return
     first = int(np.argmax(late))
+    if late[first:].all():
+        del line.events[first:]
+        return
     kept = [event for event, is_late in zip(line.events[first:], late[first:].tolist(), strict=True) if not is_late]
-    copies = [type(event).FromString(event.SerializeToString()) for event in kept]
+    copies = [XEvent.FromString(event.SerializeToString()) for event in kept]
     del line.events[first:]
     line.events.extend(copies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
-from experiments.ingest.timeline import CoreTimeline, core_planes, read_core
-from experiments.ingest.validate import BASE_BYTES, HostFacts, facts, host_name, is_cpu_recording, load
+from experiments.ingest.timeline import CoreTimeline, ImpossibleTime, core_planes, read_core
+from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, is_cpu_recording, load
 from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
 from experiments.xplane import XSpace
@@ -122,7 +122,7 @@ def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Repor
     return {"kind": "xplane", "hosts": hosts, "tools": []}
 
 
-TASKS = {"read": read, "inspect": inspect}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "inspect": inspect}
 
 
 def _load_hosts(contents: Contents, exclude: Sequence[str], folder: Path, report: Report) -> list[Host]:
@@ -190,7 +190,10 @@ def _load_host(item: Found) -> Host:
             True,
         )
     else:
-        read_cores = (read_core(plane, host) for plane in core_planes(space))
+        try:
+            read_cores = [read_core(plane, host) for plane in core_planes(space)]
+        except ImpossibleTime as error:
+            raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
         notes += _silent_devices(space, host, len(cores))
     return Host(item, counts, cores, peak_memory(space), tuple(notes), label)

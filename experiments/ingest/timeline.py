@@ -70,6 +70,10 @@ def op_class(name: str, category: str) -> str:
     return "collective" if _COLLECTIVE_NAME.match(name) else "compute"
 
 
+class ImpossibleTime(ValueError):
+    """An op that starts or lasts longer than any profile: the text names the plane."""
+
+
 @dataclass(frozen=True)
 class Steps:
     """Steps of one core: numbers and [starts, ends)."""
@@ -241,10 +245,13 @@ def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimel
     zero_ns = base_ns([*lines, *asynchronous, *([marked] if marked else [])])
     if steps is None:
         steps = plane_steps(plane, zero_ns)
+    events = Events.of(lines, zero_ns)
+    if len(events.kind) < sum(len(line.events) for line in lines):
+        raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {_MAX_PS / 8.64e16:.0f} days")
     return measure(
         plane.name.removeprefix("/device:"),
         host,
-        Events.of(lines, zero_ns),
+        events,
         classes(plane),
         steps,
         texts={key: meta.name for key, meta in plane.event_metadata.items()},

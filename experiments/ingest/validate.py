@@ -75,6 +75,10 @@ def check_outline(data: memoryview, name: str) -> wire.Outline:
 def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
     if sniff(bytes(data[:HEAD_BYTES])) == "text":
         return IngestError(f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED, name, kind="format")
+    if isinstance(error, wire.TooManyPlanes):
+        return IngestError(
+            f"{name} is no profile: {error.reason}, a host has a few per device.", WHAT_IS_ACCEPTED, name
+        )
     if error.needs is not None and (error.offset > 0 or wire.looks_like_xspace(bytes(data[:HEAD_BYTES]))):
         missing = error.needs - len(data)
         return IngestError(

@@ -26,6 +26,10 @@ class WireError(ValueError):
         self.needs = needs
 
 
+class TooManyPlanes(WireError):
+    """Well-formed, and no profile."""
+
+
 @dataclass(frozen=True)
 class Outline:
     """What the outer levels of an XSpace say.
@@ -131,11 +135,11 @@ def outline(data: memoryview, max_planes: int = 20_000) -> Outline:
             continue
         planes += 1
         if planes > max_planes:
-            raise WireError(f"it holds more than {max_planes} planes, a host has a few per device", start)
+            raise TooManyPlanes(f"it holds more than {max_planes:,} planes", start)
         try:
             for inner, inner_kind, first, last in fields(data, start, stop):
                 if XPLANE_FIELDS.get(inner, inner_kind) != inner_kind:
-                    raise WireError(f"plane {planes} holds a field {inner} that no plane has", first)
+                    raise WireError(f"it holds a field {inner} that no plane has", first)
                 if inner == 2:
                     named.append(_text(data, first, last))
                 lines += inner == 3

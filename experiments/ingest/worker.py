@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits
@@ -34,7 +33,7 @@ def main() -> None:
     # Only now: whatever these load counts against the limits.
     from experiments.ingest import tasks
 
-    task: Callable[..., Any] = tasks.TASKS[job["task"]]
+    task = tasks.TASKS[job["task"]]
     folder = Path(job["folder"])
     try:
         answer = {"result": task(folder=folder, limits=limits, report=report, **job["arguments"])}
