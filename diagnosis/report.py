@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 #: `memory` is HBM bandwidth; capacity is a finding.
@@ -124,7 +124,7 @@ class Diagnosis:
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
-        data = asdict(self)
+        data = asdict(replace(self, ops=()))
         data["top_ops"] = [asdict(op) for op in self.ops[:top]]
         del data["ops"]
         return data

@@ -32,7 +32,11 @@ _UNNAMED = re.compile(r"async(hronous)?[- ]collective|collective[- ](completion|
 _POINT = re.compile(r"^(send|recv|send-done|recv-done)(\.\d+)?$")
 #: A matrix product with its collective fused in does work while it talks: it is a matmul, not a collective.
 _MATMUL = re.compile(r"matmul|matrix|einsum|\bdot\b|gemm|windowed|convolution")
-_NUMBER = re.compile(r"[.\-](\d+)$")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_GAP = re.compile(r"[\s_]+")
+_PARTS = tuple((ending, re.compile(rf"-{ending}([.\s\-]|$)")) for ending in ("start", "done"))
+#: Most lines hold none of these words; to parse them all would be most of the work.
+_WORTH_PARSING = re.compile(r"all[-_](?:reduce|gather|to)|reduce[-_]scatter|collective|async|send|recv")
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class Collective:
         return self.match.label if self.match else None
 
 
+@lru_cache(maxsize=65536)
 def _dashed(text: str) -> str:
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text)
-    return re.sub(r"[\s_]+", "-", spaced).lower()
+    return _GAP.sub("-", _CAMEL.sub("-", text)).lower()
 
 
 def _kind_in(text: str) -> str | None:
@@ -77,17 +81,14 @@ def identify(name: str, category: str, line: str) -> tuple[str, str] | None:
     if _host_transfer(group):
         return None
     opcode, calls = "", ""
-    if line and ("(" in line):
-        head = line.partition(" = ")[2][:4000]
-        if any(word in head for word in ("all-", "reduce-scatter", "collective", "async", "send", "recv", "fusion", "custom-call")):
-            instruction = hlo.parse(line)
-            if instruction:
-                opcode, calls = instruction.opcode, _dashed(instruction.calls)
-                if opcode.startswith("async-"):
-                    calls = f"{calls} {' '.join(instruction.operand_names)}"
+    instruction = hlo.parse(line) if line and _WORTH_PARSING.search(line) else None
+    if instruction:
+        opcode, calls = instruction.opcode, _dashed(instruction.calls)
+        if opcode.startswith("async-"):
+            calls = f"{calls} {' '.join(instruction.operand_names)}"
     part = "sync"
-    for ending in ("start", "done"):
-        if opcode.endswith(f"-{ending}") or re.search(rf"-{ending}([.\s\-]|$)", text):
+    for ending, pattern in _PARTS:
+        if opcode.endswith(f"-{ending}") or (ending in text and pattern.search(text)):
             part = ending
     if "completion" in text:
         part = "done"

@@ -88,6 +88,7 @@ class Facts:
         return tuple(op for op in self.ops if op.collective)
 
     def where(self, test: Callable[[OpFacts], bool]) -> tuple[OpFacts, ...]:
+        """The ops that pass, by descending share."""
         return tuple(op for op in self.ops if test(op))
 
     def seconds(self, share: float) -> float | None:

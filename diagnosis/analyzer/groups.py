@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 
+_BRACE = re.compile(r"[{}]")
 _START = re.compile(r"(replica_groups|source_target_pairs)\s*=\s*")
 _IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\](?:\s*T\(([\d,\s]+)\))?")
 _MESH = re.compile(r"mesh\s*\[([^\]]*)\]([^{]*)\{([^}]*)\}")
@@ -54,13 +55,10 @@ def _integers(text: str) -> list[int]:
 
 def _braces(text: str, start: int) -> str:
     depth = 0
-    for index in range(start, len(text)):
-        if text[index] == "{":
-            depth += 1
-        elif text[index] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start : index + 1]
+    for match in _BRACE.finditer(text, start):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return text[start : match.end()]
     return text[start:]
 
 

@@ -19,6 +19,7 @@ _SHAPE = re.compile(r"\b(pred|bf16|[sufc]\d+|f\d+e\d+m\d+\w*|f4e2m1fn)\[([\d,<=\
 _OPCODE = re.compile(r"(?:^|[\s})\]])([a-z][a-z0-9_\-]*)\(")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _BARE_OPERAND = re.compile(r"(?:^|,)\s*(?:\S+\s+)?([A-Za-z_][\w.\-]*)\s*(?=,|$)")
+_DIGITS = re.compile(r"\d+")
 _PARENTHESIS = re.compile(r"[()]")
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -64,11 +65,15 @@ def item_bytes(dtype: str) -> float:
     return 0.5 if dtype.startswith("f4") else 1.0
 
 
+@lru_cache(maxsize=16384)
+def _sizes(dims: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in _DIGITS.findall(dims))
+
+
 def shapes(text: str) -> tuple[Shape, ...]:
     found = []
     for dtype, dims in _SHAPE.findall(text):
-        sizes = tuple(int(size) for size in re.findall(r"\d+", dims))
-        found.append(Shape(dtype, sizes))
+        found.append(Shape(dtype, _sizes(dims)))
     return tuple(found)
 
 

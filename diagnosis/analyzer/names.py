@@ -20,8 +20,10 @@ _MODULES = (
     ("norm", re.compile(r"norm|\brms\b|\bln_?\d?\b", re.I)),
     ("input", re.compile(r"infeed|input_pipeline|data_loader|host_to_device", re.I)),
 )  # fmt: skip
+_SEPARATOR = re.compile(r"[/;]")
 #: Wrappers of JAX around the part of a path that names something.
 _WRAPPER = re.compile(r"^(jit|pjit|jvp|vjp|transpose|checkpoint|remat|shard_map|vmap|xmap|custom_vjp_call|closed_call)\(")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _FAMILIES = (
     ("input", re.compile(r"infeed|host recv|recv from host|host-to-device|h2d", re.I)),
     ("output", re.compile(r"outfeed|host send|send to host|device-to-host|d2h", re.I)),
@@ -44,21 +46,19 @@ _MATMUL_KERNEL = re.compile(r"matmul|matrix.?mult|gemm|einsum|\bdot\b|\bgmm\b|me
 @lru_cache(maxsize=65536)
 def module(path: str, fallback: str = "") -> str:
     """Module of an op from its framework path, deepest matching part first; from its own name where it has no path."""
-    segments = [segment for segment in re.split(r"[/;]", path) if segment]
+    segments = [segment for segment in _SEPARATOR.split(path) if segment]
     for segment in reversed(segments):
         # jvp(loss_fn) wraps a whole model: the loss itself is named without a wrapper further down.
-        if _WRAPPER.match(segment):
-            continue
-        for name, pattern in _MODULES:
-            if pattern.search(segment):
-                return name
+        if not _WRAPPER.match(segment) and (found := _segment_module(segment)):
+            return found
     if "transpose(jvp" not in path and any(_MODULES[5][1].search(segment) for segment in segments):
         return "optimizer"
-    if fallback:
-        for name, pattern in _MODULES:
-            if pattern.search(fallback):
-                return name
-    return ""
+    return _segment_module(fallback) if fallback else ""
+
+
+@lru_cache(maxsize=65536)
+def _segment_module(segment: str) -> str:
+    return next((name for name, pattern in _MODULES if pattern.search(segment)), "")
 
 
 @lru_cache(maxsize=65536)
@@ -73,9 +73,10 @@ def phase(path: str) -> str:
     return "optimizer" if module(path) == "optimizer" else ""
 
 
+@lru_cache(maxsize=4096)
 def normal_category(category: str) -> str:
     """XProf's category with the same words in the same form: lower case, ``all reduce`` and ``AllReduce`` as one."""
-    text = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", category.strip())
+    text = _CAMEL.sub("-", category.strip())
     return " ".join(text.lower().replace("_", "-").split()) or "unknown"
 
 

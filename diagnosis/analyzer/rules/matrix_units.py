@@ -14,6 +14,8 @@ from perfmodel import accounting
 
 LOW_EFFICIENCY = 0.50
 PADDING = 0.10
+#: Ops whose shapes are read; they come by descending time.
+MOST_OPS = 3000
 #: Edge of the matrix unit: 256 on v6e and Ironwood, 128 before (book 2.1); GPUs work in 64-wide tiles and seldom pad.
 _UNIT = {"v6e": 256, "tpu7x": 256}
 
@@ -48,7 +50,7 @@ def unaligned_shapes(facts: Facts) -> Iterator[Finding]:
         return
     unit = _UNIT.get(facts.chip.name, 128)
     padded: list[tuple[OpFacts, float, tuple[int, ...]]] = []
-    for op in facts.ops:
+    for op in facts.ops[:MOST_OPS]:
         if op.family == "matmul" and not op.collective and op.limit == "compute" and op.op.hlo:
             waste, dims = padding_waste(op.op.hlo, unit)
             if waste >= PADDING:

@@ -13,12 +13,17 @@ from diagnosis.report import Evidence, Finding
 from perfmodel.config import Mesh
 
 
+#: The costliest collectives decide where the axes should lie; ops come by descending time.
+MOST_OPS = 300
+
+
 def slow_links(facts: Facts) -> Iterator[Finding]:
     """An order of the mesh axes under which the same collectives would run on better wires (book 2.2, 3.2)."""
     if facts.config is None:
         return
     ops = facts.where(lambda op: bool(op.axes) and not op.over_dcn and op.collective is not None
                       and bool(op.collective.payload_bytes) and bool(op.collective.possible_bytes_per_s))  # fmt: skip
+    ops = ops[:MOST_OPS]
     total = total_share(ops)
     if total < WORTH_SAYING:
         return
