@@ -17,7 +17,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training
 from perfmodel.config_file import with_mesh
-from perfmodel.step_time import predict
+from perfmodel.step_time import Prediction, predict
 from proposals.models import PlanRecord, Proposal
 from proposals.services import backing
 
@@ -60,8 +60,9 @@ def check(record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, pr
     """Check the stored proposals again, from what is stored: legality, memory, and every number in their text."""
     common = list(_common(record, config, diagnosis, profile))
     broken, struck, count = [], [], 0
+    running = predict(config)
     for proposal in record.proposals.order_by("rank"):
-        broken += _broken(proposal, config)
+        broken += _broken(proposal, config, running)
         data = proposal.data
         own = {key: value for key, value in data.items() if key not in TEXTS and key != "title"}
         derived = backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {})
@@ -74,19 +75,22 @@ def check(record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, pr
     return Verdict(tuple(broken), tuple(struck), count)
 
 
-def _broken(proposal: Proposal, config: ExperimentConfig) -> Iterator[str]:
+def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -> Iterator[str]:
+    """What forbids the proposal; what holds of the configuration that ran forbids nothing."""
     try:
         found = predict(candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {}))
     except ConfigError as error:
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return
-    same = proposal.data["mesh"] == config.mesh.to_json() and not proposal.data.get("changes")
-    if same:
-        return  # to keep what runs is always possible: it ran
     for violation in found.violations:
-        yield f"Proposal {proposal.rank} breaks a rule: {violation}"
-    if found.fits is False:
+        if violation not in running.violations:
+            yield f"Proposal {proposal.rank} breaks a rule: {violation}"
+    if found.fits is False and not (running.fits is False and _bytes(found) <= _bytes(running)):
         yield f"Proposal {proposal.rank} does not fit in the memory of a chip"
+
+
+def _bytes(prediction: Prediction) -> float:
+    return (prediction.hbm_per_chip_bytes or {}).get("total", 0.0)
 
 
 def _common(
