@@ -449,13 +449,14 @@ def _distance(old: Mesh, new: Mesh) -> float:
 
 def _same_training(workload: Workload, base: Workload) -> np.ndarray:
     mine, theirs = workload.training, base.training
-    return (
+    same: np.ndarray = (
         (mine.global_batch == theirs.global_batch)
         & (mine.seq_len == theirs.seq_len)
         & (mine.micro_batches == theirs.micro_batches)
         & (mine.remat == theirs.remat)
         & (mine.sharding == theirs.sharding)
     )
+    return same
 
 
 def _normal(z: Floats) -> Floats:
