@@ -221,6 +221,8 @@ def _web(home: Home, address: Address, options: Options) -> Piece:
             "asapweb.asgi:application",
         ],
         log=home.log("web"), home=home.path, is_healthy=is_alive,
+        # WhiteNoise reads its files in threads, which is what we want of it.
+        environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning"},
     )  # fmt: skip
 
 
