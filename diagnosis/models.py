@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from experiments.fields import OrderedJSONField
+
 
 class DiagnosisRecord(models.Model):
     """`diagnosis.report.Diagnosis` of one run; `data` is its JSON without the ops."""
@@ -12,7 +14,7 @@ class DiagnosisRecord(models.Model):
     run = models.OneToOneField("experiments.Run", on_delete=models.CASCADE, related_name="diagnosis")
     bottleneck = models.CharField(max_length=20)
     confidence = models.FloatField()
-    data = models.JSONField()
+    data = OrderedJSONField()
     created_at = models.DateTimeField(auto_now_add=True)
 
 

@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from experiments.fields import OrderedJSONField
+
 
 class Origin(models.TextChoices):
     UPLOADED = "uploaded", "Uploaded"
@@ -47,9 +49,9 @@ class Experiment(models.Model):
     name = models.CharField(max_length=200)
     origin = models.CharField(max_length=20, choices=Origin, default=Origin.UPLOADED)
     label = models.CharField(max_length=200, blank=True)  # e.g. "reconstructed from the paper"
-    config = models.JSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one
+    config = OrderedJSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one
     config_warnings = models.JSONField(default=list, blank=True)
-    config_draft = models.JSONField(null=True, blank=True)  # given, but with errors; kept so that it can be corrected
+    config_draft = OrderedJSONField(null=True, blank=True)  # given, but with errors; kept so that it can be corrected
     config_errors = models.JSONField(default=dict, blank=True)  # {field: sentence} of the draft
     sample = models.CharField(max_length=60, blank=True)  # key of the shipped sample it was loaded from
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
@@ -60,7 +62,7 @@ class Experiment(models.Model):
     chip = models.CharField(max_length=40, blank=True)
     chips = models.PositiveIntegerField(null=True, blank=True)
     model_name = models.CharField(max_length=100, blank=True)
-    mesh = models.JSONField(null=True, blank=True)  # {"ici": …, "dcn": …}
+    mesh = OrderedJSONField(null=True, blank=True)  # {"ici": …, "dcn": …}
     step_time_s = models.FloatField(null=True, blank=True)
     bottleneck = models.CharField(max_length=20, blank=True)
     best_speedup = models.FloatField(null=True, blank=True)  # predicted, of the first proposal

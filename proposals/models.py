@@ -5,13 +5,15 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from experiments.fields import OrderedJSONField
+
 
 class PlanRecord(models.Model):
     """`proposals.plan.Plan` of one run: baseline, rejected candidates, counts; its proposals are rows."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     run = models.ForeignKey("experiments.Run", on_delete=models.CASCADE, related_name="plans")
-    data = models.JSONField()  # Plan without the proposals
+    data = OrderedJSONField()  # Plan without the proposals
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -41,7 +43,7 @@ class Proposal(models.Model):
     predicted_step_time_s = models.FloatField(null=True)
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
-    data = models.JSONField()  # the whole ProposalPlan
+    data = OrderedJSONField()  # the whole ProposalPlan
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

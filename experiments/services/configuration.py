@@ -56,8 +56,8 @@ def check(data: Mapping[str, Any]) -> Checked:
         return Checked({}, None, {"": "The configuration contains a NUL character; remove it."})
     plain = json.loads(text)
     errors: dict[str, str] = {}
-    for error in config_file.all_errors(plain):
-        errors.setdefault(error.field, error.message)
+    for complaint in config_file.all_errors(plain):
+        errors.setdefault(complaint.field, complaint.message)
     if errors:
         return Checked(plain, None, errors)
     config, warnings = config_file.parse_config(plain)
@@ -143,7 +143,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
     with transaction.atomic():
         events.lock(experiment.pk)
         experiment.refresh_from_db()
-        same = experiment.config == checked.data
+        same = json.dumps(experiment.config) == json.dumps(checked.data)  # the order of a mesh's axes counts
         keep(experiment, checked)
         experiment.updated_at = timezone.now()
         experiment.save()
