@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.models import Membership, Role, Team
-from accounts.services import current_membership
+from accounts.services import current_membership, membership_of
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=Model)
@@ -61,10 +61,7 @@ def require(role: Role | str) -> Callable[[View[P]], View[P]]:
 
 def membership_in(user: Any, team: Team | int) -> Membership | None:
     """The user's membership in this team, or None."""
-    if not getattr(user, "is_authenticated", False):
-        return None
-    team_id = team.pk if isinstance(team, Team) else team
-    return Membership.objects.filter(user_id=user.pk, team_id=team_id).first()
+    return membership_of(user, team.pk if isinstance(team, Team) else team)
 
 
 def team_ids(user: Any) -> list[int]:

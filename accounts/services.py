@@ -7,6 +7,7 @@ import hmac
 import secrets
 from datetime import timedelta
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
@@ -95,6 +96,13 @@ def create_user(username: str, team_name: str, role: Role, *, email: str = "", p
     return user
 
 
+def membership_of(user: AbstractBaseUser | AnonymousUser, team_id: int) -> Membership | None:
+    """The user's membership in this team, or None; `membership.team` is loaded with it."""
+    if user.pk is None:
+        return None
+    return Membership.objects.select_related("team").filter(user_id=user.pk, team_id=team_id).first()
+
+
 def current_membership(request: HttpRequest) -> Membership | None:
     """The signed-in user's membership in the team chosen in the session; else in their first team; None without any.
 
@@ -124,7 +132,7 @@ def _find_membership(request: HttpRequest) -> Membership | None:
 
 def choose_team(request: HttpRequest, team_id: int) -> bool:
     """Keep the team in the session; False (and nothing changes) where the user is not a member of it."""
-    if not Membership.objects.filter(user_id=request.user.pk, team_id=team_id).exists():
+    if membership_of(request.user, team_id) is None:
         return False
     request.session[SESSION_TEAM] = team_id
     if hasattr(request, "_asap_membership"):

@@ -40,12 +40,12 @@ class DiagnosisContractSerializer(DiagnosisSerializer):
     """The object of `asap diagnose`, with the ids it is stored under.  Shares 0–1; null where not measured."""
 
     kpis = serializers.DictField(child=serializers.FloatField(allow_null=True))
-    bottleneck = BottleneckSerializer()  # type: ignore[assignment]
+    bottleneck = BottleneckSerializer()
     findings = serializers.ListField(child=serializers.DictField())
     top_ops = serializers.ListField(child=serializers.DictField())
 
     class Meta(DiagnosisSerializer.Meta):
-        fields = (  # type: ignore[assignment]
+        fields = (
             *(name for name in DiagnosisSerializer.Meta.fields if name != "confidence"),
             "kpis",
             "findings",

@@ -78,7 +78,7 @@ class ProposalContractSerializer(ProposalSerializer):
     citations = serializers.ListField(child=serializers.DictField())
 
     class Meta(ProposalSerializer.Meta):
-        fields = (  # type: ignore[assignment]
+        fields = (
             *ProposalSerializer.Meta.fields,
             "mesh",
             "changes",
@@ -107,7 +107,7 @@ class PlanContractSerializer(PlanSerializer):
     considered = serializers.IntegerField()
 
     class Meta(PlanSerializer.Meta):
-        fields = (*PlanSerializer.Meta.fields, "diagnosis", "proposals", "rejected", "considered")  # type: ignore[assignment]
+        fields = (*PlanSerializer.Meta.fields, "diagnosis", "proposals", "rejected", "considered")
 
 
 @extend_schema_view(

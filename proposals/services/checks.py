@@ -52,14 +52,16 @@ def candidate(config: ExperimentConfig, mesh: dict[str, Any], changes: dict[str,
         ici=tuple(mesh["ici"].items()), dcn=tuple(mesh.get("dcn", {}).items()), axis_roles=config.mesh.axis_roles
     )
     known = {field.name for field in fields(Training)}
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
     return replace(with_mesh(config, proposed), training=replace(config.training, **values))
 
 
 def check(record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile) -> Verdict:
     """Check the stored proposals again, from what is stored: legality, memory, and every number in their text."""
     common = list(_common(record, config, diagnosis, profile))
-    broken, struck, count = [], [], 0
+    broken: list[str] = []
+    struck: list[Struck] = []
+    count = 0
     running = predict(config)
     for proposal in record.proposals.order_by("rank"):
         broken += _broken(proposal, config, running)
@@ -83,14 +85,14 @@ def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return
     for violation in found.violations:
-        if violation not in running.violations:
-            yield f"Proposal {proposal.rank} breaks a rule: {violation}"
+        if violation.rule != "memory" and violation not in running.violations:
+            yield f"Proposal {proposal.rank} breaks the rule {violation.rule}: {violation.message}"
     if found.fits is False and not (running.fits is False and _bytes(found) <= _bytes(running)):
         yield f"Proposal {proposal.rank} does not fit in the memory of a chip"
 
 
 def _bytes(prediction: Prediction) -> float:
-    return (prediction.hbm_per_chip_bytes or {}).get("total", 0.0)
+    return float((prediction.hbm_per_chip_bytes or {}).get("total") or 0.0)
 
 
 def _common(

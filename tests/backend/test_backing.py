@@ -119,7 +119,7 @@ def test_a_sentence_with_a_number_from_nowhere_is_taken_out_and_kept_in_the_trac
     ("mesh", "changes", "why"),
     [
         ({"ici": {"data": 8}, "dcn": {}}, {}, "cannot run"),
-        ({"ici": {"data": 1, "model": 16}, "dcn": {"data": 1}}, {}, "breaks a rule"),
+        ({"ici": {"data": 1, "model": 16}, "dcn": {"data": 1}}, {}, "breaks the rule kv_heads"),
         ({"ici": {"data": 16}, "dcn": {"data": 1}}, {"weight_sharding": "none"}, "does not fit"),
     ],
 )

@@ -1,0 +1,191 @@
+"""How fast the server answers with 1,000 experiments stored: p50 and p95 of every page and list, in milliseconds.
+
+`python -m bench.pages [--experiments 1000] [--requests 40]`.  Uses a PostgreSQL of its own in a temporary folder, one
+shipped profile taken the whole way, and copies of its rows; the browser's share of the time is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: The aim of the design for a page with 1,000 experiments stored.
+AIM_P95_MS = 100.0
+SAMPLE = "asap-experiment-3"
+
+
+@contextmanager
+def installation() -> Iterator[None]:
+    """Django on an empty, migrated database in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="asap-bench-", dir="/tmp") as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        os.environ |= {
+            "ASAP_HOME": folder,
+            "ASAP_HASHED_STATIC": "0",
+            "ASAP_LOG_LEVEL": "ERROR",
+            "CELERY_BROKER_URL": "memory://",
+            "DJANGO_SETTINGS_MODULE": "asapweb.settings",
+        }
+        os.environ.pop("DATABASE_URL", None)
+        from asapweb.launcher.postgres import place_cluster
+
+        cluster = place_cluster(home, home / "postgres.log")
+        cluster.initialise()
+        process = cluster.start()
+        try:
+            import django
+            import psycopg
+
+            django.setup()
+            from django.conf import settings
+            from django.core.management import call_command
+            from django.db import connections
+
+            database = settings.DATABASES["default"]
+            with psycopg.connect(
+                host=database["HOST"], user=database["USER"], dbname="postgres", autocommit=True
+            ) as server:
+                server.execute(f'CREATE DATABASE "{database["NAME"]}"')
+            call_command("migrate", verbosity=0)
+            yield
+            connections.close_all()
+        finally:
+            cluster.stop(process)
+
+
+def fill(count: int) -> Any:
+    """One shipped profile diagnosed and proposed for, and `count` − 1 copies of all its rows; the experiment."""
+    from django.db import connection
+
+    from accounts.services import first_administrator
+    from diagnosis.models import DiagnosisRecord, OpRow
+    from experiments.models import Event, Experiment, Profile, Run
+    from experiments.services import runs
+    from experiments.services.shipped import load_into
+    from proposals.models import PlanRecord, Proposal
+    from proposals.services import coordinator
+
+    team = first_administrator().memberships.get().team
+    load_into(team)
+    experiment = Experiment.objects.get(sample=SAMPLE)
+    run = runs.newest(experiment)
+    assert run is not None
+    coordinator.advance(run.pk)
+    Experiment.objects.exclude(pk=experiment.pk).delete()
+    run.refresh_from_db()
+    if run.status != "ready":
+        raise SystemExit(f"the sample did not become ready: {run.reason}")
+
+    def copies(model: Any, rows: list[Any], **changes: Callable[[Any, int], Any]) -> list[Any]:
+        made = []
+        for number in range(1, count):
+            for row in rows:
+                values = {f.attname: getattr(row, f.attname) for f in model._meta.concrete_fields if f.name != "id"}
+                values |= {name: change(row, number) for name, change in changes.items()}
+                made.append(model(**values))
+        return model.objects.bulk_create(made, batch_size=1000)
+
+    experiment.refresh_from_db()
+    experiments = copies(
+        Experiment, [experiment], name=lambda row, n: f"{row.name} {n}", sample=lambda row, n: "", created_at=_at
+    )
+    profiles = copies(Profile, [run.profile], experiment_id=lambda row, n: experiments[n - 1].pk)
+    copied_runs = copies(
+        Run,
+        [run],
+        experiment_id=lambda row, n: experiments[n - 1].pk,
+        profile_id=lambda row, n: profiles[n - 1].pk,
+    )
+    found = DiagnosisRecord.objects.get(run=run)
+    diagnoses = copies(DiagnosisRecord, [found], run_id=lambda row, n: copied_runs[n - 1].pk)
+    copies(OpRow, list(found.ops.all()), diagnosis_id=lambda row, n: diagnoses[n - 1].pk)
+    record = PlanRecord.objects.get(run=run)
+    records = copies(PlanRecord, [record], run_id=lambda row, n: copied_runs[n - 1].pk)
+    copies(
+        Proposal,
+        list(record.proposals.all()),
+        plan_id=lambda row, n: records[n - 1].pk,
+        experiment_id=lambda row, n: experiments[n - 1].pk,
+    )
+    copies(
+        Event,
+        list(Event.objects.filter(experiment=experiment)),
+        experiment_id=lambda row, n: experiments[n - 1].pk,
+        run_id=lambda row, n: copied_runs[n - 1].pk,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    return experiment
+
+
+def _at(row: Any, number: int) -> Any:
+    from datetime import timedelta
+
+    return row.created_at - timedelta(minutes=number)
+
+
+def addresses(experiment: Any) -> dict[str, str]:
+    pk = experiment.pk
+    return {
+        "home": "/",
+        "experiments": "/experiments/",
+        "experiments, searched": "/experiments/?q=communication&sort=-updated",
+        "experiments, page 30": "/experiments/?page=30",
+        "diagnosis": f"/experiments/{pk}/",
+        "proposals": f"/experiments/{pk}/proposals/",
+        "memory": f"/experiments/{pk}/memory/",
+        "history": "/history/",
+        "API: experiments": "/api/experiments/?limit=50",
+        "API: diagnosis": f"/api/diagnoses/?experiment={pk}",
+        "API: ops": f"/api/diagnoses/{experiment.runs.first().diagnosis.pk}/ops/?sort=-time_share&q=fusion",
+    }
+
+
+def measure(client: Any, address: str, requests: int) -> list[float]:
+    """Milliseconds of each request, the first two (templates compile, caches fill) left out."""
+    times = []
+    for number in range(requests + 2):
+        began = time.perf_counter()
+        response = client.get(address)
+        took = (time.perf_counter() - began) * 1e3
+        if response.status_code != 200:
+            raise SystemExit(f"{address} answered {response.status_code}")
+        if number >= 2:
+            times.append(took)
+    return times
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Server time of pages with many experiments stored.")
+    parser.add_argument("--experiments", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=40)
+    options = parser.parse_args(arguments)
+    with installation():
+        from django.test import Client
+
+        from accounts.services import first_administrator
+
+        experiment = fill(options.experiments)
+        client = Client(SERVER_NAME="localhost")
+        client.force_login(first_administrator())
+        print(f"{options.experiments:,} experiments; server time in ms over {options.requests} requests")
+        worst = 0.0
+        for name, address in addresses(experiment).items():
+            times = measure(client, address, options.requests)
+            p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]
+            worst = max(worst, p95)
+            print(f"  {name:24} p50 {p50:7.1f}   p95 {p95:7.1f}")
+        print(f"  slowest p95 {worst:.1f} ms; aim {AIM_P95_MS:.0f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
