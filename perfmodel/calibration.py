@@ -27,7 +27,7 @@ from perfmodel.shapes import ModelShape
 from perfmodel.step_time import Z80, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import GROUPS, Workload, chip_of, from_config, stack
+from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config, stack
 
 #: Collectives that a group of axes issues; a profile that names kinds is split by them.
 KINDS: Mapping[str, frozenset[str]] = {
@@ -75,14 +75,22 @@ class Observation:
 
     parts_s: exclusive parts, keys `compute`, `hbm`, `ici:<axis>` or `ici:<axis>+<axis>`, `ici` (axis unknown), `dcn`,
     `input`, `host`, `idle`, `other`, as in Diagnosis.breakdown_s; they add up to the step, and what they leave out is
-    `other`.  collectives: their kinds, where known.  step_time_s: None where the profile has no steps; parts_s may then
-    be shares, and prices are relative to the baseline.  memory_bytes: peak of the worst chip, None if not measured.
+    `other`.  HBM time may be split into `hbm:weights` (products that wait for their weights), `hbm:activations` and
+    `hbm:optimizer`, which scale differently; `hbm` alone is taken as activations.  collectives: their kinds, where
+    known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
+    baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     """
 
     step_time_s: float | None
     parts_s: Mapping[str, float]
     collectives: tuple[ObservedCollective, ...] = ()
     memory_bytes: float | None = None
+    flops: float | None = None
+
+    @property
+    def work_s(self) -> float:
+        """Time on the chip itself: compute and HBM."""
+        return sum(v for k, v in self.parts_s.items() if k == "compute" or k.split(":")[0] == "hbm")
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,17 @@ class Calibration:
 
         rescaled("compute", seen.get("compute", 0.0), base.parts_s["compute"], new.parts_s["compute"])
         rescaled("hbm", seen.get("hbm", 0.0), base.parts_s["hbm"], new.parts_s["hbm"])
+        for name, before, after in (
+            ("hbm:weights", base_terms.hbm_weights_s, terms.hbm_weights_s),
+            ("hbm:activations", _activation_traffic(base_terms), _activation_traffic(terms)),
+            ("hbm:optimizer", base_terms.hbm_optimizer_s, terms.hbm_optimizer_s),
+        ):
+            if seen.get(name):
+                rescaled(name, seen[name], before, after)
+        if "hbm:weights" in parts:
+            # With fewer weights to read, the products that waited for them are bound by their own arithmetic.
+            arithmetic = np.maximum(0.0, new.parts_s["compute"] - parts["compute"])
+            parts["hbm:weights"] = np.maximum(parts["hbm:weights"], np.minimum(arithmetic, seen["hbm:weights"]))
         for name in terms.traffic:
             key = f"ici:{name}"
             parts[key], spreads[key] = self._communication(
@@ -198,8 +217,9 @@ class Calibration:
     def _idle(self, parts: dict[str, Floats], spreads: dict[str, Floats], base: Terms, new: Terms) -> None:
         """Idle time: the pipeline's bubble follows the schedule, the rest stays."""
         seen = self.observation.parts_s
-        inside = ("compute", "hbm", "ici:model", "ici:seq", "ici:expert")
-        busy_before = sum(seen.get(name, 0.0) for name in ("compute", "hbm"))
+        inside = [name for name in parts if name == "compute" or name.split(":")[0] == "hbm"]
+        inside += ["ici:model", "ici:seq", "ici:expert"]
+        busy_before = self.observation.work_s
         busy_before += sum(self.group_s.get(name, 0.0) for name in ("model", "seq", "expert"))
         bubble_before = float(base.bubble.reshape(-1)[0]) * busy_before
         busy = sum((parts[name] for name in inside), np.zeros(1))
@@ -272,12 +292,15 @@ def calibrate(
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision)
+        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
     filled, assumed = fill_in(config, observation, table)
     terms = step_terms(from_config(filled))
     base = combine(terms, table)
-    measured = observation.parts_s.get("compute", 0.0) + observation.parts_s.get("hbm", 0.0)
+    # How much slower than modelled this program's own work runs; waiting for weights says nothing about that.
+    measured = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)
     modelled = float((base.parts_s["compute"] + base.parts_s["hbm"]).reshape(-1)[0])
+    if observation.parts_s.get("hbm:weights", 0.0) > 0.1 * observation.work_s:
+        measured = modelled
     group_s, unplaced = _by_group(filled.mesh, observation, base)
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
     across = {
@@ -336,12 +359,10 @@ def _with_tokens(
 
     free: the dotted name of the one that may move; neither where it is empty.
     """
-    measured = observation.parts_s.get("compute", 0.0) + observation.parts_s.get("hbm", 0.0)
-    if not free or not observation.step_time_s or measured <= 0:
+    if not free or not observation.step_time_s or observation.work_s <= 0:
         return config
     for _ in range(6):
-        parts = combine(step_terms(from_config(config)), efficiencies).parts_s
-        ratio = measured / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
+        ratio = _work_ratio(config, observation, efficiencies)
         training = config.training
         if free == "training.global_batch":
             training = replace(training, global_batch=max(1, round((training.global_batch or 1) * ratio)))
@@ -350,6 +371,25 @@ def _with_tokens(
             training = replace(training, seq_len=max(step, step * round((training.seq_len or step) * ratio / step)))
         config = replace(config, training=training)
     return config
+
+
+def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:
+    """Measured work over modelled: by executed FLOPs where they were measured, else by the time they take."""
+    workload = from_config(config)
+    terms = step_terms(workload)
+    if observation.flops:
+        forward = terms.dense_forward_s + terms.experts_forward_s + terms.scores_forward_s
+        executed = terms.dense_s + terms.experts_s + terms.scores_s + terms.head_s
+        if config.training.remat in ("full", "offload"):
+            executed = executed + forward
+        return observation.flops / float((executed * workload.chip.peak).reshape(-1)[0])
+    parts = combine(terms, efficiencies).parts_s
+    return observation.work_s / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
+
+
+def _activation_traffic(terms: Terms) -> Floats:
+    again = np.isin(terms.remat, (REMAT.index("full"), REMAT.index("offload")))
+    return terms.hbm_activations_s + np.where(again, terms.hbm_recompute_s, 0.0)
 
 
 def _implausibility(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:

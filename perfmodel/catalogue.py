@@ -101,6 +101,37 @@ def _names() -> Mapping[str, str]:
     return MappingProxyType(table)
 
 
+#: Families by the start of their names; what is not here is a family of its own.
+_FAMILIES = (
+    ("deepseek", ("deepseek", "kimi")),
+    ("llama", ("llama2", "llama3", "llama-2", "llama-3", "mistral")),
+    ("llama4", ("llama4", "llama-4")),
+    ("mixtral", ("mixtral",)),
+    ("gemma", ("gemma",)),
+    ("gpt-oss", ("gpt-oss", "gpt_oss")),
+    ("gpt", ("gpt3", "gpt-3", "megatron", "turing", "mt-nlg", "alpa-gpt")),
+    ("nemotron", ("nemotron",)),
+    ("qwen", ("qwen",)),
+    ("maxtext", ("maxtext",)),
+)
+
+
+def architecture(shape: ModelShape) -> str:
+    """Family of architectures a shape belongs to (`deepseek`, `gpt-oss`), by its name or, nameless, by its sizes."""
+    name = shape.name.lower().rsplit("/", 1)[-1].removeprefix("nvidia-").removeprefix("meta-")
+    if not name:
+        same = (shape.layers, shape.d_model, shape.heads, shape.vocab, shape.experts)
+        for entry in load_catalogue().values():
+            known = entry.shape
+            if (known.layers, known.d_model, known.heads, known.vocab, known.experts) == same:
+                name = known.name
+                break
+    for family, starts in _FAMILIES:
+        if name.startswith(starts):
+            return family
+    return ""
+
+
 def model_names() -> tuple[str, ...]:
     return tuple(load_catalogue())
 

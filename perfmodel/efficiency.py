@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip
+from perfmodel.shapes import ModelShape
 
 EFFICIENCIES_FILE = Path(__file__).with_name("efficiencies.toml")
 
@@ -41,6 +43,8 @@ class Efficiencies:
     step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts, of slices.
     recompute_full, recompute_minimal, recompute_offload: share of the forward layers computed again (minimal: of the
     attention scores only).  host_overlap: share of offload traffic hidden.
+    architecture: speed on the chip relative to what the rest says, for architectures whose kernels are better or
+    worse tuned than those of plain transformers.
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
     software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
     spread, spread_mixture: standard deviation of log(measured / estimate) of dense models and of mixtures; the 80 %
@@ -75,6 +79,7 @@ class Efficiencies:
     recompute_minimal: Value = 1.0
     recompute_offload: Value = 0.8
     host_overlap: Value = 0.9
+    architecture: Value = 1.0
     software_per_year: Value = 0.0
     launch_per_year: Value = 0.0
     software_year: Value = 2026.25
@@ -98,13 +103,13 @@ class EfficiencyDataError(ValueError):
 @dataclass(frozen=True)
 class EfficiencyTable:
     """Efficiencies by where they apply.  Keys of `tables`: `default`, `kind.gpu`, `chip.h100`, `kind.gpu.fp8`,
-    `chip.h100.fp8`; the more special one wins, name by name."""
+    `chip.h100.fp8`, `architecture.gpu.gpt-oss`; the more special one wins, name by name."""
 
     tables: Mapping[str, Mapping[str, float]]
     sources: Mapping[str, str]
     provenance: Mapping[str, Any]
 
-    def keys(self, chip: Chip, precision: str) -> tuple[str, ...]:
+    def keys(self, chip: Chip, precision: str, model: ModelShape | None = None) -> tuple[str, ...]:
         """Tables that apply, from general to special."""
         return (
             "default",
@@ -112,11 +117,12 @@ class EfficiencyTable:
             f"kind.{chip.kind}.{precision}",
             f"chip.{chip.name}",
             f"chip.{chip.name}.{precision}",
+            *([f"architecture.{chip.kind}.{architecture(model)}"] if model is not None else []),
         )
 
-    def resolve(self, chip: Chip, precision: str) -> Efficiencies:
+    def resolve(self, chip: Chip, precision: str, model: ModelShape | None = None) -> Efficiencies:
         values: dict[str, float] = {}
-        for key in self.keys(chip, precision):
+        for key in self.keys(chip, precision, model):
             values.update(self.tables.get(key, {}))
         return replace(Efficiencies(), **values)
 

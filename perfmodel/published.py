@@ -14,7 +14,7 @@ from math import gcd, prod
 from pathlib import Path
 from typing import Any
 
-from perfmodel.catalogue import UnknownModelError, get_model
+from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
@@ -113,7 +113,7 @@ def map_row(row: Mapping[str, Any]) -> PublishedRun:
         config=config,
         step_time_s=step_time_s,
         derived_from=derived_from,
-        family=model_family(shape.name),
+        family=architecture(shape),
         workload=_workload(config),
         parallelism=parallelism(config.mesh),
         row=row,
@@ -133,16 +133,6 @@ def _shape(row: Mapping[str, Any]) -> ModelShape:
         return get_model(_NAMES.get(name, name))
     except UnknownModelError:
         raise UnmappedError(f"the shape of {row['model']} is not published") from None
-
-
-def model_family(name: str) -> str:
-    """Models of one architecture: what a fit that has never seen them must do without."""
-    for prefix in ("llama2", "llama3", "llama4", "maxtext", "megatron", "gpt-oss", "gpt3", "gemma3", "gemma4"):
-        if name.startswith(prefix):
-            return prefix
-    if name.startswith(("deepseek", "kimi")):
-        return "deepseek"
-    return re.split(r"[-.]", name)[0]
 
 
 def parallelism(mesh: Mesh) -> str:

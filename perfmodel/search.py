@@ -346,7 +346,7 @@ def search(
     space = build_space(config, constraints)
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision)
+        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
     priced = price_space(space, table)
     order = ranking(priced)[:top]
     candidates = []

@@ -86,7 +86,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     hbm_exposed = elementwise * e.hbm_exposed / speed
     # A host that launches kernels more slowly than the chip finishes them sets the pace; in between both show.
     work = products + hbm_exposed
-    busy = _slower(work, launches)
+    busy = _slower(work, launches) / e.architecture
     waiting = busy - work
 
     ici: dict[str, Floats] = {}
@@ -248,7 +248,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     if efficiencies is None:
         efficiencies = load_efficiencies()
     if isinstance(efficiencies, EfficiencyTable):
-        efficiencies = efficiencies.resolve(chip, config.training.precision)
+        efficiencies = efficiencies.resolve(chip, config.training.precision, config.model)
     workload = from_config(config)
     terms = step_terms(workload)
     priced = combine(terms, efficiencies)

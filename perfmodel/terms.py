@@ -18,6 +18,7 @@ from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
 TPU_ATTENTION_BLOCK = 512.0
 GPU_ATTENTION_BLOCK = 128.0
+GPU_HEAD = 128.0
 #: Gradients cross the wires in the compute precision, and are added up in float32.
 GRADIENT_BYTES = 2.0
 GRADIENT_SUM_BYTES = 4.0
@@ -45,8 +46,8 @@ class Terms:
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
     expert_rows: the same per expert.  layer_passes: layers × micro-batches a chip runs through forward.
-    scores_padding: how much more
-    an attention kernel computes than the scores that count.  bubble: idle share of the pipeline relative to its busy time.
+    scores_padding: how much more an attention kernel computes than the scores that count.  bubble: idle share of the
+    pipeline relative to its busy time.
     """
 
     dense_s: Floats
@@ -163,6 +164,8 @@ def _scores_padding(w: Workload) -> Floats:
     model, tile = w.model, np.maximum(w.chip.matrix_tile, 1.0)
     padded = np.ceil(model.qk_width / tile) * tile + np.ceil(model.v_width / tile) * tile
     heads = padded / (model.qk_width + model.v_width)
+    # On a GPU the exponentials of the softmax, one per score whatever the head size, take as long as heads of 128.
+    heads = np.where(w.chip.gpu > 0, np.maximum(1.0, 2.0 * GPU_HEAD / (model.qk_width + model.v_width)), heads)
     block = np.where(w.chip.gpu > 0, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK)
     block = np.minimum(block, w.training.seq_len / 2.0)
     return np.asarray(heads * (1.0 + model.flops_scores_per_local_key * block / np.maximum(model.flops_scores, 1.0)))

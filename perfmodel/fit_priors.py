@@ -1,0 +1,117 @@
+"""What is believed of the efficiencies before any published run is looked at, and how far the fit may move them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Prior(NamedTuple):
+    """Textbook value, and the standard deviation of its logarithm (log-odds for a share); 0 keeps it as it is."""
+
+    value: float
+    spread: float
+
+
+class Effect(NamedTuple):
+    """Standard deviation of the shift a low precision, a chip, a chip and precision may have against its kind."""
+
+    precision: float
+    chip: float
+    chip_precision: float
+
+
+#: Shares whose distance from 1 matters as much as that from 0.
+SHARES = frozenset(
+    (
+        "overlap_weights",
+        "overlap_tensor",
+        "overlap_seq",
+        "overlap_expert",
+        "overlap_pipeline",
+        "overlap_dcn",
+        "host_overlap",
+        "hbm_exposed",
+    )
+)
+#: Numbers that may be zero or negative, on their own scale.
+LINEAR = frozenset(("software_per_year", "launch_per_year", "software_year"))
+
+_COMMON: Mapping[str, Prior] = {
+    "head": Prior(0.9, 0.2),
+    "rows_half": Prior(128.0, 0.7),
+    "expert_rows_half": Prior(128.0, 0.7),
+    "expert_width_half": Prior(512.0, 1.0),
+    "hbm": Prior(0.8, 0.15),
+    "hbm_exposed": Prior(0.6, 0.8),
+    "link": Prior(0.8, 0.2),
+    "dcn": Prior(0.7, 0.3),
+    "message_s": Prior(5.0e-6, 0.7),
+    "overlap_weights": Prior(0.8, 0.8),
+    "overlap_tensor": Prior(0.3, 0.8),
+    "overlap_seq": Prior(0.5, 0.8),
+    "overlap_expert": Prior(0.3, 0.8),
+    "overlap_pipeline": Prior(0.5, 0.8),
+    "overlap_dcn": Prior(0.8, 0.8),
+    "step_s": Prior(5.0e-3, 0.5),
+    "straggler": Prior(0.004, 0.7),
+    "slice_straggler": Prior(0.01, 0.7),
+    "recompute_offload": Prior(0.8, 0.2),
+    "host_overlap": Prior(0.9, 0.8),
+}
+PRIORS: Mapping[str, Mapping[str, Prior]] = {
+    "tpu": {
+        "matmul": Prior(0.75, 0.3),
+        "expert": Prior(0.85, 0.4),
+        "attention": Prior(0.85, 0.3),
+        **_COMMON,
+        "width_half": Prior(64.0, 0.7),
+        "layer_s": Prior(2.0e-5, 1.0),
+        "moe_layer_s": Prior(5.0e-5, 1.0),
+        "architecture": Prior(1.0, 0.0),
+        "software_per_year": Prior(0.0, 0.0),
+        "launch_per_year": Prior(0.0, 0.0),
+        "software_year": Prior(2026.25, 0.0),
+    },
+    "gpu": {
+        "matmul": Prior(0.65, 0.3),
+        "expert": Prior(0.75, 0.4),
+        "attention": Prior(0.6, 0.4),
+        **_COMMON,
+        "width_half": Prior(256.0, 0.7),
+        "layer_s": Prior(5.0e-4, 1.0),
+        "moe_layer_s": Prior(3.0e-3, 1.0),
+        "architecture": Prior(1.0, 0.0),
+        "software_per_year": Prior(0.1, 0.1),
+        "launch_per_year": Prior(0.3, 0.3),
+        "software_year": Prior(2026.25, 0.0),
+    },
+}
+#: What differs by precision and chip beyond the data sheet: how close to its peak a product with weights comes.
+EFFECTS: Mapping[str, Effect] = {
+    "matmul": Effect(precision=0.3, chip=0.15, chip_precision=0.1),
+    "expert": Effect(precision=0.3, chip=0.0, chip_precision=0.0),
+}
+#: Architectures other than the plain transformer, whose kernels may be better or worse tuned: log of their speed.
+ARCHITECTURES = ("deepseek", "gemma", "gpt-oss", "llama4", "mixtral", "nemotron", "qwen")
+ARCHITECTURE_SPREAD = 0.15
+#: Parts that share the die of another, and its speed against the data sheet.
+SAME_SILICON: Mapping[str, str] = {"h200": "h100", "a100-40gb": "a100-80gb"}
+
+Values = npt.NDArray[np.float64]
+
+
+def to_scale(name: str, value: float) -> float:
+    """The scale on which a prior is normal: logarithm, log-odds for a share, itself where it may be negative."""
+    if name in LINEAR:
+        return value
+    return float(np.log(value / (1.0 - value)) if name in SHARES else np.log(value))
+
+
+def from_scale(name: str, value: Values) -> Values:
+    if name in LINEAR:
+        return value
+    return np.asarray(1.0 / (1.0 + np.exp(-value)) if name in SHARES else np.exp(value))
