@@ -1,0 +1,308 @@
+"""The worked problems of "How to Scale Your Model", chapters 1 to 6, against the solutions of its chapter 12.
+
+Inputs and answers are the book's; the tolerance is its own rounding.
+"""
+
+import numpy as np
+import pytest
+
+from perfmodel import accounting, collectives, memory, roofline
+from perfmodel.catalogue import get_model
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.shapes import ModelShape
+from perfmodel.topology import ICI_HOP_S, group_links, lay_out, network_links
+from perfmodel.workload import from_config
+
+LLAMA2_13B = ModelShape(40, 5120, 13824, 40, 40, 128, 32_000)
+LLAMA3_70B = ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256)
+V5P_FLOPS, V5P_ICI = 4.59e14, 1.8e11
+
+
+def links_of(chip_name, topology, axes, members):
+    chip = get_chip(chip_name)
+    layout = lay_out(np.array([axes]), topology)
+    return group_links(chip, layout, members, chip.wraps(topology))
+
+
+# Chapter 1
+
+
+def test_1_1_v5e_needs_about_240_rows_per_product():
+    v5e = get_chip("v5e")
+    assert roofline.critical_rows(v5e.peak("bf16"), v5e.hbm_bytes_per_s) == pytest.approx(240, rel=0.02)
+
+
+def test_1_1_1_dot_product_does_half_a_flop_per_byte():
+    dot = roofline.matmul(1, 1_000_000, 1)
+    assert dot.intensity == pytest.approx(0.5, rel=1e-3)
+
+
+def test_1_1_3_two_chips_are_bound_by_the_link_below_8755():
+    """T_math = B D F / C and T_comms = 2 B F / W cross at D = 2 C / W."""
+    assert 2 * roofline.link_critical_rows(1.97e14, 4.5e10) == pytest.approx(8755, rel=1e-3)
+
+
+def test_exercise_1_1_int8_needs_243_rows():
+    assert roofline.critical_rows(3.94e14, 8.1e11, weight_bytes=1) == pytest.approx(243, rel=0.01)
+    product = roofline.matmul(100, 4096, 8192, 1, 1, 1)
+    assert product.flops == 2 * 100 * 4096 * 8192
+    assert product.hbm_bytes == 100 * 4096 + 4096 * 8192 + 100 * 8192
+    lower, upper = product.lower_s(3.94e14, 8.1e11), product.upper_s(3.94e14, 8.1e11)
+    assert lower == product.transfer_s(8.1e11)
+    assert lower < upper < 2 * lower
+
+
+def test_exercise_1_2_int8_weights_halve_the_rows():
+    assert roofline.critical_rows(1.97e14, 8.2e11, weight_bytes=1) == pytest.approx(120, rel=0.01)
+
+
+def test_exercise_1_4_a_matrix_per_row_has_intensity_two():
+    rows, inner, columns = 64, 4096, 8192
+    moved = rows * inner + rows * inner * columns + rows * columns
+    operation = roofline.Operation("batched", 2 * rows * inner * columns, moved)
+    assert operation.intensity == pytest.approx(2, rel=1e-3)
+
+
+def test_exercise_1_5_h100_needs_298_rows():
+    h100 = get_chip("h100")
+    assert roofline.critical_rows(h100.peak("bf16"), h100.hbm_bytes_per_s) == pytest.approx(298, rel=0.02)
+
+
+# Chapter 2
+
+
+def test_exercise_2_1_200b_parameters_stream_in_10_ms():
+    load = roofline.Operation("weights", 1.0, 2 * 200e9 / 32)
+    assert load.transfer_s(get_chip("v4").hbm_bytes_per_s) == pytest.approx(10e-3, rel=0.05)
+
+
+def test_exercise_2_2_pods():
+    v5e, v5p = get_chip("v5e"), get_chip("v5p")
+    assert np.prod(v5e.pod) / v5e.chips_per_host == 32
+    assert np.prod(v5e.pod) * v5e.peak("bf16") == pytest.approx(5.1e16, rel=0.02)
+    assert np.prod(v5p.pod) == 8960
+    assert np.prod(v5p.pod) / v5p.chips_per_host == 2240
+    assert np.prod(v5p.pod) * v5p.peak("bf16") == pytest.approx(4e18, rel=0.05)
+
+
+def test_exercise_2_3_weights_over_pcie_need_61000_rows():
+    """With weights in host memory each element crosses PCIe once in two bytes."""
+    assert roofline.critical_rows(get_chip("v6e").peak("bf16"), 1.5e10) == pytest.approx(61_000, rel=0.01)
+
+
+def test_exercise_2_4_general_matmul_crosses_at_271_rows():
+    def product(rows):
+        return roofline.matmul(rows, 4096, 16384, 1, 1, 1)
+
+    peak, hbm = 3.94e14, 8.1e11
+    assert product(260).transfer_s(hbm) > product(260).compute_s(peak)
+    assert product(272).transfer_s(hbm) < product(272).compute_s(peak)
+    from_vmem = 22 * hbm
+    assert product(12).transfer_s(from_vmem) < product(12).compute_s(peak)
+
+
+def test_exercise_2_5_first_byte_after_6_us_all_after_188_us():
+    v5e = get_chip("v5e")
+    message = 2 * 8 * 128 * 8192
+    ports = 2 * v5e.ici_link_bytes_per_s
+    assert float(collectives.point_to_point(ports, 6, 0, ICI_HOP_S)) == pytest.approx(6e-6)
+    assert float(collectives.point_to_point(ports, 6, message, ICI_HOP_S)) == pytest.approx(188e-6, rel=0.02)
+
+
+def test_exercise_2_6_gathering_16_gb_over_two_axes_takes_about_167_ms():
+    """The book bounds the ICI copy by 15 GB over two one-way links and says a gather takes roughly as long."""
+    links = links_of("v5e", (4, 4), [4, 4], [0, 1])
+    assert float(collectives.all_gather(links, 16e9)[0]) == pytest.approx(0.167, rel=0.25)
+    assert roofline.Operation("load", 1.0, 16e9).transfer_s(8.1e11) == pytest.approx(19e-3, rel=0.05)
+
+
+# Chapter 3
+
+
+def test_3_2_quiz_2_gather_on_a_line_of_four():
+    """No wraparound on an axis of 4 on v5e: three hops of 8.4 MB one way."""
+    links = links_of("v5e", (8, 4), [8, 4], [1])
+    assert float(collectives.all_gather(links, 2 * 2048 * 8192)[0]) == pytest.approx(560e-6, rel=0.01)
+    assert float(collectives.all_gather(links, 2 * 256 * 256)[0]) == pytest.approx(3e-6, rel=0.05)
+
+
+def test_exercise_3_2_gathers_and_all_reduce_on_a_cube():
+    array = 2 * 1024 * 4096
+    one = links_of("v4", (4, 4, 4), [4, 4, 4], [0])
+    two = links_of("v4", (4, 4, 4), [4, 4, 4], [0, 1])
+    assert float(collectives.all_gather(one, array / 4)[0]) == pytest.approx(23e-6, rel=0.02)
+    assert float(collectives.all_gather(two, array)[0]) == pytest.approx(46e-6, rel=0.02)
+    assert float(collectives.all_reduce(one, array / 16)[0]) == pytest.approx(11.6e-6, rel=0.02)
+
+
+def test_exercise_3_3_tiny_gather_waits_two_hops():
+    one = links_of("v4", (4, 4, 4), [4, 4, 4], [0])
+    assert float(collectives.all_gather(one, 256)[0]) == pytest.approx(2e-6)
+
+
+def test_exercise_3_4_strategies_cross_where_the_book_says():
+    """Gathering the weights costs 2DF/W, reducing the result 4BF/W: the latter is cheaper when D > 2B."""
+    links = links_of("v5p", (4, 4, 4), [4, 4, 4], [0])
+    d, f = 8192, 32_768
+    for b in (1024, 4000):
+        assert collectives.all_reduce(links, 2 * b * f)[0] < collectives.all_gather(links, 2 * d * f)[0]
+    assert collectives.all_reduce(links, 2 * 4200 * f)[0] > collectives.all_gather(links, 2 * d * f)[0]
+
+
+def test_exercise_3_10_all_to_all_is_a_quarter_of_a_gather_on_a_ring():
+    links = links_of("v5e", (16, 16), [16, 16], [1])
+    array = 1e9
+    assert collectives.all_to_all(links, array / 16)[0] == pytest.approx(collectives.all_gather(links, array)[0] / 4)
+
+
+# Chapter 4
+
+
+def test_exercise_4_1_16b_parameters_a_quarter_in_attention():
+    shape = ModelShape(64, 4096, 4 * 4096, 32, 32, 128, 32_000)
+    count = accounting.parameters(shape)
+    assert count.total == pytest.approx(16e9, rel=0.1)
+    attention = count.layer_attention
+    assert attention / (attention + count.layer_dense_mlp) == pytest.approx(1 / 4, rel=0.01)
+    assert 2 * shape.layers * shape.kv_heads * shape.head_dim == 512 * 1024
+
+
+def test_4_3_training_flops_of_a_layer():
+    """18 BTDF + 24 BTDNH of products, 12 BT²NH of uncausal attention, 6 BTDV of the head."""
+    shape = ModelShape(1, 4096, 16_384, 32, 32, 128, 32_000)
+    t = 2048
+    d, f, nh = shape.d_model, shape.d_ff, shape.heads * shape.head_dim
+    expected = 18 * d * f + 24 * d * nh + 12 * t * nh + 6 * d * shape.vocab
+    assert accounting.model_flops_per_token(shape, t, causal=False) == pytest.approx(expected)
+
+
+def test_exercise_4_5_attention_equals_projections_at_twice_the_width():
+    shape = ModelShape(1, 4096, 16_384, 32, 32, 128, 32_000)
+    flops = accounting.forward_flops(shape, 2 * shape.d_model, causal=False)
+    assert flops.attention_scores == pytest.approx(flops.attention_projections)
+
+
+def test_exercise_4_6_saving_the_seven_products_leaves_the_scores_to_recompute():
+    """4 BT²NH: two products of 2 BT²NH each, forward."""
+    shape = ModelShape(1, 4096, 16_384, 32, 32, 128, 32_000)
+    t = 8192
+    flops = accounting.forward_flops(shape, t, causal=False)
+    assert flops.attention_scores == pytest.approx(4 * t * shape.heads * shape.head_dim)
+
+
+def test_4_4_2_block_remat_saves_4_2_tb():
+    """4M tokens, 64 layers, D = 8192: one checkpoint per layer is 4.2 TB."""
+    shape = ModelShape(64, 8192, 32_768, 64, 64, 128, 32_000)
+    config = ExperimentConfig(
+        Hardware("v5p", (4, 4, 4)), Mesh((("data", 64),)), shape, Training(1024, 4096, remat="full", grad_accum=1)
+    )
+    used = memory.per_chip(from_config(config))
+    saved = float(used.activations[0]) * 64
+    assert saved > 1024 * 4096 * 64 * 2 * 8192
+    # Beside the checkpoints lies the layer at work and the logits, not another model's worth.
+    assert saved < 3 * 1024 * 4096 * 64 * 2 * 8192
+
+
+def test_exercise_4_7_deepseek_v3_reached_21_7_percent():
+    active = accounting.parameters(get_model("deepseek-v3")).active
+    assert active == pytest.approx(37e9, rel=0.02)
+    assert 6 * active * 14.8e12 / (2.79e6 * 3600 * 1.513e15) == pytest.approx(0.217, rel=0.02)
+
+
+def test_exercise_4_8_mixture_needs_3840_rows():
+    """E experts in int8, k per token: compute-bound from 120 E / k on."""
+    per_expert = roofline.critical_rows(1.97e14, 8.2e11, weight_bytes=1)
+    assert per_expert * 256 / 8 == pytest.approx(3840, rel=0.01)
+
+
+# Chapter 5
+
+
+def test_5_1_1_data_parallelism_on_v5p_needs_2550_tokens_per_chip_850_over_three_axes():
+    assert roofline.link_critical_rows(V5P_FLOPS, V5P_ICI) == pytest.approx(2550, rel=0.01)
+    assert roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3) == pytest.approx(850, rel=0.01)
+
+
+def test_5_1_2_fsdp_gather_and_products_cross_at_the_critical_rows():
+    """T_math = 4 B D F / (X C) against T_comm = 4 D F / W, with the model's own links of one full axis."""
+    links = links_of("v5p", (16, 20, 28), [16, 560], [0])
+    d, f = 8192, 28_672
+    gather = float(collectives.all_gather(links, 2 * 2 * d * f)[0])
+    rows = roofline.link_critical_rows(V5P_FLOPS, V5P_ICI)
+    assert gather == pytest.approx(4 * rows * d * f / V5P_FLOPS, rel=0.01)
+
+
+def test_5_1_3_tensor_parallelism_of_llama3_70b_ends_at_11_per_axis():
+    assert roofline.critical_tensor_shards(28_672, V5P_FLOPS, V5P_ICI) == pytest.approx(11, rel=0.03)
+    assert roofline.critical_tensor_shards(50_000, V5P_FLOPS, V5P_ICI) == pytest.approx(19, rel=0.04)
+
+
+def test_5_1_4_best_mix_on_64_chips_is_near_14():
+    assert roofline.best_data_shards(48_000, 32_768, 64, data_axes=2) == pytest.approx(13.9, rel=0.02)
+
+
+def test_5_1_6_pods_over_dcn_need_about_76000_tokens_each():
+    """Gradients all-reduced over DCN against the products of the backward pass, per chip of a pod."""
+    v5p = get_chip("v5p")
+    per_chip = v5p.dcn_bytes_per_s_per_chip
+    assert roofline.link_critical_rows(3.8e18, 5e13) == pytest.approx(76_000, rel=0.01)
+    links = network_links(10_000, per_chip)
+    assert float(collectives.all_gather(links, 1e9)[0]) == pytest.approx(1e9 / per_chip, rel=1e-3)
+
+
+def test_exercise_5_1_llama2_13b_counts():
+    count = accounting.parameters(LLAMA2_13B)
+    assert LLAMA2_13B.layers * count.layer_dense_mlp == pytest.approx(8.5e9, rel=0.01)
+    assert LLAMA2_13B.layers * count.layer_attention == pytest.approx(4.2e9, rel=0.01)
+    assert count.vocabulary == pytest.approx(0.3e9, rel=0.1)
+    assert count.total == pytest.approx(13.1e9, rel=0.01)
+
+
+def test_exercise_5_2_states_130_gb_checkpoints_42_tb():
+    count = accounting.parameters(LLAMA2_13B)
+    assert (2 + 4 + 4) * count.total == pytest.approx(130e9, rel=0.01)
+    # Checkpoints after the three large products: D + 2F per token and layer.
+    assert 2 * 40 * 16e6 * (5120 + 2 * LLAMA2_13B.d_ff) == pytest.approx(4.2e13, rel=0.02)
+
+
+def test_exercise_5_3_fsdp_alone_is_just_bound_by_communication_on_4096_chips():
+    needed = roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3) * 4096
+    assert needed == pytest.approx(3.48e6, rel=0.01)
+    assert needed > 3e6
+
+
+# Chapter 6
+
+
+def test_6_2_llama3_70b_counts():
+    count = accounting.parameters(LLAMA3_70B)
+    assert 80 * count.layer_dense_mlp == pytest.approx(56.3e9, rel=0.01)
+    assert count.vocabulary == pytest.approx(2.1e9, rel=0.01)
+    assert 80 * count.layer_attention == pytest.approx(12e9, rel=0.01)
+    assert count.total == pytest.approx(70.4e9, rel=0.005)
+
+
+def test_6_2_flops_and_44_days():
+    per_token = 6 * accounting.parameters(LLAMA3_70B).total
+    assert per_token == pytest.approx(4.2e11, rel=0.01)
+    assert per_token * 15e12 == pytest.approx(6.3e24, rel=0.01)
+    assert per_token * 15e12 / (8960 * V5P_FLOPS * 0.4) / 86_400 == pytest.approx(44, rel=0.02)
+    # The exact count leaves out the embedding lookup and adds causal attention: close to six per parameter at 4k.
+    assert accounting.model_flops_per_token(LLAMA3_70B, 4096) == pytest.approx(per_token, rel=0.03)
+
+
+def test_6_2_checkpoints_need_225_chips():
+    states = 10 * accounting.parameters(LLAMA3_70B).total
+    checkpoints = 2 * 8192 * 4e6 * 4 * 80
+    assert checkpoints == pytest.approx(20.9e12, rel=0.01)
+    assert (states + checkpoints) / 96e9 == pytest.approx(225, rel=0.01)
+
+
+def test_6_3_fsdp_alone_is_bound_by_communication_and_a_mix_is_not():
+    per_chip = 4 * 1024 * 1024 / 8960
+    assert per_chip == pytest.approx(468, rel=0.001)
+    assert per_chip < roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3)
+    alpha = V5P_FLOPS / V5P_ICI
+    assert 2 * alpha**2 / 28_672 == pytest.approx(453, rel=0.01)
+    assert per_chip > 2 * alpha**2 / 28_672
