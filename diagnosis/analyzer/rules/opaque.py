@@ -44,13 +44,15 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
 def _leading(facts: Facts, ops: tuple[OpFacts, ...]) -> bool:
     """Whether they lead the list of ops, however small each is."""
     top = facts.ops[:5]
-    return total_share(op for op in top if op in ops) >= 0.25 * total_share(top)
+    return total_share(op for op in ops if op in top) >= 0.25 * total_share(top) > 0
 
 
 def stalled_collectives(facts: Facts) -> Iterator[Finding]:
     """Completions of asynchronous collectives: time waited because nothing was left to hide the transfer behind."""
     ops = facts.where(lambda op: op.collective is not None and op.collective.part == "done")
     share = total_share(ops)
+    if not ops:
+        return
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops):
         return
     cost = time_of(facts, "waits for asynchronous collectives", ops)
