@@ -21,7 +21,7 @@ lint: ## ruff, mypy, import-linter, djade, Django's checks
 
 bench: ## measure this installation
 	@bin/bootstrap run
-	@.venv/bin/asap bench $(ARGS)
+	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
 fit: ## fit the performance model to the published measurements
 	@bin/bootstrap run

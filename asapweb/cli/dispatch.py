@@ -21,7 +21,6 @@ COMMANDS = {
     "diagnose": "why the step of a profile is slow",
     "propose": "three ranked sharding proposals for a profile",
     "record": "record a profile of a small sharded training step on this machine",
-    "bench": "how fast this installation is",
 }
 
 #: Errors of the packages below whose text is a sentence for the user.

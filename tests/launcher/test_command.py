@@ -104,5 +104,5 @@ def test_predict_never_loads_django_or_jax(config: Path) -> None:
 def test_help_names_every_command() -> None:
     done = asap("--help")
     assert done.returncode == 0
-    for name in ("run", "predict", "search", "diagnose", "propose", "record", "bench"):
+    for name in ("run", "predict", "search", "diagnose", "propose", "record"):
         assert name in done.stdout
