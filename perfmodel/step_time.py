@@ -82,12 +82,12 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     # Norms, activation functions and the optimizer run beside no product; what fusion saves of them is not exposed.
     elementwise = (t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
-    hbm = streamed + elementwise
     hbm_exposed = elementwise * e.hbm_exposed / speed
     # A host that launches kernels more slowly than the chip finishes them sets the pace; in between both show.
     work = products + hbm_exposed
     busy = _slower(work, launches) / e.architecture
     waiting = busy - work
+    hbm = np.minimum(streamed / speed + hbm_exposed, busy)
 
     ici: dict[str, Floats] = {}
     dcn_total: Floats = np.zeros(1)
@@ -133,7 +133,6 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     overlappable = [value for name, value in resources.items() if name not in ("bubble", "overhead")]
     lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
     upper = sum(resources.values(), np.zeros(1))
-    lower = np.minimum(lower, estimate)
     parts = {"compute": products + waiting, "hbm": hbm_exposed}
     parts |= {f"ici:{name}": value for name, value in exposed.items()}
     parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
@@ -252,20 +251,22 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     workload = from_config(config)
     terms = step_terms(workload)
     priced = combine(terms, efficiencies)
+    breakdown = by_axis(config.mesh, priced.resources_s, workload)
+    # Groups of axes that share an axis share its wires.
+    lower = max(_first(priced.lower_s), *breakdown["ici"].values(), 0.0)
     used = memory.per_chip(workload)
     estimate = _first(priced.estimate_s)
     peak = _first(workload.chip.peak)
     hbm = {name: _first(value) for name, value in used.parts().items()}
     return Prediction(
         step_time_s={
-            "lower": _first(priced.lower_s),
+            "lower": lower,
             "estimate": estimate,
             "upper": _first(priced.upper_s),
-            "low80": _first(priced.low80_s),
+            "low80": max(lower, _first(priced.low80_s)),
             "high80": _first(priced.high80_s),
         },
-        breakdown_s=by_axis(config.mesh, priced.resources_s, workload)
-        | {"exposed_comms": _first(priced.exposed_comms_s)},
+        breakdown_s=breakdown | {"exposed_comms": _first(priced.exposed_comms_s)},
         parts_s=by_axis(config.mesh, priced.parts_s, workload),
         hbm_per_chip_bytes=hbm,
         fits=bool(used.fits.reshape(-1)[0]),
