@@ -87,7 +87,7 @@ def read_profile(
         except IngestError as error:
             if error.kind not in ("crash", "converter"):
                 raise
-            raise _name_the_host(error, arguments, folder, limits) from error
+            raise _name_the_host(error, arguments, folder, limits, on_progress) from error
     try:
         return StepProfile.from_json(answer)
     except (TypeError, KeyError, AttributeError) as error:
@@ -171,12 +171,14 @@ def _fresh(folder: Path, name: str) -> Path:
     return inner
 
 
-def _name_the_host(error: IngestError, arguments: dict[str, object], folder: Path, limits: Limits) -> IngestError:
+def _name_the_host(
+    error: IngestError, arguments: dict[str, object], folder: Path, limits: Limits, on_progress: Progress | None
+) -> IngestError:
     """The same error with the name of the host the converter dies of, found by converting each host alone."""
     broken: list[str] = []
     hosts, index = 1, 0
     while index < min(hosts, _MOST_PROBES):
-        hosts, name, fails = _fails_alone(index, arguments, _fresh(folder, f"probe-{index}"), limits)
+        hosts, name, fails = _fails_alone(index, arguments, _fresh(folder, f"probe-{index}"), limits, on_progress)
         if fails:
             broken.append(name)
         index += 1
@@ -193,13 +195,17 @@ def _name_the_host(error: IngestError, arguments: dict[str, object], folder: Pat
     )
 
 
-def _fails_alone(index: int, arguments: dict[str, object], folder: Path, limits: Limits) -> tuple[int, str, bool]:
+def _fails_alone(
+    index: int, arguments: dict[str, object], folder: Path, limits: Limits, on_progress: Progress | None
+) -> tuple[int, str, bool]:
     """(number of hosts, the name of the one at this index, whether the converter fails on it alone)."""
     seen: list[str] = []
 
     def note(stage: str, fraction: float | None, text: str) -> None:
         if stage == "probe":
             seen.append(text)
+            if on_progress is not None:
+                on_progress("convert", None, f"XProf failed; trying {text.partition(' ')[2]} alone")
 
     fails = False
     try:

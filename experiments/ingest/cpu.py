@@ -11,16 +11,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.ingest.timeline import CONTROL, CoreTimeline, Events, annotated_steps, measure, op_class
+from experiments.ingest.timeline import (
+    CONTROL,
+    CoreTimeline,
+    Events,
+    annotated_steps,
+    in_range,
+    measure,
+    op_class,
+    stat_value,
+)
 from experiments.xplane import XEvent, XLine, XPlane, XSpace
 
 
 @dataclass(frozen=True)
 class CpuRecording:
-    """space: HLO and one `/device:GPU:<n>` plane per CPU device, for the converter.  cores: their timelines."""
+    """space: HLO and one `/device:GPU:<n>` plane per CPU device, for the converter.  cores: their timelines.
+
+    op_times: occurrences and picoseconds by (module, op), for a recording without HLO, of which XProf lists no op.
+    """
 
     space: XSpace
     cores: tuple[CoreTimeline, ...]
+    op_times: dict[tuple[str, str], tuple[int, int]]
 
 
 def regroup(space: XSpace, host: str) -> CpuRecording:
@@ -33,15 +46,18 @@ def regroup(space: XSpace, host: str) -> CpuRecording:
         if plane.name in ("/host:metadata", "Task Environment"):
             result.planes.add().CopyFrom(plane)
     cores: list[CoreTimeline] = []
+    op_times: dict[tuple[str, str], tuple[int, int]] = {}
     for plane in space.planes:
         if plane.name.startswith("/host:") and plane.name != "/host:metadata":
-            cores += _regroup_plane(space, plane, result, host)
-    return CpuRecording(result, tuple(cores))
+            cores += _regroup_plane(space, plane, result, host, op_times)
+    return CpuRecording(result, tuple(cores), op_times)
 
 
-def _regroup_plane(space: XSpace, plane: XPlane, result: XSpace, host: str) -> list[CoreTimeline]:
+def _regroup_plane(
+    space: XSpace, plane: XPlane, result: XSpace, host: str, op_times: dict[tuple[str, str], tuple[int, int]]
+) -> list[CoreTimeline]:
     ids = {meta.name: key for key, meta in plane.stat_metadata.items()}
-    ordinal_id, op_id = ids.get("device_ordinal"), ids.get("hlo_op")
+    ordinal_id, op_id, module_id = ids.get("device_ordinal"), ids.get("hlo_op"), ids.get("hlo_module")
     if ordinal_id is None or op_id is None:
         return []
     kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
@@ -51,13 +67,18 @@ def _regroup_plane(space: XSpace, plane: XPlane, result: XSpace, host: str) -> l
         for event in line.events:
             if kinds.get(event.metadata_id, ("", CONTROL))[1] == CONTROL:
                 continue
-            device, has_op = None, False
+            device, has_op, module = None, False, ""
             for stat in event.stats:
                 if stat.metadata_id == ordinal_id:
                     device = stat.int64_value or stat.uint64_value
+                elif stat.metadata_id == module_id:
+                    module = str(stat_value(plane, stat) or "")
                 has_op = has_op or stat.metadata_id == op_id
-            if device is not None and has_op:
+            if device is not None and has_op and in_range(event):
                 on_line.setdefault(int(device), []).append(event)
+                key = (module, kinds[event.metadata_id][0])
+                count, time_ps = op_times.get(key, (0, 0))
+                op_times[key] = (count + 1, time_ps + event.duration_ps)
         for device, events in on_line.items():
             by_device.setdefault(device, []).append((line, events))
     if not by_device:

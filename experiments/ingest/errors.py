@@ -31,12 +31,12 @@ class IngestError(Exception):
         self.kind = kind
         self.excludable = excludable
         self.detail = detail
-        super().__init__(f"{self.message} {self.next_step}".strip())
+        super().__init__(self.line)
 
     @property
     def line(self) -> str:
         """Message and next step on one line of at most 300 characters, as the command line prints it."""
-        text = str(self)
+        text = f"{self.message} {self.next_step}".strip()
         return text if len(text) <= 300 else text[:299] + "…"
 
     def to_json(self) -> dict[str, Any]:

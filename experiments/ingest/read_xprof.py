@@ -41,14 +41,18 @@ def read(
     memory: Memory,
     notes: Sequence[Note],
     label: str = "",
+    op_times: Sequence[dict[tuple[str, str], tuple[int, int]]] = (),
 ) -> StepProfile:
-    """The StepProfile of one converted session."""
+    """The StepProfile of one converted session.
+
+    op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.
+    """
     on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats
     peak_flops, peak_hbm = (None, None) if on_cpu else _peaks(stats)
     ops = _ops(stats, tables.roofline, peak_flops, peak_hbm)
     if on_cpu:
-        ops = _on_cpu(ops, cores)
+        ops = _on_cpu(ops or _ops_without_hlo(op_times), cores)
     kind = "CPU" if on_cpu else str(stats.run_environment.device_type) or "unknown"
     on_tpu = "TPU" in kind.upper()
     steps = timeline_steps(cores) if on_tpu or on_cpu else gpu_steps(tables.overview)
@@ -58,7 +62,7 @@ def read(
         if not on_cpu:
             from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps))
             _utilization(kpis, tables.roofline, stats, ops)
-        if on_cpu and steps:
+        if on_cpu:
             _waiting(kpis, steps)
     why = ON_CPU if on_cpu else NO_OPS if not ops else NO_STEPS if not steps else "XProf does not state it."
     kpis.explain(why)
@@ -145,10 +149,13 @@ def _roofline_rows(roofline: list[Any]) -> tuple[dict[tuple[str, str], dict[str,
 
 
 def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op]) -> None:
-    if stats.HasField("performance_counter_result"):
-        counters = stats.performance_counter_result
-        kpis.put("mxu_utilization", (number(counters.matrix_unit_utilization_percent) or 0.0) / 100)
-        kpis.put("hbm_utilization", (number(counters.hbm_utilization_percent) or 0.0) / 100)
+    counters = stats.performance_counter_result
+    for key, value in (
+        ("mxu_utilization", number(counters.matrix_unit_utilization_percent)),
+        ("hbm_utilization", number(counters.hbm_utilization_percent)),
+    ):
+        if value:  # merged hosts without counters state 0
+            kpis.put(key, value / 100)
     kpis.reason("mxu_utilization", "The profile holds no hardware performance counters.")
     _, program = _roofline_rows(roofline)
     properties = roofline[0].get("p") or {} if roofline and isinstance(roofline[0], dict) else {}
@@ -170,6 +177,8 @@ def _waiting(kpis: Kpis, steps: Sequence[Step]) -> None:
     for key in ("input", "output"):
         if total > 0 and any(key in step.breakdown_s for step in steps):
             kpis.put(key, sum(step.breakdown_s.get(key, 0.0) for step in steps) / total, FORMULAS[key])
+    for key in ("input", "host", "output"):
+        kpis.reason(key, "On CPU, waiting for input or host cannot be told from other idle time.")
 
 
 def _ops(stats: Any, roofline: list[Any], peak_flops: float | None, peak_hbm: float | None) -> list[Op]:
@@ -256,6 +265,30 @@ def _share(stated: Any, computed: float | None) -> float | None:
 
 def _source(info: Any) -> str:
     return f"{text(info.file_name, 500)}:{info.line_number}" if info.file_name else ""
+
+
+def _ops_without_hlo(hosts: Sequence[dict[tuple[str, str], tuple[int, int]]]) -> list[Op]:
+    """Ops of a CPU recording that holds no HLO: their category is what their name begins with."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for host in hosts:
+        for key, (count, time_ps) in host.items():
+            before = sums.get(key, (0, 0))
+            sums[key] = (before[0] + count, before[1] + time_ps)
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return [
+        Op(
+            name=text(name, 500),
+            category=name.partition(".")[0][:200] or "unknown",
+            occurrences=count,
+            self_time_s=time_ps * 1e-12,
+            total_time_s=time_ps * 1e-12,
+            time_share=0.0,
+            program=text(module, 200),
+            rank=rank,
+        )
+        for rank, ((module, name), (count, time_ps)) in enumerate(ordered, 1)
+        if time_ps > 0
+    ]
 
 
 def _on_cpu(ops: list[Op], cores: Sequence[CoreTimeline]) -> list[Op]:

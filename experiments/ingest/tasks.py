@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Host:
     memory: Memory
     notes: tuple[Note, ...]
     label: str = ""
+    op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,6 +102,7 @@ def read(
         memory=worst([host.memory for host in hosts]),
         notes=notes,
         label=next((host.label for host in hosts if host.label), ""),
+        op_times=[host.op_times for host in hosts],
     )
     return profile.to_json()
 
@@ -177,8 +179,10 @@ def _load_host(item: Found) -> Host:
         else:
             notes.append(Note("warning", f"{host}: {text[:300]}"))
     counts = facts(space, host)
+    op_times: dict[tuple[str, str], tuple[int, int]] = {}
     if counts.is_cpu:
-        cores = regroup(space, host).cores
+        recording = regroup(space, host)
+        cores, op_times = recording.cores, recording.op_times
         counts = HostFacts(
             host,
             counts.planes,
@@ -196,7 +200,7 @@ def _load_host(item: Found) -> Host:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
         notes += _silent_devices(space, host, len(cores))
-    return Host(item, counts, cores, peak_memory(space), tuple(notes), label)
+    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, op_times)
 
 
 def _silent_devices(space: XSpace, host: str, active: int) -> list[Note]:

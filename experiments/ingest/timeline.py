@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.ingest.intervals import Cover, Ps
-from experiments.xplane import XEventMetadata, XLine, XPlane, XSpace, XStat
+from experiments.xplane import XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat
 
 CORE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
 
@@ -149,6 +149,11 @@ def line_events(line: XLine, base_ns: int) -> np.ndarray:
     table = table[((table[:, 1:] >= 0) & (table[:, 1:] < _MAX_PS)).all(axis=1)]
     table[:, 1] += shift_ns * 1000
     return table
+
+
+def in_range(event: XEvent) -> bool:
+    """Whether an event's times can be those of a profile."""
+    return 0 <= event.offset_ps < _MAX_PS and 0 <= event.duration_ps < _MAX_PS
 
 
 def base_ns(lines: Iterable[XLine]) -> int:

@@ -83,12 +83,12 @@ def test_flipped_bytes_never_escape_as_anything_but_a_sentence(save: Save) -> No
             assert read_profile([path]).device.host_count == 1
 
 
-def test_child_id_cycle_is_found_before_the_converter_dies_of_it(save: Save) -> None:
+@pytest.mark.parametrize("cycle", [(1, 1), (4, 5), (3, 4, 5)])
+def test_child_id_cycle_is_found_before_the_converter_dies_of_it(save: Save, cycle: tuple[int, ...]) -> None:
     space = tpu_xspace(OPS)
     metadata = space.planes[0].event_metadata
-    metadata[1].child_id.append(2)
-    metadata[2].child_id.append(3)
-    metadata[3].child_id.append(1)
+    for parent, child in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        metadata[parent].child_id.append(child)
     error = refusal(save(space=space))
     assert error.kind == "cycle"
     assert "/device:TPU:0" in error.message

@@ -134,6 +134,9 @@ def test_hosts_are_one_session(save: Save) -> None:
     assert (profile.device.host_count, profile.device.core_count) == (3, 6)
     assert {core.host for core in profile.cores} == {"host-0", "host-1", "host-2"}
     assert profile.ops[0].occurrences == 3 * 2 * 2
+    # Merged hosts without performance counters state 0 for them.
+    assert profile.kpis["mxu_utilization"] is None
+    assert profile.kpis["hbm_utilization"] == pytest.approx(0.39, rel=1e-5)
     assert any("host 2 of 3" in text for _, _, text in seen)
     fractions = [fraction for _, fraction, _ in seen if fraction is not None]
     assert fractions == sorted(fractions)
@@ -212,7 +215,12 @@ def test_cpu_recording(save: Save) -> None:
                 (f"pool/{device}a", "while.3", 0, 80),
             ):
                 event = writer.event(thread, writer.event_id(name), step * 100 + start, length)
-                for stat, value in (("hlo_op", name), ("hlo_module", "jit_step"), ("program_id", 3), ("device_ordinal", device + 1)):
+                for stat, value in (
+                    ("hlo_op", name),
+                    ("hlo_module", "jit_step"),
+                    ("program_id", 3),
+                    ("device_ordinal", device + 1),
+                ):
                     writer.set_stat(event.stats, stat, value)  # type: ignore[attr-defined]
     profile = read_profile([save(space=space)])
     assert (profile.device.kind, profile.device.core_count, profile.label) == ("CPU", 2, "CPU recording")

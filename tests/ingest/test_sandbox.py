@@ -1,0 +1,256 @@
+"""The converter's process: its limits, its end, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.ingest import IngestError, Limits, read_profile
+from experiments.ingest.sandbox import FOLDER_PREFIX
+from experiments.xplane import XSpace
+from tests.ingest.conftest import OPS, Save
+from tests.ingest.xspaces import OpSpec, tpu_xspace
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def children() -> list[int]:
+    """Processes that this one has started and that still run."""
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        found += [int(pid) for pid in (task / "children").read_text().split()]
+    return found
+
+
+def private_folders() -> list[str]:
+    return [name for name in os.listdir(os.environ["ASAP_INGEST_FOLDER"]) if name.startswith(FOLDER_PREFIX)]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile that takes the converter seconds: half a million ops."""
+    ops = tuple(OpSpec(f"fusion.{n}", "loop fusion", 1 + n, 0.9) for n in range(120))
+    path = tmp_path_factory.mktemp("slow") / "slow.xplane.pb"
+    path.write_bytes(tpu_xspace(ops, cores=range(4), steps=1000, step_us=125).SerializeToString())
+    return path
+
+
+def at_stage(stage: str, act: Callable[[], None]) -> Callable[[str, float | None, str], None]:
+    def on_progress(now: str, fraction: float | None, text: str) -> None:
+        if now == stage:
+            act()
+
+    return on_progress
+
+
+def kill_children(number: signal.Signals) -> Callable[[], None]:
+    def kill() -> None:
+        for pid in children():
+            os.kill(pid, number)
+
+    return kill
+
+
+def test_the_process_is_confined(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "hunter2")
+    monkeypatch.setenv("DATABASE_URL", "postgres://secret")
+    seen: dict[str, str] = {}
+
+    def look() -> None:
+        (pid,) = children()
+        process = Path(f"/proc/{pid}")
+        seen.update({name: (process / name).read_text() for name in ("limits", "status", "environ")})
+        seen["group"] = str(os.getpgid(pid))
+
+    read_profile([save()], on_progress=at_stage("check", look))
+    limits = {line[:26].strip(): line[26:].split()[0] for line in seen["limits"].splitlines()}
+    assert limits["Max address space"] == str(Limits().memory_bytes)
+    assert limits["Max cpu time"] == str(Limits().cpu_s)
+    assert limits["Max core file size"] == "0"
+    assert limits["Max file size"] == str(Limits().unpacked_bytes)
+    assert "NoNewPrivs:\t1" in seen["status"]
+    assert "hunter2" not in seen["environ"]
+    assert "postgres" not in seen["environ"]
+    assert seen["group"] != str(os.getpgid(0))
+
+
+def test_nothing_is_left_behind(save: Save, tmp_path: Path) -> None:
+    path = save()
+    before = sorted(tmp_path.rglob("*"))
+    during: list[list[str]] = []
+    read_profile([path], on_progress=lambda *_: during.append(private_folders()))
+    assert all(len(folders) == 1 for folders in during)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(IngestError):
+        read_profile([path])
+    assert private_folders() == []
+    assert children() == []
+    assert sorted(tmp_path.rglob("*")) == before  # XProf's cache did not land beside the upload
+
+
+def test_time_by_the_clock(slow: Path) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([slow], limits=replace(Limits(), wall_s=1))
+    assert caught.value.kind == "time"
+    assert "slow.xplane.pb took longer than 1 s" in caught.value.message
+    assert children() == []
+    assert private_folders() == []
+
+
+def test_processor_time(slow: Path) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([slow], limits=replace(Limits(), cpu_s=1))
+    assert caught.value.kind == "time"
+    assert "processor time" in caught.value.message
+
+
+def test_memory(slow: Path, tmp_path: Path) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([slow], limits=replace(Limits(), memory_bytes=150_000_000))
+    assert caught.value.kind == "memory"
+    # Without steps there is nothing to sample: the checks pass, the converter runs out of what it may use.
+    space = XSpace.FromString(slow.read_bytes())
+    for plane in space.planes:
+        del plane.lines[0].events[:]
+    stepless = tmp_path / "stepless.xplane.pb"
+    stepless.write_bytes(space.SerializeToString())
+    stages: list[str] = []
+    with pytest.raises(IngestError) as caught:
+        read_profile(
+            [stepless],
+            limits=replace(Limits(), memory_bytes=590_000_000),
+            on_progress=lambda stage, *_: stages.append(stage),
+        )
+    assert caught.value.kind == "memory"
+    assert "convert" in stages
+    assert "590.0 MB" in caught.value.message
+
+
+def test_file_size(slow: Path) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([slow], limits=replace(Limits(), unpacked_bytes=100_000, sample_bytes=300_000_000))
+    assert caught.value.kind in ("too_large", "converter", "crash")
+
+
+def test_a_crash_is_a_sentence(save: Save) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([save()], on_progress=at_stage("convert", kill_children(signal.SIGSEGV)))
+    assert caught.value.kind == "crash"
+    assert "crashed on host-0.xplane.pb (SIGSEGV)" in caught.value.message
+
+
+def test_a_killed_converter_is_a_sentence(slow: Path) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([slow], on_progress=at_stage("convert", kill_children(signal.SIGKILL)))
+    assert caught.value.kind == "time"
+    assert "ran out of memory" in caught.value.message
+
+
+def test_result_that_is_too_large(save: Save) -> None:
+    with pytest.raises(IngestError) as caught:
+        read_profile([save()], limits=replace(Limits(), result_bytes=100))
+    assert caught.value.kind == "too_large"
+
+
+def test_cancelling_from_the_progress_call(slow: Path) -> None:
+    class Cancelled(Exception):
+        pass
+
+    def cancel() -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        read_profile([slow], on_progress=at_stage("convert", cancel))
+    assert children() == []
+    assert private_folders() == []
+
+
+def test_the_converter_dies_with_its_worker(slow: Path) -> None:
+    program = textwrap.dedent(f"""
+        import os, sys
+        sys.path.insert(0, {str(PROJECT)!r})
+        from pathlib import Path
+        from experiments.ingest import read_profile
+        def report(stage, fraction, text):
+            if stage == "convert":
+                print(*Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split(), flush=True)
+        read_profile([{str(slow)!r}], on_progress=report)
+    """)
+    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    converter = int(worker.stdout.readline())
+    worker.kill()
+    worker.wait()
+    deadline = time.monotonic() + 20
+    while _runs(converter) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(converter)
+    # What it left is removed by the next ingestion, once nobody holds it.
+    (folder,) = private_folders()
+    path = Path(os.environ["ASAP_INGEST_FOLDER"]) / folder
+    os.utime(path, (time.time() - 3600,) * 2)
+    with pytest.raises(IngestError):
+        read_profile([PROJECT / "LICENSE"])
+    assert private_folders() == []
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def cyclic() -> XSpace:
+    space = tpu_xspace(OPS)
+    ops = [key for key, meta in space.planes[0].event_metadata.items() if meta.display_name in ("fusion.1", "copy.3")]
+    space.planes[0].event_metadata[ops[0]].child_id.append(ops[1])
+    space.planes[0].event_metadata[ops[1]].child_id.append(ops[0])
+    return space
+
+
+def test_xprof_itself_dies_of_what_is_checked_before(save: Save) -> None:
+    """Why the check for cycles exists: without it the converter ends by a signal."""
+    program = (
+        "import sys; from pathlib import Path; from experiments.ingest.convert import convert;"
+        "convert([Path(sys.argv[1])], 'x')"
+    )
+    path = save(space=cyclic())
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], cwd=PROJECT, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+
+
+def test_a_host_the_converter_dies_of_is_named(save: Save) -> None:
+    """The converter is ended by a signal for the whole session, and when it tries worker-1 alone."""
+    paths = [save(f"worker-{n}.xplane.pb", host=f"worker-{n}") for n in range(3)]
+    texts: list[str] = []
+
+    def crash(stage: str, fraction: float | None, text: str) -> None:
+        texts.append(text)
+        if text == "Converting 3 hosts with XProf" or "trying worker-1.xplane.pb alone" in text:
+            kill_children(signal.SIGSEGV)()
+
+    with pytest.raises(IngestError) as caught:
+        read_profile(paths, on_progress=crash)
+    assert sum("alone" in text for text in texts) == 3
+    assert caught.value.kind == "crash"
+    assert caught.value.file == "worker-1.xplane.pb"
+    assert caught.value.excludable
+    assert "worker-1.xplane.pb, one of 3 hosts" in caught.value.message
+
+
+def test_limits_from_the_environment() -> None:
+    limits = Limits.from_environment({"ASAP_INGEST_MEMORY_BYTES": "5000000000", "ASAP_INGEST_WALL_S": "9"})
+    assert (limits.memory_bytes, limits.wall_s, limits.cpu_s) == (5_000_000_000, 9, Limits().cpu_s)
+    for text in ("4GB", "-1", "0"):
+        with pytest.raises(ValueError, match="ASAP_INGEST_CPU_S"):
+            Limits.from_environment({"ASAP_INGEST_CPU_S": text})
