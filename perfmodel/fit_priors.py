@@ -82,6 +82,8 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
         "attention": Prior(0.6, 0.4),
         **_COMMON,
         "width_half": Prior(256.0, 0.7),
+        # NCCL takes tens of microseconds to launch a collective and to bring its ranks together.
+        "message_s": Prior(2.0e-5, 0.5),
         "layer_s": Prior(5.0e-4, 1.0),
         "moe_layer_s": Prior(3.0e-3, 1.0),
         "architecture": Prior(1.0, 0.0),

@@ -60,7 +60,12 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
     speed = np.exp(np.asarray(e.software_per_year) * (year - e.software_year))
-    shape = t.rows / (t.rows + e.rows_half) * (t.narrow / (t.narrow + e.width_half))
+    tall = t.rows / (t.rows + e.rows_half)
+    # Time goes with the inverse of each product's own efficiency: projections as wide as the heads, MLP as wide as d_ff.
+    widths = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow) + (1.0 - t.mlp_share) * (
+        1.0 + e.width_half / t.heads_narrow
+    )
+    shape = tall / widths
     expert_shape = (
         t.expert_rows
         / (t.expert_rows + e.expert_rows_half)
@@ -71,7 +76,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     dense = (t.dense_s + again * t.dense_forward_s) / matmul
     experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
     scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
-    head = t.head_s / (matmul * e.head)
+    head = t.head_s / (np.asarray(e.matmul) * tall * e.head)
     # A product streams its weights from HBM as it computes: the slower of both sets the pace (book 1.1.2), which is the
     # weights where a chip has few tokens.
     streamed = t.hbm_weights_s / np.asarray(e.hbm)

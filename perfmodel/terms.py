@@ -45,9 +45,10 @@ class Terms:
     """Seconds at peak of the work with weights, of grouped experts, of attention kernels, of the vocabulary; HBM; host.
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
-    expert_rows: the same per expert.  layer_passes: layers × micro-batches a chip runs through forward.
-    scores_padding: how much more an attention kernel computes than the scores that count.  bubble: idle share of the
-    pipeline relative to its busy time.
+    expert_rows: the same per expert.  heads_narrow, mlp_narrow, expert_narrow: width of a chip's share of the heads, of
+    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  layer_passes: layers ×
+    micro-batches a chip runs through forward.  scores_padding: how much more an attention kernel computes than the
+    scores that count.  bubble: idle share of the pipeline relative to its busy time.
     """
 
     dense_s: Floats
@@ -59,7 +60,9 @@ class Terms:
     scores_padding: Floats
     head_s: Floats
     rows: Floats
-    narrow: Floats
+    heads_narrow: Floats
+    mlp_narrow: Floats
+    mlp_share: Floats
     expert_rows: Floats
     expert_narrow: Floats
     hbm_weights_s: Floats
@@ -100,7 +103,11 @@ def step_terms(w: Workload) -> Terms:
     work = group_tokens / mesh.model
 
     three = 1.0 + accounting.BACKWARD_MATMUL
+    # XLA drops what a recomputation computes in vain, the last product of the MLP; PyTorch runs the layer again whole.
+    mlp_flops = model.flops_mlp + model.flops_experts
+    again = 1.0 - np.where(chip.gpu > 0, 0.0, model.flops_last / np.maximum(mlp_flops, 1.0))
     dense_forward = work * (model.flops_projections + model.flops_mlp) * layer_share / chip.peak
+    mlp_forward = work * model.flops_mlp * layer_share / chip.peak
     experts_forward = work * model.flops_experts * layer_share / chip.peak
     scores_forward = work * model.flops_scores * layer_share / chip.peak_bf16
     head = three * work * model.flops_head * head_share / chip.peak_bf16
@@ -128,15 +135,17 @@ def step_terms(w: Workload) -> Terms:
     )
     return Terms(
         dense_s=three * dense_forward,
-        dense_forward_s=dense_forward,
+        dense_forward_s=dense_forward - (1.0 - again) * mlp_forward,
         experts_s=three * experts_forward,
-        experts_forward_s=experts_forward,
+        experts_forward_s=again * experts_forward,
         scores_s=(1.0 + accounting.BACKWARD_ATTENTION_KERNEL) * scores_forward,
         scores_forward_s=scores_forward,
         scores_padding=_scores_padding(w),
         head_s=head,
         rows=rows,
-        narrow=model.narrow / mesh.model,
+        heads_narrow=model.heads_narrow / mesh.model,
+        mlp_narrow=model.mlp_narrow / mesh.model,
+        mlp_share=model.mlp_share,
         expert_rows=expert_rows,
         expert_narrow=model.expert_narrow / mesh.model,
         hbm_weights_s=weight_bytes / bandwidth,

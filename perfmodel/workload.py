@@ -78,7 +78,9 @@ class ModelNumbers:
     moe_layers: Floats
     d_model: Floats
     vocab: Floats
-    narrow: Floats
+    heads_narrow: Floats
+    mlp_narrow: Floats
+    mlp_share: Floats
     expert_narrow: Floats
     experts: Floats
     experts_per_token: Floats
@@ -220,7 +222,11 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         "moe_layers": count.moe_layers,
         "d_model": shape.d_model,
         "vocab": shape.vocab,
-        "narrow": min(shape.d_ff or heads_wide, heads_wide),
+        "heads_narrow": heads_wide,
+        "mlp_narrow": shape.d_ff
+        if count.dense_layers
+        else (shape.shared_experts or 1) * accounting.expert_width(shape),
+        "mlp_share": flops.dense_mlp / (flops.dense_mlp + flops.attention_projections),
         "expert_narrow": accounting.expert_width(shape),
         "experts": shape.experts,
         "experts_per_token": shape.experts_per_token,
