@@ -31,6 +31,16 @@ class Conflict(exceptions.APIException):
     default_code = "conflict"
 
 
+class Invalid(exceptions.APIException):
+    """400 with one sentence, and the sentences by field where fields are at fault."""
+
+    status_code = status.HTTP_400_BAD_REQUEST
+    default_code = "invalid"
+
+    def __init__(self, detail: str, errors: dict[str, str] | None = None) -> None:
+        super().__init__({"detail": detail, **({"errors": errors} if errors else {})})
+
+
 class TooLarge(exceptions.APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "too_large"
@@ -43,7 +53,9 @@ class Detail(serializers.Serializer[Any]):
 
 
 class ConfigErrors(Detail):
-    errors = serializers.DictField(child=serializers.CharField(), help_text="Sentence by dotted field.")
+    errors = serializers.DictField(
+        child=serializers.CharField(), required=False, help_text="Sentence by dotted field, where fields are at fault."
+    )
 
 
 class TeamObjects(GenericViewSet[M]):
@@ -62,7 +74,7 @@ def number_param(request: Request, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise exceptions.ValidationError({"detail": f"{name} must be a whole number."})
+        raise Invalid(f"{name} must be a whole number.")
     return int(text)
 
 
@@ -71,7 +83,7 @@ def team_for(request: Request, role: str) -> Team:
     text = str(request.data.get("team") or "")
     if text:
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise exceptions.ValidationError({"detail": "team must be the number of one of your teams."})
+            raise Invalid("team must be the number of one of your teams.")
         membership = membership_in(request.user, int(text))
     else:
         membership = current_membership(request)

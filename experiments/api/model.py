@@ -6,12 +6,12 @@ from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import exceptions
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from experiments.api.common import ConfigErrors
+from experiments.api.common import ConfigErrors, Invalid
 from experiments.api.serializers import PredictRequest, SearchRequest
 from experiments.api.views import refuse_errors
 from experiments.services import configuration
@@ -21,12 +21,13 @@ from perfmodel.search import search
 from perfmodel.step_time import predict
 
 MAX_CONFIGS = 100
+_ONE_OR_MANY = {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
 
 
 def read_config(data: Any) -> ExperimentConfig:
     """A configuration from the request; raises 400 with every error by field."""
     if not isinstance(data, dict):
-        raise exceptions.ValidationError({"detail": "config must be a configuration (a JSON object)."})
+        raise Invalid("config must be a configuration (a JSON object).")
     checked = configuration.check(data)
     refuse_errors(checked)
     assert checked.config is not None
@@ -34,10 +35,12 @@ def read_config(data: Any) -> ExperimentConfig:
 
 
 class PredictView(APIView):
+    parser_classes = [JSONParser]
+
     @extend_schema(
         operation_id="predict",
         request=PredictRequest,
-        responses={200: OpenApiTypes.OBJECT, 400: ConfigErrors},
+        responses={200: _ONE_OR_MANY, 400: ConfigErrors},
         tags=["performance model"],
     )
     def post(self, request: Request) -> Response:
@@ -47,7 +50,7 @@ class PredictView(APIView):
         data, mesh = given.validated_data["config"], given.validated_data.get("mesh")
         if isinstance(data, list):
             if len(data) > MAX_CONFIGS:
-                raise exceptions.ValidationError({"detail": f"At most {MAX_CONFIGS} configurations at once."})
+                raise Invalid(f"At most {MAX_CONFIGS} configurations at once.")
             return Response([self._predict(item, mesh) for item in data])
         return Response(self._predict(data, mesh))
 
@@ -58,10 +61,12 @@ class PredictView(APIView):
                 config = with_mesh(config, parse_mesh_argument(mesh, config.mesh.axis_roles))
             return predict(config).to_json()
         except ConfigError as error:
-            raise exceptions.ValidationError({"detail": str(error)}) from error
+            raise Invalid(str(error)) from error
 
 
 class SearchView(APIView):
+    parser_classes = [JSONParser]
+
     @extend_schema(
         operation_id="search",
         request=SearchRequest,
@@ -76,5 +81,5 @@ class SearchView(APIView):
         try:
             result = search(config, given.validated_data["top"])
         except ConfigError as error:
-            raise exceptions.ValidationError({"detail": str(error)}) from error
+            raise Invalid(str(error)) from error
         return Response({"name": config.name, **result.to_json()})

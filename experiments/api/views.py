@@ -14,7 +14,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Role
-from experiments.api.common import ConfigErrors, Conflict, Detail, TeamObjects, TooLarge, number_param, team_for
+from experiments.api.common import (
+    ConfigErrors,
+    Conflict,
+    Detail,
+    Invalid,
+    TeamObjects,
+    TooLarge,
+    number_param,
+    team_for,
+)
 from experiments.api.serializers import (
     ConfigurationSerializer,
     EventSerializer,
@@ -102,7 +111,7 @@ class ExperimentViewSet(
         except uploads.UploadError as error:
             if error.too_large:
                 raise TooLarge(str(error)) from error
-            raise exceptions.ValidationError({"detail": str(error)}) from error
+            raise Invalid(str(error)) from error
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)
 
@@ -131,7 +140,7 @@ class ExperimentViewSet(
         experiment = self.get_object()
         if request.method == "PUT":
             if not isinstance(request.data, dict):
-                raise exceptions.ValidationError({"detail": "The configuration must be a JSON object."})
+                raise Invalid("The configuration must be a JSON object.")
             checked = configuration.save(experiment, request.user, request.data)
             refuse_errors(checked)
             return Response({"config": checked.data, "saved": True, "warnings": list(checked.warnings)})
@@ -179,7 +188,7 @@ def refuse_errors(checked: configuration.Checked) -> None:
         return
     field, message = next(iter(checked.errors.items()))
     detail = f"{field}: {message}" if field else message
-    raise exceptions.ValidationError({"detail": detail, "errors": checked.errors})
+    raise Invalid(detail, checked.errors)
 
 
 @extend_schema_view(

@@ -5,14 +5,14 @@ from typing import Any
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
-from rest_framework import exceptions, mixins, serializers, status
+from rest_framework import mixins, serializers, status
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Role
 from accounts.permissions import TeamRole, get_for, team_ids
-from experiments.api.common import Conflict, Detail, Paging, TeamObjects
+from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, Paging, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.services.text import clean
 from proposals.models import Decision, PlanRecord, Proposal, Review
@@ -171,7 +171,7 @@ class ReviewsView(ListAPIView[Review]):
     @extend_schema(
         operation_id="reviews_create",
         request=ReviewRequest,
-        responses={201: ReviewSerializer, 400: Detail, 403: Detail, 409: Detail},
+        responses={201: ReviewSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
         tags=["reviews"],
     )
     def post(self, request: Request) -> Response:
@@ -187,7 +187,7 @@ class ReviewsView(ListAPIView[Review]):
         except reviews.AlreadyDecided as error:
             raise Conflict(str(error)) from error
         except reviews.ReviewError as error:
-            raise exceptions.ValidationError({"detail": str(error)}) from error
+            raise Invalid(str(error)) from error
         return Response(ReviewSerializer(review).data, status=status.HTTP_201_CREATED)
 
 

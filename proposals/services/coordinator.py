@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from celery.exceptions import SoftTimeLimitExceeded
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from diagnosis import services as diagnosis_services
 from diagnosis.report import Diagnosis
@@ -28,6 +28,11 @@ from proposals.plan import Plan
 from proposals.services import checks, plans
 
 logger = logging.getLogger(__name__)
+
+
+#: How long a stage waits for a database that restarts, and how often in one run.
+OUTAGE_S = 60.0
+MAX_OUTAGES = 5
 
 
 class StageFailed(Exception):
@@ -45,6 +50,7 @@ class Work:
     run: Run
     worker: str
     began: float = field(default_factory=time.monotonic)
+    outages: int = 0
 
     @cached_property
     def profile(self) -> StepProfile:
@@ -65,6 +71,28 @@ class Work:
 
     def progress(self, text: str, fraction: float | None = None, actor: str = "coordinator") -> None:
         events.progress(self.run, clean(text), fraction=fraction, actor=actor)
+
+    def wait_for_database(self) -> bool:
+        """After a connection broke: True once the database answers again, and the stage can be done again.
+
+        False where it stays away; raises Lost where another worker took over meanwhile.
+        """
+        self.outages += 1
+        if self.outages > MAX_OUTAGES:
+            return False
+        logger.warning("run %s: the database is away; waiting for it", self.run.pk, exc_info=True)
+        deadline = time.monotonic() + OUTAGE_S
+        while True:
+            try:
+                connection.close()
+                if not runs.heartbeat(self.run, self.worker):
+                    raise Lost
+                self.run.refresh_from_db()
+                return True
+            except DatabaseError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.5)
 
     def move(self, new: RunStatus) -> None:
         """Leave the stage; raises Lost, which rolls the stage back, where the run is not this worker's any more."""
@@ -110,7 +138,11 @@ def advance(run_pk: int) -> None:
     with runs.beating(run, worker):
         try:
             while (stage := _STAGES.get(RunStatus(run.status))) is not None:
-                stage(work)
+                try:
+                    stage(work)
+                except (OperationalError, InterfaceError):
+                    if not work.wait_for_database():
+                        raise
         except Lost:
             logger.info("run %s: another worker has it, or it was moved on", run.pk)
         except IngestError as error:
@@ -121,7 +153,7 @@ def advance(run_pk: int) -> None:
             runs.fail(run, reason, worker=worker)
         except (StageFailed, profiles.NotIngested) as error:
             runs.fail(run, clean(str(error)), worker=worker)
-        except DatabaseError:
+        except (OperationalError, InterfaceError):
             raise
         except Exception as error:
             stage_name = RunStatus(run.status).label.lower()

@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Event, Run, RunStatus
@@ -134,6 +135,22 @@ def test_a_killed_pool_process_is_replaced_and_the_run_goes_on(queued, data_fold
         run = ended(experiment)
         assert running.process.poll() is None
     assert_done_once(run)
+
+
+def test_a_database_that_throws_everybody_out_interrupts_nothing(queued, data_folder):
+    people = make_people()
+    with worker(queued.url, data_folder):
+        experiment = upload_sample(people)
+        eventually(lambda: is_converting(experiment), 60, "the converter is at work")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            assert cursor.fetchone()[0] >= 1
+        run = ended(experiment)
+    assert_done_once(run)
+    assert not Event.objects.filter(run=run, data__attempt__isnull=False).exists()  # the same worker went on
 
 
 def test_a_task_delivered_many_times_is_done_once(queued, data_folder):

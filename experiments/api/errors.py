@@ -1,0 +1,39 @@
+"""One shape for everything the API refuses: `detail`, a sentence, and `errors` by field where fields are at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+
+def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
+    """REST framework's handler, with its nested validation errors flattened to sentences by dotted field."""
+    response = exception_handler(error, context)
+    if response is None or not isinstance(error, exceptions.ValidationError):
+        return response
+    data = response.data
+    if isinstance(data, dict) and isinstance(data.get("detail"), str):
+        return response  # ours already
+    errors = dict(_flat(data))
+    field, message = next(iter(errors.items()), ("", "The request is not valid."))
+    response.data = {"detail": f"{field}: {message}" if field else message, "errors": errors}
+    return response
+
+
+def _flat(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            name = "" if key == "non_field_errors" else str(key)
+            yield from _flat(value, ".".join(part for part in (path, name) if part))
+    elif isinstance(data, list):
+        if all(isinstance(item, str) for item in data):
+            yield path, " ".join(data)
+        else:
+            for index, item in enumerate(data):
+                yield from _flat(item, f"{path}.{index}" if path else str(index))
+    else:
+        yield path, str(data)
