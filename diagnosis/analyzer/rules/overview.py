@@ -64,8 +64,8 @@ def all_communication(facts: Facts) -> Iterator[Finding]:
     bars: dict[str, float] = {}
     for op in ops:
         bars[axis_label(op)] = bars.get(axis_label(op), 0.0) + op.share
-    if facts.thin or share < 0.05 or len(bars) < 2:
-        return
+    if facts.thin or share < 0.05 or max(bars.values()) > 0.95 * sum(bars.values()):
+        return  # one axis alone: its own rule says it
     total = evidence("exposed collectives", share, "share", "computed", "Σ exposed time of collectives ÷ step time",
                      "op profile", keys(ops))  # fmt: skip
     rows: list[Evidence | None] = [total]
