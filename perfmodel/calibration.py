@@ -35,7 +35,7 @@ KINDS: Mapping[str, frozenset[str]] = {
     "expert_weights": frozenset({"all-gather", "reduce-scatter", "all-reduce"}),
     "replica": frozenset({"all-reduce", "reduce-scatter", "all-gather"}),
     "model": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}),
-    "seq": frozenset({"all-gather", "reduce-scatter", "collective-permute", "all-to-all"}),
+    "seq": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute", "all-to-all"}),
     "expert": frozenset({"all-to-all"}),
     "pipeline": frozenset({"collective-permute", "send", "recv"}),
 }
@@ -79,6 +79,7 @@ class Observation:
     `hbm:optimizer`, which scale differently; `hbm` alone is taken as activations.  collectives: their kinds, where
     known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
+    weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
     """
 
     step_time_s: float | None
@@ -86,6 +87,7 @@ class Observation:
     collectives: tuple[ObservedCollective, ...] = ()
     memory_bytes: float | None = None
     flops: float | None = None
+    weights_arithmetic_s: float = 0.0
 
     @property
     def work_s(self) -> float:
@@ -178,7 +180,7 @@ class Calibration:
                 rescaled(name, seen[name], before, after)
         if "hbm:weights" in parts:
             # With fewer weights to read, the products that waited for them are bound by their own arithmetic.
-            arithmetic = np.maximum(0.0, new.parts_s["compute"] - parts["compute"])
+            arithmetic = np.maximum(self.observation.weights_arithmetic_s, new.parts_s["compute"] - parts["compute"])
             parts["hbm:weights"] = np.maximum(parts["hbm:weights"], np.minimum(arithmetic, seen["hbm:weights"]))
         for name in terms.traffic:
             key = f"ici:{name}"
@@ -384,7 +386,9 @@ def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies
             executed = executed + forward
         return observation.flops / float((executed * workload.chip.peak).reshape(-1)[0])
     parts = combine(terms, efficiencies).parts_s
-    return observation.work_s / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
+    # Products that wait for their weights take longer than their arithmetic; how much longer is not known here.
+    arithmetic = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)
+    return max(arithmetic, 0.1 * observation.work_s) / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
 
 
 def _activation_traffic(terms: Terms) -> Floats:

@@ -1,0 +1,192 @@
+"""What one step spent its time on, sorted by what that time scales with when the mesh changes.
+
+Taken from the diagnosed ops (self time per step and chip) and the KPIs.  A thin profile shows only some ops: the rest of
+the step is then filled up, collectives to the communication KPI, the remainder as the verdict and the listed ops say, and
+`coverage` says how much was really seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from diagnosis.report import Diagnosis, OpDiagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.config import ExperimentConfig
+
+#: Kinds of communication, by what moves; each scales with the mesh in its own way (`rescale`).
+TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplaced")
+#: Kinds of work on the chip.
+WORK = ("products", "attention", "weights_hbm", "activations_hbm", "optimizer")
+
+#: Share of peak FLOP/s that large products attain (perfmodel's default for `matmul`).
+ATTAINABLE = 0.72
+
+_DIMS = re.compile(r"(?:bf16|f16|f32|f8\w*|s8)\[([0-9,]+)\]")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Seconds per step and chip (of the device time, where no step was marked: then only ratios mean something).
+
+    work_s: by WORK; `weights_hbm` are products that wait for their weights from HBM, `activations_hbm` everything else
+    that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
+    flops: floating-point operations per step and chip; d_model: width of the residual stream as the HLO's shapes show
+    it; None where the profile does not tell.  weights_arithmetic_s: what the products in `weights_hbm` would take if
+    only their arithmetic bound them, from the compute efficiency that the roofline gives them.  coverage: share of the step whose ops were listed.
+    """
+
+    step_s: float
+    work_s: dict[str, float]
+    traffic_s: dict[str, float]
+    fixed_s: float
+    flops: float | None
+    d_model: int | None
+    coverage: float
+    recomputes: bool
+    weights_arithmetic_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.work_s.values()) + sum(self.traffic_s.values()) + self.fixed_s
+
+
+def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed | None:
+    """None where the profile has neither a step time nor ops."""
+    step_s = profile.step_time_s or sum(op.time_s or 0.0 for op in diagnosis.ops)
+    if not step_s:
+        return None
+    timed = [(op, op.time_s if op.time_s is not None else op.time_share * step_s) for op in diagnosis.ops]
+    work = dict.fromkeys(WORK, 0.0)
+    traffic = dict.fromkeys(TRAFFIC, 0.0)
+    other = 0.0
+    for op, seconds in timed:
+        if op.collective or op.resource in ("ici", "dcn"):
+            traffic[traffic_of(op, config)] += seconds
+        elif (kind := work_of(op)) is not None:
+            work[kind] += seconds
+        else:
+            other += seconds
+    arithmetic = _arithmetic_share(profile, diagnosis)
+    idle = sum(diagnosis.breakdown_s.get(key, 0.0) for key in ("host", "input", "idle"))
+    seen = sum(work.values()) + sum(traffic.values()) + other
+    busy = max(step_s - idle, 0.0)
+    coverage = min(1.0, seen / busy) if busy else 0.0
+    if seen < busy * 0.98:
+        rest = _communication(traffic, busy - seen, (diagnosis.kpis.get("communication") or 0.0) * step_s)
+        _spread(work, rest, diagnosis)
+    return Observed(
+        step_s=step_s,
+        work_s=work,
+        traffic_s=traffic,
+        fixed_s=other + idle,
+        flops=_flops(profile, diagnosis, step_s),
+        d_model=_width(profile),
+        coverage=coverage,
+        weights_arithmetic_s=work["weights_hbm"] * arithmetic,
+        recomputes=any(op.phase == "recompute" for op in diagnosis.ops) or config.training.remat == "full",
+    )
+
+
+def work_of(op: OpDiagnosis) -> str | None:
+    """The kind of work of an op that is no collective; None for infeed, host and unattributed time."""
+    if op.phase == "optimizer" or op.module == "optimizer":
+        return "optimizer"
+    if op.family == "matmul":
+        return "weights_hbm" if op.resource == "hbm" else "products"
+    if op.family == "attention kernel":
+        return "attention"
+    if op.resource == "hbm":
+        return "activations_hbm"
+    if op.resource == "compute":
+        return "products"
+    return None
+
+
+def traffic_of(op: OpDiagnosis, config: ExperimentConfig) -> str:
+    """What a collective moves: from its axes, and where they carry two things, from the tensor.
+
+    Without participants its kind must do: permutes are the rings of attention, all-to-alls carry tokens to experts,
+    and the others are the tensor-parallel ones of every layer where there is such an axis, else those of the weights.
+    """
+    if op.mesh_axis is None:
+        mesh = config.mesh
+        if op.collective == "collective-permute" and mesh.size("seq") > 1:
+            return "sequence"
+        if op.collective == "all-to-all" and mesh.size("expert", "seq") > 1:
+            return "expert" if mesh.size("expert") > 1 else "sequence"
+        if op.collective in ("all-reduce", "all-gather", "reduce-scatter", "collective"):
+            if op.tensor not in ("gradients", "parameters") and mesh.size("model") > 1:
+                return "tensor"
+            return "weights" if mesh.size("replica", "data", "fsdp", "seq") > 1 else "unplaced"
+        return "unplaced"
+    if op.mesh_axis == "dcn":
+        return "dcn"
+    axes = (op.mesh_axis,) if isinstance(op.mesh_axis, str) else op.mesh_axis
+    roles = {config.mesh.role(axis) for axis in axes}
+    if op.tensor in ("gradients", "parameters") or roles & {"data", "fsdp", "replica"}:
+        return "weights"
+    if "expert" in roles:
+        return "expert"
+    if "model" in roles:
+        return "tensor"
+    if "seq" in roles:
+        return "sequence"
+    return "pipeline" if "pipeline" in roles else "unplaced"
+
+
+def _arithmetic_share(profile: StepProfile, diagnosis: Diagnosis) -> float:
+    """Of the time of HBM-bound products, what their arithmetic would take at an attainable share of peak."""
+    efficiency = {op.key: op.compute_efficiency for op in profile.ops}
+    rows = [
+        (op.time_share, share)
+        for op in diagnosis.ops
+        if work_of(op) == "weights_hbm" and (share := efficiency.get(op.key)) is not None
+    ]
+    total = sum(time for time, _ in rows)
+    return min(1.0, sum(time * share for time, share in rows) / total / ATTAINABLE) if total else 0.0
+
+
+def _communication(traffic: dict[str, float], rest_s: float, communication_s: float) -> float:
+    """Raise the collectives that are listed to the communication KPI; what is left of the rest is returned."""
+    shown = sum(traffic.values())
+    if not shown:
+        return rest_s
+    more = min(rest_s, max(0.0, communication_s - shown))
+    for kind in traffic:
+        traffic[kind] *= 1.0 + more / shown
+    return rest_s - more
+
+
+def _spread(work: dict[str, float], rest_s: float, diagnosis: Diagnosis) -> None:
+    """Spread the time of ops that are not listed: as far as the verdict is confident to the resource it names, the
+    remainder like the work that is listed."""
+    verdict = diagnosis.bottleneck
+    kinds = {"memory": ("weights_hbm", "activations_hbm"), "compute": ("products", "attention")}.get(verdict.primary)
+    named = rest_s * verdict.confidence if kinds else 0.0
+    listed = dict(work)
+    if not any(listed.values()):
+        listed["products"] = 1.0
+    for group, seconds in ((kinds or (), named), (WORK, rest_s - named)):
+        total = sum(listed[kind] for kind in group)
+        for kind in group:
+            work[kind] += seconds * (listed[kind] / total if total else 1.0 / len(group))
+
+
+def _flops(profile: StepProfile, diagnosis: Diagnosis, step_s: float) -> float | None:
+    utilization, peak = diagnosis.kpis.get("flops_utilization"), profile.device.peak_flops_per_s
+    if utilization and peak and profile.step_time_s:
+        return utilization * peak * step_s
+    return None
+
+
+def _width(profile: StepProfile) -> int | None:
+    """The dimension (512 or more) that most products share: the width of the residual stream."""
+    count: Counter[int] = Counter()
+    for op in profile.ops[:500]:
+        if "fusion" not in op.category and "dot" not in op.category and "conv" not in op.category:
+            continue
+        dims = {int(n) for shape in _DIMS.findall(op.hlo[:2000]) for n in shape.split(",") if n}
+        count.update(n for n in dims if 512 <= n <= 65536)
+    return count.most_common(1)[0][0] if count else None
