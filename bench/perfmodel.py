@@ -1,0 +1,91 @@
+"""How fast the performance model prices candidates, on one core.
+
+`python -m bench.perfmodel` prints JSON: candidates per second, the full pod of the design's target, whether cost is
+linear in candidates, and one prediction as the Explore page asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+# One core: NumPy's own threads would count for more.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.efficiency import load_efficiencies
+from perfmodel.search import Constraints, build_space, price_space, ranking, search
+from perfmodel.shapes import ModelShape
+from perfmodel.step_time import predict
+from perfmodel.workload import REMAT, chip_of
+
+LLAMA3_70B = ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, name="llama3-70b")
+AXES = ("pipeline", "replica", "data", "seq", "model")
+#: What is published of a comparable search; the number of candidates and of cores is not stated there.
+CALCULON = "Calculon's README: about one minute to search the executions of Turing-530B on 5,128 A100"
+
+
+def pod(topology: tuple[int, ...] = (16, 20, 28), batches: int = 8) -> tuple[ExperimentConfig, Constraints]:
+    """A v5p slice (default: the full pod of 8,960 chips), all factorisations over five axes, batches and remats."""
+    chips = 1
+    for size in topology:
+        chips *= size
+    config = ExperimentConfig(Hardware("v5p", topology), Mesh((("data", chips),)), LLAMA3_70B, Training(chips, 4096))
+    sizes = tuple(max(1, chips // 8) * 2**power for power in range(batches))
+    return config, Constraints(axes=AXES, global_batches=sizes, remats=REMAT)
+
+
+def best_of(runs: int, work: Callable[[], object]) -> float:
+    """Least seconds of several runs."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def price_pod(topology: tuple[int, ...], batches: int = 8) -> tuple[int, float]:
+    """Candidates and seconds to build, price (legal or not) and rank all of them."""
+    config, constraints = pod(topology, batches)
+    efficiencies = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
+
+    def work() -> int:
+        space = build_space(config, constraints)
+        ranking(price_space(space, efficiencies))
+        return space.count
+
+    return work(), best_of(3, work)
+
+
+def main() -> dict[str, Any]:
+    """Run all benchmarks and print them as JSON."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    candidates, seconds = price_pod((16, 20, 28))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    linear = dict(price_pod((16, 20, 28), batches) for batches in (2, 4, 8, 16))
+    config, constraints = pod()
+    result = {
+        "full_pod": {
+            "what": "8,960 v5p chips, all factorisations over five axes x 8 batches x 4 remats, priced and ranked",
+            "candidates": candidates,
+            "seconds": round(seconds, 4),
+            "candidates_per_s": round(candidates / seconds),
+            "peak_memory_bytes": after * 1024,
+            "memory_grown_bytes": (after - before) * 1024,
+        },
+        "seconds_by_candidates": {str(count): round(taken, 4) for count, taken in linear.items()},
+        "search_of_the_pod_with_ten_full_predictions_s": round(best_of(3, lambda: search(config, 10, constraints)), 4),
+        "one_prediction_s": round(best_of(20, lambda: predict(config)), 6),
+        "published_elsewhere": CALCULON,
+    }
+    print(json.dumps(result, indent=2))
+    return result
+
+
+if __name__ == "__main__":
+    main()

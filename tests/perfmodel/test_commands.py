@@ -1,0 +1,131 @@
+"""`asap predict` and `asap search` as a user runs them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CONFIG = {
+    "name": "llama3.1-8b on v6e-16",
+    "hardware": {"chip": "v6e", "topology": [4, 4], "slices": 1},
+    "mesh": {"ici": {"replica": 1, "data": 4, "seq": 4, "model": 1}, "dcn": {"data": 1}},
+    "model": {"name": "llama3.1-8b"},
+    "training": {"global_batch": 32, "seq_len": 8192, "weight_sharding": "fsdp", "remat": "full"},
+}
+
+
+@pytest.fixture
+def asap(tmp_path):
+    """Runs the command on configurations; (exit status, stdout, stderr)."""
+
+    def run(command, *options, configs=(CONFIG,)):
+        paths = []
+        for number, config in enumerate(configs):
+            path = tmp_path / f"config{number}.json"
+            path.write_text(config if isinstance(config, str) else json.dumps(config))
+            paths.append(str(path))
+        program = "import sys; from asapweb.cli import main; sys.exit(main())"
+        done = subprocess.run(
+            [sys.executable, "-c", program, command, *paths, *options], capture_output=True, text=True, timeout=120
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_predict_answers_the_contract(asap):
+    code, out, err = asap("predict", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert set(result["step_time_s"]) == {"lower", "estimate", "upper", "low80", "high80"}
+    assert {"compute", "hbm", "ici", "dcn", "bubble", "exposed_comms"} <= set(result["breakdown_s"])
+    assert set(result["breakdown_s"]["ici"]) == {"replica", "data", "seq", "model"}
+    memory = result["hbm_per_chip_bytes"]
+    assert set(memory) == {"params", "optimizer", "gradients", "activations", "total", "capacity"}
+    parts = memory["params"] + memory["optimizer"] + memory["gradients"] + memory["activations"]
+    assert memory["total"] == pytest.approx(parts)
+    assert result["fits"] is True
+    assert 0 < result["mfu"] < 1
+    assert "causal" in result["mfu_convention"]
+    assert result["violations"] == []
+    assert result["missing"] == []
+
+
+def test_several_files_give_a_list_in_order(asap):
+    other = CONFIG | {"name": "second"}
+    code, out, _ = asap("predict", "--json", configs=(CONFIG, other))
+    assert code == 0
+    assert [item["name"] for item in json.loads(out)] == [CONFIG["name"], "second"]
+
+
+def test_another_mesh_from_the_command_line(asap):
+    code, out, _ = asap("predict", "--json", "--mesh", "data=16")
+    assert code == 0
+    assert json.loads(out)["mesh"]["ici"] == {"data": 16}
+
+
+def test_a_broken_rule_is_an_answer_not_an_error(asap):
+    code, out, _ = asap("predict", "--json", "--mesh", "model=16")
+    result = json.loads(out)
+    assert code == 0
+    assert [violation["rule"] for violation in result["violations"]][:1] == ["kv_heads"]
+    assert result["step_time_s"]["estimate"] > 0
+
+
+def test_partial_information_gives_a_partial_answer(asap):
+    bare = {key: CONFIG[key] for key in ("hardware", "mesh", "model")}
+    code, out, _ = asap("predict", "--json", configs=(bare,))
+    result = json.loads(out)
+    assert code == 0
+    assert result["missing"] == ["training.global_batch", "training.seq_len"]
+    assert result["step_time_s"] is None
+    assert result["hbm_per_chip_bytes"]["params"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"mesh": {"ici": {"data": 5}}}, "mesh.ici"),
+        ({"hardware": {"chip": "v9", "topology": [4, 4]}}, "hardware.chip"),
+        ({"model": {"name": "llama9"}}, "model"),
+        ({"training": {"global_batch": -1}}, "training.global_batch"),
+        ({"training": {"seq_len": 0}}, "training.seq_len"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "search"])
+def test_bad_input_is_one_line_that_names_the_field(asap, command, change, field):
+    code, out, err = asap(command, "--json", configs=(CONFIG | change,))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert len(err) <= 301
+    assert field in err
+
+
+def test_nan_is_refused(asap):
+    text = json.dumps(CONFIG).replace("32", "NaN")
+    code, out, err = asap("predict", "--json", configs=(text,))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_search_ranks_legal_candidates(asap):
+    code, out, err = asap("search", "--json", "--top", "4")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert len(result["candidates"]) == 4
+    for candidate in result["candidates"]:
+        sizes = candidate["mesh"]["ici"].values()
+        assert candidate["fits"] and not candidate["violations"]
+        product = 1
+        for size in sizes:
+            product *= size
+        assert product == 16
+    assert result["considered"] >= len(result["candidates"]) + len(result["rejected"])
+    assert all(set(rejection) == {"mesh", "rule"} for rejection in result["rejected"])
+
+
+def test_search_needs_a_whole_number(asap):
+    code, out, err = asap("search", "--top", "many")
+    assert (code, out) == (2, "")
+    assert "--top" in err

@@ -1,0 +1,74 @@
+"""One rule per way a mesh can be wrong, by its name."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel import legality
+from perfmodel.shapes import ModelShape
+from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, tpu
+
+
+def rules(config):
+    return [violation.rule for violation in legality.check(config)]
+
+
+def test_a_sound_mesh_breaks_no_rule():
+    assert rules(tpu()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        (tpu({"data": 8}), "chips"),
+        (tpu(slices=2), "chips"),
+        (tpu({"data": 128, "model": 4}, batch=130), "batch"),
+        (tpu({"data": 128, "model": 4}, batch=128, grad_accum=3), "batch"),
+        (tpu({"data": 64, "seq": 8}, seq=4100), "sequence"),
+        (tpu({"data": 8, "model": 64}), "heads"),
+        (tpu({"data": 32, "model": 16}), "kv_heads"),
+        (tpu({"data": 64, "model": 8}, shape=replace(LLAMA3_8B, d_ff=14_337)), "d_ff"),
+        (tpu({"data": 32, "expert": 16}, shape=MIXTRAL), "experts"),
+        (tpu({"data": 64, "expert": 8}), "experts"),
+        (tpu({"pipeline": 64, "data": 8}, batch=512), "layers"),
+        (tpu({"data": 2240, "model": 4}, topology=(16, 20, 28), batch=8960), "topology"),
+        (tpu(batch=512 * 1024), "memory"),
+    ],
+)
+def test_each_rule_has_its_name(config, rule):
+    if rule == "topology":
+        config = replace(config, mesh=replace(config.mesh, ici=(("data", 1120), ("model", 8))))
+    assert rule in rules(config)
+
+
+def test_unknown_axis_role():
+    config = tpu({"banana": 512})
+    assert rules(config)[0] == "axis_role"
+
+
+def test_layers_may_leave_slots_for_embedding_and_head():
+    """126 layers in 8 stages of 16 slots, as LLaMA 3.1 405B is trained."""
+    shape = ModelShape(126, 16_384, 53_248, 128, 8, 128, 128_256)
+    config = tpu({"pipeline": 8, "data": 8, "model": 8}, shape=shape, batch=64, grad_accum=8, virtual_stages=16)
+    assert "layers" not in rules(config)
+    assert "layers" in rules(replace(config, training=replace(config.training, virtual_stages=17)))
+
+
+def test_latent_attention_has_no_kv_heads_to_divide():
+    shape = ModelShape(
+        4, 2048, 8192, 16, 1, 128, 1000, attention="mla",
+        kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+    )  # fmt: skip
+    assert "kv_heads" not in rules(tpu({"data": 64, "model": 8}, shape=shape))
+
+
+def test_every_sentence_says_both_numbers():
+    (violation,) = (v for v in legality.check(tpu({"data": 32, "model": 16})) if v.rule == "kv_heads")
+    assert "8 KV heads" in violation.message
+    assert "16" in violation.message
+
+
+def test_rules_that_need_missing_facts_are_left_out():
+    config = tpu({"data": 8, "model": 64})
+    bare = replace(config, model=None, training=replace(config.training, global_batch=None, seq_len=None))
+    assert rules(bare) == []
