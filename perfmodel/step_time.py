@@ -61,7 +61,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
     speed = np.exp(np.asarray(e.software_per_year) * (year - e.software_year))
     tall = t.rows / (t.rows + e.rows_half)
-    # Time goes with the inverse of each product's own efficiency: projections as wide as the heads, MLP as wide as d_ff.
+    # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.
     widths = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow) + (1.0 - t.mlp_share) * (
         1.0 + e.width_half / t.heads_narrow
     )
