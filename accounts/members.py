@@ -22,7 +22,7 @@ def add(team: Team, username: str, role: str, full_name: str = "") -> Membership
     """A new user of this name, or one who exists already, in the team with the role."""
     username = username.strip()
     if not re.fullmatch(r"[\w.@+-]{1,150}", username):
-        raise MemberError("A user name has letters, digits and @ . + - _ only; give one, such as ana or ana@example.org.")
+        raise MemberError("A user name has letters, digits and @ . + - _ only, such as ana or ana@example.org.")
     if role not in Role.values:
         raise MemberError("Choose one of the four roles.")
     user = User.objects.filter(username=username).first()

@@ -1,29 +1,39 @@
-"""A stored diagnosis as the page shows it: tiles, terms, the matrix of collectives, the roofline's dots, evidence."""
+"""A stored diagnosis as the page shows it: tiles, terms, the matrix of collectives, the roofline's dots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
 
-from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.models import OpRow
 from experiments import bars, formatting
 
 #: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
 _TILES = (
-    ("step_time_s", "Step time", "s", "measured", ""),
-    ("duty_cycle", "Duty cycle", "share", "measured", "of the step a core is busy"),
-    ("communication", "Communication", "share", "computed", "of the step in collectives"),
-    ("input", "Input", "share", "measured", "of the step waiting for input"),
-    ("idle", "Idle", "share", "measured", "of the step nothing runs"),
+    ("step_time_s", "Step time", "s", "measured", "mean over steps and cores"),
+    ("duty_cycle", "Duty cycle", "share", "measured", "a core is busy"),
+    ("communication", "Communication", "share", "measured", "in collectives"),
+    ("idle", "Idle", "share", "measured", "nothing runs"),
+    ("input", "Input", "share", "measured", "waiting for input"),
     ("flops_utilization", "FLOPs utilisation", "share", "measured", "of the peak rate"),
     ("hbm_utilization", "HBM bandwidth", "share", "measured", "of the peak bandwidth"),
-    ("mfu", "MFU", "share", "computed", ""),
-    ("goodput", "Goodput", "share", "computed", "of the profiled window in steps"),
+    ("memory_peak_share", "Memory peak", "share", "measured", "of the device memory"),
+    ("mfu", "MFU", "share", "computed", "of the peak rate, model FLOPs"),
+    ("goodput", "Goodput", "share", "computed", "of the step is productive work"),
 )
-_STEP_SHARES = {"duty_cycle", "communication", "input", "idle"}
+#: Figures beside the main ones, folded away.
+_MORE_TILES = (
+    ("communication_exposed", "Communication, exposed", "share", "measured", "no other op runs"),
+    ("communication_overlapped", "Communication, hidden", "share", "measured", "of their time another op runs"),
+    ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
+    ("host", "Host", "share", "measured", "waiting for the host"),
+    ("stragglers", "Stragglers", "share", "computed", "the slowest core is behind the median"),
+    ("step_time_spread", "Step time spread", "share", "computed", "standard deviation over the mean"),
+)
+_STEP_SHARES = {"duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_ops", "host"}
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
 MAX_DOTS = 400
 
@@ -38,6 +48,7 @@ class Tile:
     unit: str
     origin: str
     note: str
+    main: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,51 +89,82 @@ class ModuleRow:
     share: float
 
 
-@dataclass(frozen=True)
-class EvidencePanel:
-    """What stands behind one number: its value, rows, formula and source."""
-
-    title: str
-    value: float | None
-    unit: str
-    origin: str
-    formula: str = ""
-    source: str = ""
-    about: str = ""
-    ops: list[OpRow] = field(default_factory=list)
-    ops_missing: int = 0
-
-    @property
-    def ops_time_s(self) -> float:
-        return sum(op.time_s or 0.0 for op in self.ops)
-
-    @property
-    def ops_share(self) -> float:
-        return sum(op.time_share for op in self.ops)
-
-
 def tiles(data: Mapping[str, Any]) -> list[Tile]:
+    """The KPIs as tiles, the main ones first; whatever else the diagnosis measured comes after."""
     kpis, missing = data.get("kpis") or {}, data.get("not_measured") or {}
     step = kpis.get("step_time_s")
-    origins = data.get("kpi_origins") or {}
+    known = {key for key, *_ in (*_TILES, *_MORE_TILES)}
+    others = [(key, key.replace("_", " ").capitalize(), "share", "measured", "") for key in kpis if key not in known]
     found = []
-    known = {key for key, *_ in _TILES}
-    extra = [(key, key.replace("_", " ").capitalize(), "share", "measured", "") for key in kpis if key not in known]
-    for key, label, unit, origin, about in (*_TILES, *extra):
+    for key, label, unit, origin, about in (*_TILES, *_MORE_TILES, *others):
+        main = any(key == tile[0] for tile in _TILES)
+        if key not in kpis and not main:
+            continue
         value = kpis.get(key)
         if value is None:
             reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "the profile does not say"
-            found.append(Tile(key, label, None, unit, "", reason))
+            found.append(Tile(key, label, None, unit, "", reason, main))
             continue
         note = about
         if key in _STEP_SHARES and step:
-            note = f"{formatting.seconds(value * step)} {about}"
-        if key == "mfu":
-            note = data.get("mfu_convention") or "of the peak rate, model FLOPs"
-        if key == "step_time_s":
-            note = data.get("step_time_note") or "mean over steps and cores"
-        found.append(Tile(key, label, value, unit, origins.get(key, origin), note))
+            note = f"{formatting.seconds(value * step)} of the step {about}"
+        cited = _cited_origin(data, label, value, unit)
+        found.append(Tile(key, label, value, unit, cited or origin, note, main))
     return found
+
+
+def _cited_origin(data: Mapping[str, Any], label: str, value: float, unit: str) -> str:
+    """Where the same number comes from in the evidence, so that a figure carries one mark everywhere."""
+    items = [*data.get("bottleneck", {}).get("evidence", ())]
+    items += [item for finding in data.get("findings", ()) for item in finding.get("evidence", ())]
+    words = label.lower().split(",")[0]
+    same = (
+        item["origin"]
+        for item in items
+        if item.get("unit") == unit and item.get("value") == value and words in item.get("label", "").lower()
+    )
+    return next(same, "")
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What is left of the step if the primary bottleneck took no time (Amdahl)."""
+
+    label: str
+    time_s: float
+    speedup: float
+
+
+def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
+    """None where the step is not divided, or the bottleneck is no term of it."""
+    terms = data.get("breakdown_s") or {}
+    primary = data.get("bottleneck", {}).get("primary")
+    match = {
+        "communication": ("If all communication were hidden", lambda key: key.startswith(("ici", "dcn"))),
+        "memory": ("If no op waited for HBM", lambda key: key == "hbm"),
+        "input": ("If input never waited", lambda key: key == "input"),
+        "host": ("If the host never waited", lambda key: key == "host"),
+        "idle": ("If no core idled", lambda key: key == "idle"),
+    }.get(primary)
+    if match is None or not terms:
+        return None
+    total = sum(terms.values())
+    left = total - sum(value for key, value in terms.items() if match[1](key))
+    return Ceiling(match[0], left, total / left) if 0 < left < total else None
+
+
+#: The four sections of the paper's report.
+_SECTIONS = (
+    "Experiment details", "KPI health and initial hypothesis", "Ops and roofline",
+    "Correlation and structured analysis",
+)  # fmt: skip
+
+
+def report(data: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """The report's sections in their order, whatever order they were stored in."""
+    sections = data.get("report") or {}
+    order = {heading: place for place, heading in enumerate(_SECTIONS)}
+    return sorted(sections.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: float | None) -> Matrix:
@@ -141,7 +183,7 @@ def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: floa
         shares[axis] = shares.get(axis, 0.0) + (row.get("share") or 0.0)
     order = {axis: place for place, axis in enumerate(sizes)}
     rows = []
-    for axis in sorted(table, key=lambda a: (a == "dcn", order.get(a.split(",")[0].strip(), 99), a)):
+    for axis in sorted(table, key=lambda a: (a == "dcn", order.get(bars.axes_of(a)[0], 99), a)):
         cells = [table[axis].get(kind, []) for kind in kinds]
         time_s = sum(cell.time_s or 0.0 for group in cells for cell in group)
         share = time_s / step_s if step_s else shares.get(axis)
@@ -152,10 +194,10 @@ def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: floa
 
 def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
     size = 1
-    for name in axis.split(","):
-        if name.strip() not in sizes:
+    for name in bars.axes_of(axis):
+        if name not in sizes:
             return None
-        size *= sizes[name.strip()]
+        size *= sizes[name]
     return size
 
 
@@ -175,10 +217,12 @@ def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str,
     peak = facts.get("peak_flops_per_s")
     bandwidth = facts.get("peak_hbm_bytes_per_s") or facts.get("hbm_bytes_per_s")
     points = []
-    for row in ops.filter(data__flops_per_s__gt=0, data__operational_intensity__gt=0).order_by("rank")[:MAX_DOTS]:
+    products = ops.filter(mesh_axis="", data__collective=None)
+    for row in products.filter(data__flops_per_s__gt=0, data__operational_intensity__gt=0).order_by("rank")[:MAX_DOTS]:
         rate, intensity = row.data["flops_per_s"], row.data["operational_intensity"]
         time_s = row.time_s if row.time_s is not None else row.time_share
-        points.append([row.name, intensity, rate / 1e12, time_s * 1e3, bounds.get(row.bound_by, row.bound_by), row.rank])
+        bound = bounds.get(row.bound_by, row.bound_by)
+        points.append([row.name, intensity, rate / 1e12, time_s * 1e3, bound, row.rank])
     if not points:
         return None
     return {"peak": peak / 1e12 if peak else None, "bw": bandwidth / 1e9 if bandwidth else None, "points": points}
@@ -213,92 +257,3 @@ def group_counts(ops: QuerySet[OpRow], column: str) -> list[dict[str, Any]]:
         {"value": row[column], "count": row["n"], "time_s": row["time"], "share": row["share"]}
         for row in rows.order_by("-share")
     ]
-
-
-def evidence(record: DiagnosisRecord, ref: str) -> EvidencePanel | None:
-    """What `ref` names: `bottleneck-0`, `finding-2-1`, `kpi-mfu`, `term-ici:model`, `collective-3`; None if nothing."""
-    data = record.data
-    kind, _, rest = ref.partition("-")
-    if kind == "bottleneck":
-        return _from_item(record, _at(data.get("bottleneck", {}).get("evidence"), rest))
-    if kind == "finding":
-        first, _, second = rest.partition("-")
-        finding = _at(data.get("findings"), first)
-        return _from_item(record, _at(finding.get("evidence"), second)) if finding else None
-    if kind == "kpi":
-        return _kpi(record, rest)
-    if kind == "term":
-        return _term(record, rest)
-    if kind == "collective":
-        return _collective(record, _at(data.get("collectives"), rest))
-    return None
-
-
-def _at(items: Sequence[Any] | None, index: str) -> Any:
-    return items[int(index)] if items and index.isdigit() and int(index) < len(items) else None
-
-
-def _rows(record: DiagnosisRecord, keys: Sequence[str]) -> tuple[list[OpRow], int]:
-    wanted = list(dict.fromkeys(keys))
-    rows = list(record.ops.filter(key__in=wanted).order_by("rank")[:100])
-    return rows, len(wanted) - len(rows)
-
-
-def _from_item(record: DiagnosisRecord, item: Mapping[str, Any] | None) -> EvidencePanel | None:
-    if not item:
-        return None
-    rows, missing = _rows(record, item.get("ops") or ())
-    return EvidencePanel(
-        item.get("label", ""), item.get("value"), item.get("unit", ""), item.get("origin", ""),
-        item.get("formula", ""), item.get("source", ""), "", rows, missing,
-    )  # fmt: skip
-
-
-def _kpi(record: DiagnosisRecord, key: str) -> EvidencePanel | None:
-    tile = next((tile for tile in tiles(record.data) if tile.key == key), None)
-    if tile is None or tile.value is None:
-        return None
-    cited = [*record.data.get("bottleneck", {}).get("evidence", ())]
-    cited += [item for finding in record.data.get("findings", ()) for item in finding.get("evidence", ())]
-    same = next((e for e in cited if e.get("unit") == tile.unit and e.get("value") == tile.value), None)
-    detail = (record.data.get("kpi_details") or {}).get(key) or same or {}
-    rows, missing = _rows(record, detail.get("ops") or ())
-    return EvidencePanel(
-        tile.label, tile.value, tile.unit, detail.get("origin") or tile.origin,
-        detail.get("formula", ""), detail.get("source", ""), tile.note, rows, missing,
-    )  # fmt: skip
-
-
-def _term(record: DiagnosisRecord, key: str) -> EvidencePanel | None:
-    value = (record.data.get("breakdown_s") or {}).get(key)
-    if value is None:
-        return None
-    ops = record.ops.order_by("rank")
-    if key.startswith("ici:"):
-        ops = ops.filter(mesh_axis=key.partition(":")[2].replace(",", ", ").replace(",  ", ", "))
-    elif key in ("compute", "hbm", "dcn", "host", "other"):
-        ops = ops.filter(resource=key)
-    else:
-        ops = ops.none()
-    label = bars.term(key, value).label
-    return EvidencePanel(
-        f"{label} per step", value, "s", "computed", "sum of the self times of these ops, per step and core",
-        "", "where no op ran: from the step's own breakdown" if not ops.exists() else "", list(ops[:100]),
-    )  # fmt: skip
-
-
-def _collective(record: DiagnosisRecord, row: Mapping[str, Any] | None) -> EvidencePanel | None:
-    if not row:
-        return None
-    rows, missing = _rows(record, row.get("ops") or ())
-    achieved, possible = row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s")
-    about = ""
-    if achieved and possible:
-        about = (
-            f"achieved {formatting.quantity(achieved, 'bytes_per_s')} of "
-            f"{formatting.quantity(possible, 'bytes_per_s')} that the links of this axis could give"
-        )
-    return EvidencePanel(
-        f"{row.get('kind', 'collective')} on {axis_name(row.get('axis'))}", row.get("time_s"), "s", "measured",
-        "self time of these ops, per step and core", "participants from replica_groups and the mesh", about, rows, missing,
-    )  # fmt: skip

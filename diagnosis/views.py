@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import require
+from diagnosis import evidence as behind
 from diagnosis import presentation, services
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
@@ -44,11 +45,15 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     terms = bars.step_terms(data.get("breakdown_s") or {}, mesh.get("axis_roles"))
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
+    tiles = presentation.tiles(data)
     return {
         "record": record,
         "diagnosis": data,
         "is_older": page.run is not None and record.run_id != page.run.pk,
-        "tiles": presentation.tiles(data),
+        "tiles": tiles,
+        "more_tiles": sum(not tile.main for tile in tiles),
+        "ceiling": presentation.ceiling(data),
+        "report": presentation.report(data),
         "terms": terms,
         "terms_total": total,
         "matrix": presentation.matrix(data, mesh, step_s),
@@ -109,7 +114,7 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     """What stands behind one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
     record = _record(page)
-    panel = presentation.evidence(record, ref)
+    panel = behind.find(record, ref)
     if panel is None:
         raise Http404("No such evidence in this diagnosis.")
     context = page.context("diagnosis", record=record, panel=panel, files=record.run.profile.files.all())

@@ -65,8 +65,12 @@ def axis_class(axis: str, roles: Mapping[str, str] | None = None) -> str:
     """Colour class of a mesh axis (`dcn` and combined axes `data, seq` included)."""
     if axis == "dcn" or axis.startswith("dcn."):
         return "dcn"
-    first = axis.split(",")[0].strip()
-    return _ICI_SHADES.get(canonical_role(first, roles), "ici-3")
+    return _ICI_SHADES.get(canonical_role(axes_of(axis)[0], roles), "ici-3")
+
+
+def axes_of(text: str) -> list[str]:
+    """`data, seq` and `data+seq` as names."""
+    return [name.strip() for name in text.replace("+", ",").split(",")]
 
 
 def term(key: str, value: float, roles: Mapping[str, str] | None = None) -> Term:
@@ -77,7 +81,7 @@ def term(key: str, value: float, roles: Mapping[str, str] | None = None) -> Term
     if key.startswith("ici"):
         axis = key.partition(":")[2]
         css = axis_class(axis, roles) if axis else "ici"
-        return Term(key, f"ICI {axis}".strip(), css, value, _ICI_ORDER.get(css, 20))
+        return Term(key, f"ICI {' + '.join(axes_of(axis))}".strip(), css, value, _ICI_ORDER.get(css, 20))
     if key.startswith("dcn"):
         return Term(key, f"DCN {key.partition(':')[2]}".strip(), "dcn", value, 30)
     return Term(key, key.replace("_", " ").capitalize(), "idle", value, 60)

@@ -6,6 +6,7 @@ no number is passed on as it stands, so that the check can name it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -199,6 +200,19 @@ def _axis_fields(axes: Mapping[str, Any], roles: Mapping[str, Any]) -> list[Axis
     return [AxisField(str(axis), _text(size), _text(roles.get(axis))) for axis, size in axes.items()]
 
 
+def pretty(data: Any) -> str:
+    """JSON as one would write it by hand: short lists and objects on one line."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    for pattern in (r"\[\s+([^\[\]{}]*?)\s+\]", r"\{\s+([^\[\]{}]*?)\s+\}"):
+        text = re.sub(pattern, _one_line, text)
+    return text
+
+
+def _one_line(match: re.Match[str]) -> str:
+    inner = re.sub(r"\s*\n\s*", " ", match[1])
+    return f"{match[0][0]}{inner}{match[0][-1]}" if len(inner) <= 60 else match[0]
+
+
 def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """`1×4×16×4 = 256 of 256 chips` as parts: {"text", "ok", "hint"}; None while there is nothing to multiply."""
     sizes = list(_part(_part(data, "mesh"), "ici").values())
@@ -216,7 +230,8 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
         chips *= dim
     shape = "×".join(str(dim) for dim in topology)
     if product == chips:
-        return {"text": f"{text} of {chips:,} chips", "ok": True, "hint": f"Laid row-major on {shape}, minor axis last."}
+        laid = f"Laid row-major on {shape}, minor axis last."
+        return {"text": f"{text} of {chips:,} chips", "ok": True, "hint": laid}
     if product < chips and chips % product == 0:
         hint = f"Multiply one axis by {chips // product:,}."
     elif product > chips and product % chips == 0:
@@ -242,7 +257,8 @@ def errors_by_slot(errors: Mapping[str, str], slots: set[str]) -> dict[str, str]
 
 #: Where the form has room for a sentence; `errors_by_slot` puts the rest above the form.
 SLOTS = (
-    {"name", "hardware-chip", "hardware-topology", "hardware-slices", "mesh-ici", "mesh-dcn", "mesh-axis_roles", "model"}
+    {"name", "hardware-chip", "hardware-topology", "hardware-slices"}
+    | {"mesh-ici", "mesh-dcn", "mesh-axis_roles", "model"}
     | {f"training-{key}" for key in (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags")}
     | {f"model-{key}" for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)}
 )

@@ -1,4 +1,4 @@
-"""Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions; the pages' tags use them.
+"""Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions.
 
 Every function takes an SI value and returns what a reader sees.  None is the caller's to handle: a missing value is
 "not measured" with its reason, which no formatter can know.
@@ -64,6 +64,15 @@ def seconds(value: float) -> Quantity:
     return Quantity(significant(value * 1e9), "ns")
 
 
+def duration(value: float) -> str:
+    """How long a piece of work took, for people: `0.4 s`, `12 s`, `3 min 20 s`."""
+    if value < 0.05:
+        return f"{number(value * 1e3)}{NBSP}ms"
+    if value < 60:
+        return f"{number(value, 1 if value < 10 else 0)}{NBSP}s"
+    return f"{number(value // 60)}{NBSP}min {number(value % 60)}{NBSP}s"
+
+
 def share(value: float) -> Quantity:
     """A share 0–1 in percent; near 0 and near 100 % with enough digits to stay apart from them."""
     percent = value * 100
@@ -72,9 +81,9 @@ def share(value: float) -> Quantity:
     if 99.9 < percent < 100:
         decimals = min(6, max(1, -floor(log10(100 - percent))))
         return Quantity(number(percent, decimals), "%")
-    if abs(percent) < 0.1:
+    if abs(percent) < 1:
         return Quantity(significant(percent, 2).rstrip("0"), "%")
-    return Quantity(number(percent, 1), "%")
+    return Quantity(number(percent, 1 if abs(percent) >= 10 else 2), "%")
 
 
 def _prefixed(value: float, suffix: str) -> Quantity:
@@ -106,7 +115,8 @@ def topology(dims: Iterable[int]) -> str:
 
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>[-\u2212+]?)(?P<value>\d[\d,]*(?:\.\d+)?)"
-    r"(?:[ \u00a0\u202f]?(?P<unit>%|×|x\b|(?:[kMGTP]i?)?(?:B/s|bytes/s|B\b|bytes\b|FLOP/s|FLOPs/s)|days\b|h\b|s\b|ms\b|µs\b|us\b|ns\b))?"
+    r"(?:[ \u00a0\u202f]?(?P<unit>%|×|x\b|(?:[kMGTP]i?)?(?:B/s|bytes/s|B\b|bytes\b|FLOP/s|FLOPs/s)"
+    r"|days\b|h\b|s\b|ms\b|µs\b|us\b|ns\b))?"
 )
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9, "h": 3600.0, "days": 86_400.0}
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast
-from django.db.models import TextField
 
 from experiments import formatting
 from experiments.models import Event, Experiment, RunStatus
@@ -23,7 +22,9 @@ GROUPS = (
     ("model", "Model", ("model_request", "model_response")),
     ("result", "Results", ("diagnosis", "proposal", "check")),
 )
-_ACTORS = {"user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker"}
+_ACTORS = {
+    "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker",
+}  # fmt: skip
 _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark",
@@ -52,7 +53,7 @@ class Line:
 
 def find(experiment: Experiment, group: str = "", q: str = "") -> QuerySet[Event]:
     """The experiment's events of a group whose kind or data holds `q`, oldest first."""
-    found = experiment.events.select_related("user").order_by("pk")
+    found = experiment.events.select_related("user", "experiment").order_by("pk")
     kinds = next((kinds for key, _, kinds in GROUPS if key == group), None)
     if kinds:
         found = found.filter(kind__in=kinds)
@@ -90,7 +91,9 @@ def totals(experiment: Experiment) -> dict[str, Any]:
 def _who(event: Event) -> str:
     if event.user is not None:
         return event.user.get_full_name() or event.user.get_username()
-    return "Somebody" if event.actor == "user" else _ACTORS.get(event.actor, event.actor)
+    if event.actor == "user":
+        return "The installation" if event.experiment.sample else "A former user"
+    return _ACTORS.get(event.actor, event.actor)
 
 
 def _label(status: Any) -> str:
@@ -111,21 +114,25 @@ def describe(event: Event) -> Line:
     """The event in words.  Whatever the kind, nothing of its data is lost: it unfolds below."""
     data = event.data if isinstance(event.data, dict) else {"value": event.data}
     title, text, tone = event.kind.replace("_", " ").capitalize(), "", ""
+    icon = _ICONS.get(event.kind, "list")
     if event.kind == "status":
         old, new = data.get("from"), data.get("to")
         title = f"Status: {_label(old)} → {_label(new)}" if old else f"Status: {_label(new)}"
         text = str(data.get("reason", ""))
         tone = {"failed": "err", "ready": "ok"}.get(str(new), "")
+        icon = "x" if tone == "err" else icon
     elif event.kind == "progress":
         title, text = str(data.get("text", "Progress")), ""
     elif event.kind == "upload":
-        title, text, tone = f"{_who(event)} changed the files" if data.get("excluded") else f"{_who(event)} uploaded", _files(data), "user"
+        verb = "changed the files" if data.get("excluded") else "uploaded"
+        title, text, tone = f"{_who(event)} {verb}", _files(data), "user"
     elif event.kind == "config":
         title, tone = f"{_who(event)} gave the configuration", "user"
         problems = data.get("errors") or {}
         text = f"{len(problems)} to correct: {' '.join(str(p) for p in problems.values())}" if problems else ""
     elif event.kind == "review":
-        title, tone = f"{_who(event)} {data.get('decision', 'decided')} proposal {data.get('rank', '')}: {data.get('title', '')}", "user"
+        what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
+        title, tone = f"{_who(event)} {data.get('decision', 'decided')} {what}", "user"
         text = f"“{data['comment']}”" if data.get("comment") else ""
     elif event.kind == "diagnosis":
         title, text = f"Diagnosis: {data.get('bottleneck', '')}", str(data.get("statement", ""))
@@ -141,7 +148,7 @@ def describe(event: Event) -> Line:
     rest = {key: value for key, value in data.items() if key not in _SAID.get(event.kind, set())}
     return Line(
         event=event,
-        icon=_ICONS.get(event.kind, "list"),
+        icon=icon,
         tone=tone,
         title=title,
         text=text,
@@ -156,5 +163,5 @@ def _meta(event: Event, data: dict[str, Any]) -> str:
         parts.append(f"{formatting.number(event.tokens)} tokens")
     took = event.duration_s if event.duration_s is not None else data.get("took_s")
     if isinstance(took, int | float):
-        parts.append(str(formatting.seconds(took)))
+        parts.append(formatting.duration(took))
     return " · ".join(part for part in parts if part)

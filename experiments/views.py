@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib import messages
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.models import Role
 from accounts.permissions import require
 from experiments import config_form, timeline
-from experiments.models import Experiment, Origin, RunStatus
+from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import steps_of
 from experiments.services import configuration as configurations
@@ -25,17 +26,18 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 
 
-def form_context(data: Any, errors: dict[str, str] | None = None) -> dict[str, Any]:
-    """What the configuration form shows for a configuration, complete or not."""
+def form_context(data: Any, errors: dict[str, str] | None = None, from_profile: Collection[str] = ()) -> dict[str, Any]:
+    """What the configuration form shows for a configuration, complete or not; from_profile: fields it filled in."""
     return {
         "fields": config_form.fields_from(data),
         "errors": config_form.errors_by_slot(errors or {}, config_form.SLOTS),
-        "preview": json.dumps(data or {}, indent=2, ensure_ascii=False),
+        "preview": config_form.pretty(data or {}),
         "product": config_form.product_check(data or {}),
         "chips": sorted(load_chips()),
         "models": model_names(),
         "roles": ROLES,
         "form": config_form,
+        "from_profile": from_profile,
     }
 
 
@@ -120,7 +122,7 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     return render(
         request,
         "experiments/configuration.html",
-        page.context("configuration", from_profile=_from_profile(page), **form_context(data, experiment.config_errors)),
+        page.context("configuration", **form_context(data, experiment.config_errors, _from_profile(page))),
     )
 
 
@@ -137,11 +139,10 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
         return redirect("experiment", experiment.pk)
     context = page.context(
         "configuration",
-        from_profile=_from_profile(page),
         file_error=checked.errors.get("", "") if request.POST.get("config_way") == "file" else "",
         config_text=request.POST.get("config_text", ""),
         way=request.POST.get("config_way", "form"),
-        **form_context(checked.data, checked.errors),
+        **form_context(checked.data, checked.errors, _from_profile(page)),
     )
     return render(request, "experiments/configuration.html", context, status=422)
 
@@ -161,7 +162,7 @@ def waiting_form(page: ExperimentPage) -> dict[str, Any]:
     """The form of a run that waits for its configuration: the draft with its errors, or what the profile tells."""
     experiment = page.experiment
     data = experiment.config_draft or _prefill(page)
-    return {"from_profile": _from_profile(page), **form_context(data, experiment.config_errors)}
+    return form_context(data, experiment.config_errors, _from_profile(page))
 
 
 def progress_context(page: ExperimentPage) -> dict[str, Any]:
@@ -280,7 +281,3 @@ def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
     return response
-
-
-def is_reconstructed(experiment: Experiment) -> bool:
-    return experiment.origin == Origin.RECONSTRUCTED

@@ -138,9 +138,7 @@ def _square(x: float, y: float, grow: float = 0.0) -> str:
     return f"M{x - grow:g} {y - grow:g}h{size:g}v{size:g}h-{size:g}z"
 
 
-def before_and_after(
-    config: Mapping[str, Any], mesh: Mapping[str, Any]
-) -> tuple[Drawing | None, Drawing | None]:
+def before_and_after(config: Mapping[str, Any], mesh: Mapping[str, Any]) -> tuple[Drawing | None, Drawing | None]:
     """The configured mesh and a proposed one on the same topology."""
     hardware, old = config.get("hardware") or {}, config.get("mesh") or {}
     topology = hardware.get("topology") or []

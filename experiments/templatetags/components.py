@@ -23,11 +23,12 @@ _ROLE_WORDS = {"failed": "failed", "ready": "ready", "configuring": "review"}
 
 
 @register.simple_tag
-def icon(name: str, size: int = 16) -> SafeString:
+def icon(name: str, size: int = 16, css: str = "") -> SafeString:
     """A decorative icon; its words stand beside it."""
     return format_html(
-        '<svg width="{0}" height="{0}" aria-hidden="true"><use href="{1}#{2}"/></svg>', size, static("icons.svg"), name
-    )
+        '<svg width="{0}" height="{0}" class="{3}" aria-hidden="true"><use href="{1}#{2}"/></svg>',
+        size, static("icons.svg"), name, css,
+    )  # fmt: skip
 
 
 @register.simple_tag

@@ -22,6 +22,7 @@ ORIGINS = {
 }
 
 register.filter("topology", formatting.topology)
+register.filter("duration", formatting.duration)
 
 
 @register.filter
@@ -60,6 +61,15 @@ def num(value: float | None, unit: str, origin: str = "", how: str = "") -> Safe
     if value is None:
         return format_html('<span class="faint" title="{}">not measured</span>', how or "no value in the profile")
     return format_html("{}{}", str(formatting.quantity(float(value), unit)), pv(origin, how))
+
+
+@register.filter
+def whole_percent(value: float) -> str:
+    """A probability as people say it: `73 %`; never 0 or 100 unless it is."""
+    percent = round(value * 100)
+    if 0 < value < 1:
+        percent = min(max(percent, 1), 99)
+    return f"{percent}{formatting.NBSP}%"
 
 
 @register.simple_tag
@@ -122,18 +132,67 @@ def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Mapping[str,
     base = context.get("evidence_base")
     pieces: list[SafeString] = []
     at = 0
-    inside_code = _code_spans(text)
-    for found in formatting.written_numbers(text):
-        if found.start < at or any(start <= found.start < end for start, end in inside_code):
-            continue
-        index = next((i for i, item in enumerate(evidence) if _matches(found, item)), None)
-        if index is None or not base:
-            continue
-        pieces.append(inline_code(text[at : found.start]))
-        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[found.start : found.end], evidence[index]))
-        at = found.end
+    for start, end, index in citations(text, evidence) if base else ():
+        pieces.append(inline_code(text[at:start]))
+        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], evidence[index]))
+        at = end
     pieces.append(inline_code(text[at:]))
     return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+def citations(text: str, evidence: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, int]]:
+    """(start, end, index of the evidence) of the numbers in a sentence, in order, none inside `code`.
+
+    An evidence that says how the sentence prints it is found by that; the others by value and unit.
+    """
+    spans = _code_spans(text)
+    found = []
+    for written in formatting.written_numbers(text):
+        if any(start <= written.start < end for start, end in spans):
+            continue
+        exact = [
+            index
+            for index, item in enumerate(evidence)
+            if item.get("text") and text.startswith(item["text"], _sign(text, written.start))
+        ]
+        if exact:
+            index = max(exact, key=lambda i: (len(evidence[i]["text"]), _shared_words(evidence[i]["label"], text)))
+            start = _sign(text, written.start)
+            end = start + len(evidence[index]["text"])
+            found.append((start, end + (text[end : end + 1] == formatting.TIMES), index))
+            continue
+        near = next((i for i, item in enumerate(evidence) if not item.get("text") and _matches(written, item)), None)
+        if near is not None:
+            found.append((written.start, written.end, near))
+    kept: list[tuple[int, int, int]] = []
+    for span in found:
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept
+
+
+def _shared_words(label: str, sentence: str) -> int:
+    """How many words of the label stand in the sentence: tells two equal numbers apart."""
+    words = set(label.lower().split())
+    return len(words & set(sentence.lower().split()))
+
+
+def _sign(text: str, start: int) -> int:
+    """Where the number begins with its sign."""
+    return start - 1 if start and text[start - 1] in "-+\u2212" else start
+
+
+@register.simple_tag
+def uncited(evidence: Sequence[Mapping[str, Any]], *texts: Any) -> list[tuple[int, Mapping[str, Any]]]:
+    """Evidence whose number stands in none of the sentences, with its index; to be listed below them."""
+    sentences = [line for text in texts for line in ([text] if isinstance(text, str) else text or ())]
+    seen = {index for line in sentences for _, _, index in citations(line, evidence)}
+    values = {(evidence[index].get("value"), evidence[index].get("unit")) for index in seen}
+    return [
+        (index, item)
+        for index, item in enumerate(evidence)
+        if item.get("value") is not None and index not in seen and (item["value"], item.get("unit")) not in values
+    ]
 
 
 def _code_spans(text: str) -> list[tuple[int, int]]:
@@ -249,4 +308,4 @@ def article(word: str) -> str:
 @register.filter
 def source_word(source: str) -> str:
     """Where a citation leads, in a word."""
-    return {"book": "Book", "profile": "Profile", "model": "Model", "history": "History"}.get(source, source.capitalize())
+    return source.capitalize()

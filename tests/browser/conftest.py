@@ -1,0 +1,179 @@
+"""A real server on a real PostgreSQL, and a browser that must not complain."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+
+if TYPE_CHECKING:  # models cannot be imported before pytest has configured Django
+    from accounts.models import User
+    from tests.browser.factories import People
+
+CHROMIUM_ARGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    return {**browser_type_launch_args, "args": CHROMIUM_ARGS, **({"executable_path": chromium} if chromium else {})}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]:
+    return {**browser_context_args, "viewport": {"width": 1280, "height": 900}}
+
+
+@pytest.fixture(scope="package")
+def stored(django_db_modify_db_settings: None, django_db_blocker: Any) -> Iterator[None]:
+    """A database of its own, whose rows are committed for the server process to see."""
+    from django.core.management import call_command
+    from django.db import connection
+
+    database = connection.settings_dict
+    usual = database["NAME"]
+
+    def on_cluster(statement: str) -> None:
+        with psycopg.connect(host=database["HOST"], user=database["USER"], dbname="postgres", autocommit=True) as cluster:
+            cluster.execute(statement)
+
+    with django_db_blocker.unblock():
+        connection.close()
+        on_cluster("CREATE DATABASE asap_browser")
+        database["NAME"] = "asap_browser"
+        call_command("migrate", verbosity=0)
+        yield
+        connection.close()
+        database["NAME"] = usual
+        on_cluster("DROP DATABASE asap_browser WITH (FORCE)")
+
+
+@pytest.fixture(scope="package")
+def server(stored: None) -> Iterator[str]:
+    """Address of the application under its ASGI server, as it is deployed."""
+    from django.conf import settings
+    from django.db import connection
+
+    database = connection.settings_dict
+    url = f"postgresql://{database['USER'] or 'postgres'}@{quote(database['HOST'], safe='')}/{database['NAME']}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "DATABASE_URL": url, "ASAP_HOME": str(settings.ASAP_HOME), "ASAP_LOG_LEVEL": "WARNING"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "granian", "--interface", "asginl", "--host", "127.0.0.1", "--port", str(port),
+         "--no-access-log", "--log-level", "warning", "asapweb.asgi:application"],
+        env=environment,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(address + "/sign-in/", process)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(150):
+        assert process.poll() is None, "the server ended"
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (URLError, ConnectionError):
+            time.sleep(0.2)
+    raise AssertionError(f"the server does not answer at {address}")
+
+
+@pytest.fixture(scope="session")
+def base_url() -> str:
+    return ""
+
+
+@pytest.fixture(scope="package")
+def people(server: str) -> People:
+    from tests.browser.factories import make_people
+
+    return make_people("Pages")
+
+
+@pytest.fixture(scope="package")
+def ready(people: People) -> Any:
+    """An experiment with a diagnosis and three undecided proposals; nobody decides on these."""
+    from tests.browser.factories import make_ready
+
+    return make_ready(people, "Ready to read")
+
+
+@pytest.fixture(autouse=True)
+def complaints(page: Page) -> Iterator[list[str]]:
+    """What the browser's console says; a test ends without an error in it."""
+    said: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        expected = "the server responded with a status of 4" in message.text  # refused on purpose, and shown
+        if message.type == "error" and not expected:
+            said.append(message.text)
+
+    page.on("console", listen)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield said
+    assert said == []
+
+
+@pytest.fixture
+def sign_in(server: str, context: BrowserContext) -> Callable[[User], None]:
+    """Sign the browser in, as a one-time link would."""
+    from django.conf import settings
+    from django.test import Client
+
+    def as_user(user: User) -> None:
+        client = Client()
+        client.force_login(user)
+        cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+        context.clear_cookies()
+        context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server}])
+
+    return as_user
+
+
+@pytest.fixture
+def as_reviewer(people: People, sign_in: Callable[[User], None]) -> People:
+    sign_in(people.reviewer)
+    return people
+
+
+@pytest.fixture
+def as_engineer(people: People, sign_in: Callable[[User], None]) -> People:
+    sign_in(people.engineer)
+    return people
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds wrong, as rule and element."""
+    found = Axe().run(page).response["violations"]
+    return [f"{item['id']}: {node['target']}" for item in found for node in item["nodes"]]
+
+
+def overflow(page: Page) -> int:
+    """Pixels by which the page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))

@@ -1,0 +1,89 @@
+"""Every page, in both themes and on a narrow screen: readable by all, quiet in the console, no wider than its window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import overflow, violations
+
+#: Pages of the ready experiment, by what must be seen on them.
+PAGES = {
+    "/": "Ready to read",
+    "/experiments/": "Ready to read",
+    "/experiments/?q=nothing+is+called+so": "No experiment matches",
+    "/experiments/new/": "Drop files here",
+    "/experiments/{pk}/": "Bound by communication",
+    "/experiments/{pk}/ops/": "all-reduce.41",
+    "/experiments/{pk}/ops/?group=module": "attention",
+    "/experiments/{pk}/ops/1/": "Framework path",
+    "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
+    "/experiments/{pk}/configuration/": "The same as a file",
+    "/experiments/{pk}/delete/": "cannot be undone",
+    "/experiments/{pk}/proposals/": "Halve tensor parallelism",
+    "/experiments/{pk}/proposals/rejected/": "kv heads",
+    "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
+    "/history/": "Nothing has been approved yet",
+    "/settings/": "API tokens",
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_page_is_accessible(
+    path: str, theme: str, server: str, ready: Any, as_reviewer: Any, page: Page
+) -> None:
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    answer = page.goto(server + path.format(pk=ready.pk))
+    assert answer is not None and answer.status == 200
+    expect(page.locator("main")).to_contain_text(PAGES[path])
+    assert violations(page) == []
+    assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_fits_a_phone(path: str, server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server + path.format(pk=ready.pk))
+    expect(page.locator("main")).to_contain_text(PAGES[path])
+    assert overflow(page) <= 0
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("path", ["/sign-in/", "/sign-in/no-such-token/", "/experiments/999999/"])
+def test_pages_of_strangers_are_accessible(path: str, server: str, people: Any, page: Page) -> None:
+    page.goto(server + path)
+    assert violations(page) == []
+
+
+def test_pages_read_without_scripts(server: str, ready: Any, people: Any, sign_in: Callable[..., None], browser: Any) -> None:
+    sign_in(people.reviewer)
+    context = browser.new_context(java_script_enabled=False)
+    from django.conf import settings
+    from django.test import Client
+
+    client = Client()
+    client.force_login(people.reviewer)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server}])
+    page = context.new_page()
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.get_by_role("link", name="Share").click()
+    expect(page.get_by_role("heading", name="Top ops")).to_be_visible()
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.get_by_role("link", name="740 ms").first.click()
+    expect(page.get_by_text("How it is counted")).to_be_visible()
+    page.goto(f"{server}/experiments/{ready.pk}/proposals/")
+    page.get_by_role("link", name="Show rejected").click()
+    expect(page.get_by_text("8 KV heads do not divide by 16.")).to_be_visible()
+    context.close()
+
+
+def test_wrong_address_says_so(server: str, as_reviewer: Any, page: Page) -> None:
+    answer = page.goto(server + "/experiments/999999/")
+    assert answer is not None and answer.status == 404
+    expect(page.get_by_role("heading", name="Nothing is here")).to_be_visible()
+    assert violations(page) == []
