@@ -29,29 +29,56 @@ def config() -> ExperimentConfig:
 
 
 def _op(number: int) -> Op:
-    common = {"occurrences": 30, "self_time_s": 1e-3, "total_time_s": 1e-3, "time_share": 1.0 / OPS, "program": "jit_step"}
+    common = {
+        "occurrences": 30,
+        "self_time_s": 1e-3,
+        "total_time_s": 1e-3,
+        "time_share": 1.0 / OPS,
+        "program": "jit_step",
+    }
     path = f"jit(step)/transpose(jvp(while))/body/layer_{number % 80}"
     if number % 5 == 0:
         name = f"all-reduce.{number}"
         text = (
-            f"%{name} = bf16[{8 + number % 64},1024,4096]{{2,1,0:T(8,128)(2,1)}} all-reduce(bf16[{8 + number % 64},1024,4096]"
+            f"%{name} = bf16[{8 + number % 64},1024,4096]{{2,1,0:T(8,128)(2,1)}} "
+            f"all-reduce(bf16[{8 + number % 64},1024,4096]"
             f"{{2,1,0:T(8,128)(2,1)}} %fusion.{number}), channel_id={number}, {GROUPS[number // 5 % 4]}, "
             "use_global_device_ids=true, to_apply=%add"
         )
-        return Op(name, "all-reduce", hlo=text, op_name=f"{path}/mlp/psum", source=f"model.py:{number % 900}", bound_by="HBM",
-                  roofline_efficiency=0.08, **common)  # type: ignore[arg-type]  # fmt: skip
+        return Op(
+            name,
+            "all-reduce",
+            hlo=text,
+            op_name=f"{path}/mlp/psum",
+            source=f"model.py:{number % 900}",
+            bound_by="HBM",
+            roofline_efficiency=0.08,
+            **common,
+        )  # type: ignore[arg-type]
     name = f"fusion.{number}"
     text = (
-        f"%{name} = bf16[{1024 + number % 7},4096]{{1,0:T(8,128)(2,1)}} fusion(bf16[{1024 + number % 7},8192]{{1,0}} %p.{number}, "
+        f"%{name} = bf16[{1024 + number % 7},4096]{{1,0:T(8,128)(2,1)}} "
+        f"fusion(bf16[{1024 + number % 7},8192]{{1,0}} %p.{number}, "
         f"bf16[8192,4096]{{1,0}} %w.{number}), kind=kOutput, calls=%fused_computation.{number}"
     )
     matmul = number % 2 == 0
     return Op(
-        name, "convolution fusion" if matmul else "loop fusion", hlo=text, op_name=f"{path}/attention/op_{number}",
-        source=f"model.py:{number % 900}", bound_by="Compute" if matmul else "HBM", roofline_efficiency=0.6,
-        flops=1e12 if matmul else 1e8, bytes_accessed=1e9, flops_per_s=1e14, hbm_bytes_per_s=4e11, operational_intensity=250.0,
-        compute_efficiency=0.6, memory_bandwidth_utilization=0.3, **common,  # type: ignore[arg-type]
-    )  # fmt: skip
+        name,
+        "convolution fusion" if matmul else "loop fusion",
+        hlo=text,
+        op_name=f"{path}/attention/op_{number}",
+        source=f"model.py:{number % 900}",
+        bound_by="Compute" if matmul else "HBM",
+        roofline_efficiency=0.6,
+        flops=1e12 if matmul else 1e8,
+        bytes_accessed=1e9,
+        flops_per_s=1e14,
+        hbm_bytes_per_s=4e11,
+        operational_intensity=250.0,
+        compute_efficiency=0.6,
+        memory_bandwidth_utilization=0.3,
+        **common,  # type: ignore[arg-type]
+    )
 
 
 def profile() -> StepProfile:

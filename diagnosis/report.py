@@ -14,7 +14,8 @@ class Evidence:
     """What a sentence rests on: one number with its origin and the rows behind it.
 
     origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  unit: `s`, `share`, `bytes`,
-    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.  text: the number exactly as the
+    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.  text: the number exactly as
+    the
     sentence prints it (``41.6 %``), so that a page can link it.
     """
 
@@ -85,7 +86,9 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that costs time.  saving_s, saving_share: at most that much of a step (Amdahl bound), None if unknown."""
+    """One thing that costs time.  saving_s, saving_share: at most that much of a step (Amdahl bound), None if
+    unknown.
+    """
 
     rule: str
     title: str

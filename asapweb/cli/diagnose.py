@@ -20,7 +20,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
     )
     parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the mesh axes, allows MFU")
-    parser.add_argument("--top", type=_positive, default=20, metavar="N", help="ops to list, largest first (default 20)")
+    parser.add_argument(
+        "--top", type=_positive, default=20, metavar="N", help="ops to list, largest first (default 20)"
+    )
 
 
 def _positive(text: str) -> int:
@@ -45,3 +47,21 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "files": [file.name for file in profile.files],
     }
     return answer
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The report in its four sections, then the findings with what to do."""
+    verdict = result["bottleneck"]
+    lines = [
+        f"Bound by {verdict['primary']} (confidence {verdict['confidence']:.0%})",
+        verdict["statement"],
+        "",
+    ]
+    for heading, sentences in result["report"].items():
+        lines += [heading, *(f"  {sentence}" for sentence in sentences), ""]
+    lines.append("What to do")
+    for number, finding in enumerate(result["findings"], start=1):
+        lines += [f"  {number}. {finding['title']}", f"     {finding['action']}", f"     {finding['impact']}"]
+    for warning in result["warnings"]:
+        lines.append(f"Note: {warning}")
+    return "\n".join(lines)

@@ -24,7 +24,7 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
         except KeyError:
             chip = None
     # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's wires say nothing.
-    ops = read_ops(profile, Collectives(profile.ops, config, wired=not on_cpu))
+    ops = read_ops(profile, Collectives(profile.ops, config, wired=not on_cpu), chip)
     listed = coverage(profile)
     values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)
     shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
@@ -83,6 +83,7 @@ def _mismatch(profile: StepProfile, config: ExperimentConfig | None) -> tuple[st
     if config is None or not device.chip or device.chip == config.hardware.chip:
         return ()
     return (
-        f"The profile was recorded on {device.kind}, the configuration says {config.hardware.chip}: bandwidths and MFU are "
+        f"The profile was recorded on {device.kind}, the configuration says {config.hardware.chip}: bandwidths "
+        "and MFU are "
         "those of the configuration.",
     )

@@ -20,7 +20,8 @@ from perfmodel.config import Mesh
 class AxisMatch:
     """Axes a collective runs on.  ici: names, major to minor; dcn: does it cross slices; participants per group.
 
-    exact: the group is the whole product of these axes (False: part of an axis, or a pattern the mesh does not explain).
+    exact: the group is the whole product of these axes (False: part of an axis, or a pattern the mesh does not
+    explain).
     """
 
     ici: tuple[str, ...]

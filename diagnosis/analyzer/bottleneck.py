@@ -151,7 +151,7 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(primary, margin, quality, communication, reconciled, dominated, witnesses, secondary)
     if dominated and _communication_is_open(facts, communication, reconciled):
         share = talking / total_share(largest)
-        margin = min(1.0, share) * (0.6 if facts.thin else 0.4)
+        margin = min(1.0, share) * (0.6 if facts.thin else 0.15)
         return Verdict("communication", margin, quality, communication, reconciled, True, witnesses, work)
     if memory is None or work is None:
         return Verdict("unknown", 0.0, min(quality, 0.3), communication, reconciled, dominated, witnesses)
@@ -170,7 +170,8 @@ def _communication_is_open(facts: Facts, communication: float, reconciled: bool)
     """Whether communication may be more than the shares show.
 
     In a sample of the ops: the KPI is not explained by them, or there is none, or what it states is noticeable.  In a
-    complete list: it is noticeable, and the matrix units stand idle for half of the time or more, so that the many small
+    complete list: it is noticeable, and the matrix units stand idle for half of the time or more, so that the many
+    small
     ops that make up the rest do not show a program near its compute roof.
     """
     noticeable = communication >= 0.03

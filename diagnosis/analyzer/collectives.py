@@ -12,7 +12,8 @@ from diagnosis.analyzer.axes import AxisMatch, MeshAxes
 from experiments.step_profile import Op
 from perfmodel.config import ExperimentConfig
 
-#: Longest words first: `all-reduce-scatter` (XLA's fusion of an all-reduce with the slice after it) is a reduce-scatter.
+#: Longest words first: `all-reduce-scatter` (XLA's fusion of an all-reduce with the slice after it) is a
+#: reduce-scatter.
 _KINDS = (
     ("all-reduce-scatter", "reduce-scatter"),
     ("reduce-scatter", "reduce-scatter"),

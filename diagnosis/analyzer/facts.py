@@ -12,7 +12,7 @@ from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
 #: Roofline resources as XProf names them; VMEM and CMEM are on the chip and not HBM.
-ON_CHIP = ("vmem", "cmem", "smem", "l2", "shared")
+ON_CHIP = ("vmem", "cmem", "smem", "shm", "l1", "l2", "shared")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Who talks to whom: `replica_groups` in XLA's three notations and `source_target_pairs`, as arrays of device ids.
 
-Explicit ``{{0,1},{2,3}}``; iota ``[2,2]<=[4]`` or ``[2,2]<=[2,2]T(1,0)``; mesh ``mesh['x'=2,'y'=2] {'y'}`` with optional
+Explicit ``{{0,1},{2,3}}``; iota ``[2,2]<=[4]`` or ``[2,2]<=[2,2]T(1,0)``; mesh ``mesh['x'=2,'y'=2] {'y'}`` with
+optional
 sub-axes ``'x':(2)2``.  Source: xla/hlo/ir/replica_group.cc and collective_device_list.cc (OpenXLA).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -110,7 +112,7 @@ def _mesh(axes_text: str, between: str, refs_text: str) -> Groups | None:
     for name, size in axes:
         parts = {(pre, part or size) for ref, pre, part in refs if ref == name}
         cuts = sorted({1, size} | {pre for pre, _ in parts} | {pre * part for pre, part in parts})
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in pairwise(cuts):
             if high % low:
                 return None
             if any(pre <= low and high <= pre * part for pre, part in parts):

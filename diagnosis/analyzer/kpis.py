@@ -6,19 +6,28 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from diagnosis.analyzer.facts import OpFacts, total_share
-from diagnosis.analyzer.ops import idle_share, profile_has_flops
+from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
 from experiments.step_profile import Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
 CONTRACT = (
-    "step_time_s", "duty_cycle", "idle", "communication", "input", "hbm_utilization", "flops_utilization", "mfu", "goodput",
-)  # fmt: skip
+    "step_time_s",
+    "duty_cycle",
+    "idle",
+    "communication",
+    "input",
+    "hbm_utilization",
+    "flops_utilization",
+    "mfu",
+    "goodput",
+)
 
 MFU_CONVENTION = (
     "model FLOPs utilisation: forward and backward products (6 per active parameter and token, output head included) "
-    "plus causal attention scores at half the square, nothing recomputed, over the dense {precision} peak of {chips} chips"
+    "plus causal attention scores at half the square, nothing recomputed, over the dense {precision} peak of "
+    "{chips} chips"
 )
 
 _REASONS = {
@@ -63,8 +72,14 @@ def straggler_lag_s(cores: Sequence[Core]) -> tuple[float, Core, float] | None:
 def _weighted(ops: Sequence[OpFacts], moved: bool) -> float | None:
     """Work over time: FLOPs (or HBM bytes) of all ops over their self time, per second and core."""
     time = sum(fact.op.self_time_s for fact in ops)
-    amounts = [fact.op.hbm_bytes if moved and fact.op.hbm_bytes is not None else
-               fact.op.bytes_accessed if moved else fact.op.flops for fact in ops]  # fmt: skip
+    amounts = [
+        fact.op.hbm_bytes
+        if moved and fact.op.hbm_bytes is not None
+        else fact.op.bytes_accessed
+        if moved
+        else fact.op.flops
+        for fact in ops
+    ]
     known = [amount for amount in amounts if amount is not None]
     return sum(known) / time if known and time > 0 else None
 
@@ -86,11 +101,12 @@ def measure(
     communication = stated.get("communication")
     kpis["communication"] = communication if communication is not None else (listed if complete else None)
     infeed = total_share(op for op in ops if op.family == "input")
-    kpis["input"] = stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
+    kpis["input"] = (
+        stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
+    )
     host = stated.get("host")
     kpis["host"] = host
-    peak_flops = profile.device.peak_flops_per_s
-    peak_bytes = profile.device.peak_hbm_bytes_per_s
+    peak_flops, peak_bytes = peaks_per_core(profile, chip)
     flops = _first(stated.get("flops_utilization"), stated.get("mxu_utilization"))
     if complete and peak_flops and profile_has_flops(profile):
         flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
@@ -117,7 +133,9 @@ def measure(
     for key, value in kpis.items():
         if value is None:
             reason = reasons.get(key) or reasons.get(key.removesuffix("_s"))
-            reasons[key] = reason or (mfu_reason if key == "mfu" else _REASONS.get(key, "the profile does not state it"))
+            reasons[key] = reason or (
+                mfu_reason if key == "mfu" else _REASONS.get(key, "the profile does not state it")
+            )
         else:
             reasons.pop(key, None)
     return kpis, reasons, convention

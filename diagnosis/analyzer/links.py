@@ -62,14 +62,13 @@ def _links(
     wraps = chip.wraps(dims) if chip.kind == "tpu" else (False,) * len(dims)
     links = group_links(chip, layout, members, wraps, nic)
     extents = layout.extents[0, members, :].prod(axis=0)
-    starts = [int(min(layout.start[0, m, d] for m in members if layout.extents[0, m, d] > 1)) if extents[d] > 1 else 1
-              for d in range(len(dims))]  # fmt: skip
+    starts = [
+        int(min(layout.start[0, m, d] for m in members if layout.extents[0, m, d] > 1)) if extents[d] > 1 else 1
+        for d in range(len(dims))
+    ]
     touched = [d for d in range(len(dims)) if extents[d] > 1]
     closes = all(wraps[d] and extents[d] * starts[d] == dims[d] for d in touched)
-    if chip.kind == "gpu":
-        kind = "nvlink" if extents[0] == 1 else "network"
-    else:
-        kind = "torus"
+    kind = ("nvlink" if extents[0] == 1 else "network") if chip.kind == "gpu" else "torus"
     described = tuple(f"{extents[d]} of {dims[d]}" for d in touched)
     return AxisLinks(links, closes, max(starts), described, kind)
 

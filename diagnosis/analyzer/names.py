@@ -8,39 +8,64 @@ from functools import lru_cache
 #: In order of precedence where one path segment matches several.
 _MODULES = (
     ("experts", re.compile(r"moe|expert|router|gating_dispatch|megablox|gmm|ragged_dot|mixture", re.I)),
-    ("attention", re.compile(
-        r"attn|attention|\bqkv|qkv\b|[qkv]_proj|o_proj|flash|splash|ring_att|rotary|\brope|_rope|\bmha\b|\bmqa\b|"
-        r"\bgqa\b|\bmla\b|\bdkv\b|\bdq\b|\bkv_", re.I)),
-    ("MLP", re.compile(r"mlp|\bffn?|feed_?forward|gate_proj|up_proj|down_proj|\bwi_?\d?|\bwo\b|swiglu|geglu|ffw", re.I)),
+    (
+        "attention",
+        re.compile(
+            r"attn|attention|\bqkv|qkv\b|[qkv]_proj|o_proj|flash|splash|ring_att|rotary|\brope|_rope|\bmha\b|\bmqa\b|"
+            r"\bgqa\b|\bmla\b|\bdkv\b|\bdq\b|\bkv_",
+            re.I,
+        ),
+    ),
+    (
+        "MLP",
+        re.compile(r"mlp|\bffn?|feed_?forward|gate_proj|up_proj|down_proj|\bwi_?\d?|\bwo\b|swiglu|geglu|ffw", re.I),
+    ),
     ("loss", re.compile(r"loss|xent|cross_entropy|logits|lm_head|unembed|log_softmax|logsumexp", re.I)),
     ("embedding", re.compile(r"embed|\bwte\b|\bwpe\b|vocab", re.I)),
-    ("optimizer", re.compile(
-        r"adam|optimizer|optax|apply_grad|apply_updates|\bupdater?\b|sgd\b|\blion\b|muon|clip_by_global_norm|"
-        r"global_norm|weight_decay", re.I)),
+    (
+        "optimizer",
+        re.compile(
+            r"adam|optimizer|optax|apply_grad|apply_updates|\bupdater?\b|sgd\b|\blion\b|muon|clip_by_global_norm|"
+            r"global_norm|weight_decay",
+            re.I,
+        ),
+    ),
     ("norm", re.compile(r"norm|\brms\b|\bln_?\d?\b", re.I)),
     ("input", re.compile(r"infeed|input_pipeline|data_loader|host_to_device", re.I)),
-)  # fmt: skip
+)
 _SEPARATOR = re.compile(r"[/;]")
 #: Wrappers of JAX around the part of a path that names something.
-_WRAPPER = re.compile(r"^(jit|pjit|jvp|vjp|transpose|checkpoint|remat|shard_map|vmap|xmap|custom_vjp_call|closed_call)\(")
+_WRAPPER = re.compile(
+    r"^(jit|pjit|jvp|vjp|transpose|checkpoint|remat|shard_map|vmap|xmap|custom_vjp_call|closed_call)\("
+)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _FAMILIES = (
     ("input", re.compile(r"infeed|host recv|recv from host|host-to-device|h2d", re.I)),
     ("output", re.compile(r"outfeed|host send|send to host|device-to-host|d2h", re.I)),
     ("host", re.compile(r"host callback|host compute|debug|callback", re.I)),
     ("matmul", re.compile(r"convolution|\bdot\b|dot[ _-]|gemm|matmul|matrix mult|cublas|einsum|triton.?gemm", re.I)),
-    ("data movement", re.compile(
-        r"data formatting|data-formatting|\bcopy|transpose|reshape|bitcast|concatenate|\bpad\b|slice|reverse|"
-        r"broadcast|data movement|async-(start|done)|memcpy|formatting", re.I)),
+    (
+        "data movement",
+        re.compile(
+            r"data formatting|data-formatting|\bcopy|transpose|reshape|bitcast|concatenate|\bpad\b|slice|reverse|"
+            r"broadcast|data movement|async-(start|done)|memcpy|formatting",
+            re.I,
+        ),
+    ),
     ("scatter", re.compile(r"scatter|gather|\bsort\b|top-?k", re.I)),
     ("reduction", re.compile(r"\breduce|reduction|input fusion|variadic", re.I)),
     ("elementwise", re.compile(r"loop fusion|elementwise|element-wise|output fusion|select|rng|iota|convert", re.I)),
     ("custom call", re.compile(r"custom.?call|custom fusion|pallas|mosaic|ffi", re.I)),
-    ("control", re.compile(r"while|conditional|\bcall\b|tuple|parameter|constant|program|partition-id|replica-id", re.I)),
+    (
+        "control",
+        re.compile(r"while|conditional|\bcall\b|tuple|parameter|constant|program|partition-id|replica-id", re.I),
+    ),
     ("idle", re.compile(r"^idle$", re.I)),
-)  # fmt: skip
+)
 _ATTENTION_KERNEL = re.compile(r"flash|splash|fused_?attn|attention|\bmha\b|_dkv|\bdkv\b|\bdq\b|_dq\b|ring_att", re.I)
-_MATMUL_KERNEL = re.compile(r"matmul|matrix.?mult|gemm|einsum|\bdot\b|\bgmm\b|megablox|dot_general|cublas|convolution", re.I)
+_MATMUL_KERNEL = re.compile(
+    r"matmul|matrix.?mult|gemm|einsum|\bdot\b|\bgmm\b|megablox|dot_general|cublas|convolution", re.I
+)
 
 
 @lru_cache(maxsize=65536)
@@ -83,7 +108,8 @@ def normal_category(category: str) -> str:
 @lru_cache(maxsize=65536)
 def family(category: str, name: str, opcode: str, primitive: str = "") -> str:
     """matmul, attention kernel, elementwise, reduction, data movement, scatter, custom call, input, output, host,
-    control, idle or other.  primitive: last part of the framework path.  Collectives are told apart before this is asked.
+    control, idle or other.  primitive: last part of the framework path.  Collectives are told apart before this is
+    asked.
     """
     custom = "custom" in category or opcode == "custom-call"
     if custom and _ATTENTION_KERNEL.search(name):

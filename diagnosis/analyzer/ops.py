@@ -7,6 +7,7 @@ from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.step_profile import Op, StepProfile
+from perfmodel.chips import Chip
 
 #: What limits a family of ops on any accelerator where the profile holds no roofline.
 _USUAL_LIMIT = {
@@ -47,7 +48,9 @@ def step_share_scale(profile: StepProfile) -> float:
     return busy / listed if listed > busy + 0.02 and busy > 0 else 1.0
 
 
-def limit_of(op: Op, family: str, has_flops: bool, peaks: tuple[float | None, float | None]) -> tuple[str, str, float | None]:
+def limit_of(
+    op: Op, family: str, has_flops: bool, peaks: tuple[float | None, float | None]
+) -> tuple[str, str, float | None]:
     """(limit, its source, efficiency 0–1 of that roof).
 
     XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
@@ -87,11 +90,20 @@ def _resource(limit: str, family: str, found: Collective | None) -> str:
     return {"compute": "compute", "hbm": "hbm"}.get(limit, "other")
 
 
-def read_ops(profile: StepProfile, collectives: Collectives) -> tuple[OpFacts, ...]:
-    """All ops by descending share."""
+def peaks_per_core(profile: StepProfile, chip: Chip | None) -> tuple[float | None, float | None]:
+    """(FLOP/s, HBM bytes/s) of one core: as the profile states them, else the chip's shared by its cores."""
+    flops, moved = profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s
+    if chip is not None:
+        flops = flops or chip.peak("bf16") / chip.devices_per_chip
+        moved = moved or chip.hbm_bytes_per_s / chip.devices_per_chip
+    return flops, moved
+
+
+def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None = None) -> tuple[OpFacts, ...]:
+    """All ops by descending share.  chip: whose peaks stand in where the profile states none."""
     scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
-    peaks = (profile.device.peak_flops_per_s, profile.device.peak_hbm_bytes_per_s)
+    peaks = peaks_per_core(profile, chip)
     facts = []
     for op in profile.ops:
         found = collectives.read(op)

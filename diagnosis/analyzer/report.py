@@ -14,6 +14,8 @@ HEALTH = "KPI health and initial hypothesis"
 IDENTIFICATION = "Ops and roofline"
 CORRELATION = "Correlation and structured analysis"
 
+_ALONE = "Initial hypothesis from the KPIs alone:"
+
 _KPI_WORDS = {
     "duty_cycle": "Device duty cycle",
     "idle": "Idle",
@@ -48,17 +50,28 @@ def _details(facts: Facts) -> list[str]:
         slices = f", {hardware.slices} slices" if hardware.slices > 1 else ""
         said.append(f"Hardware: {hardware.chip}, topology {shape}{slices}, {hardware.chips} chips.")
         said.append(f"Mesh: {config.mesh.text()}.")
-        said.append(f"Model: {config.model.name or 'own shape'}, {config.model.layers} layers." if config.model else "Model: not given.")
+        said.append(
+            f"Model: {config.model.name or 'own shape'}, {config.model.layers} layers."
+            if config.model
+            else "Model: not given."
+        )
         batch = f"global batch {training.global_batch} sequences" if training.global_batch else "batch not given"
         length = f"sequence length {training.seq_len:,}" if training.seq_len else "sequence length not given"
-        said.append(f"Training: {batch}, {length}, {training.precision}, weights {training.weight_sharding}, remat {training.remat}.")
+        said.append(
+            f"Training: {batch}, {length}, {training.precision}, weights {training.weight_sharding}, remat "
+            f"{training.remat}."
+        )
     else:
         said.append("Configuration: not given, so mesh axes and MFU cannot be told.")
     hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
-    steps = f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
+    steps = (
+        f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
+    )
     origin = "Reconstructed profile" if profile.provenance == "reconstructed" else "Profile"
     label = f" ({profile.label})" if profile.label else ""
-    said.append(f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops.")
+    said.append(
+        f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
+    )
     return said
 
 
@@ -66,7 +79,9 @@ def _health(facts: Facts) -> list[str]:
     said = []
     if facts.step_time_s:
         spread = facts.kpis.get("step_time_spread")
-        said.append(f"Step time: {format_time(facts.step_time_s)}{f', spread {format_share(spread)}' if spread else ''}.")
+        said.append(
+            f"Step time: {format_time(facts.step_time_s)}{f', spread {format_share(spread)}' if spread else ''}."
+        )
     else:
         said.append(f"Step time: not measured ({facts.not_measured.get('step_time_s', 'no step markers')}).")
     for key, words in _KPI_WORDS.items():
@@ -84,15 +99,15 @@ def _hypothesis(facts: Facts) -> str:
     stated = facts.profile.kpis.get("communication")
     for key, least, words in (("input", 0.1, "the input pipeline"), ("idle", 0.1, "idle time")):
         if (kpis.get(key) or 0.0) >= least:
-            return f"Initial hypothesis from the KPIs alone: {words} limits the step."
+            return f"{_ALONE} {words} limits the step."
     if (stated or 0.0) >= 0.3:
-        return "Initial hypothesis from the KPIs alone: communication limits the step."
+        return f"{_ALONE} communication limits the step."
     if kpis.get("duty_cycle") is None:
-        return "Initial hypothesis from the KPIs alone: none, the duty cycle was not measured."
+        return f"{_ALONE} none, the duty cycle was not measured."
     hbm, flops = kpis.get("hbm_utilization"), kpis.get("flops_utilization")
     if hbm is not None and flops is not None and hbm > flops:
-        return "Initial hypothesis from the KPIs alone: the device is busy and nearer to its HBM roof than to its compute roof."
-    return "Initial hypothesis from the KPIs alone: the device is busy and little of it is communication, which looks compute-bound."
+        return f"{_ALONE} the device is busy and nearer to its HBM roof than to its compute roof."
+    return f"{_ALONE} the device is busy and little of it is communication, which looks compute-bound."
 
 
 def _ops(facts: Facts) -> list[str]:
@@ -101,7 +116,7 @@ def _ops(facts: Facts) -> list[str]:
     said = []
     for rank, fact in enumerate(facts.ops[:5], start=1):
         op = fact.op
-        parts = [f"{rank}. {op.name} ({op.category}): {format_share(op.time_share)} of op time"]
+        parts = [f"{rank}. {op.name} ({op.category}): {format_share(op.time_share)} of device time"]
         if fact.collective and fact.collective.axis:
             axis = fact.collective.axis
             parts.append(f"on {axis if isinstance(axis, str) else ' and '.join(axis)}")
@@ -116,14 +131,22 @@ def _ops(facts: Facts) -> list[str]:
     for fact in facts.ops:
         groups[fact.family] = groups.get(fact.family, 0.0) + fact.op.time_share
     largest = sorted(groups.items(), key=lambda item: -item[1])[:6]
-    said.append("By family: " + ", ".join(f"{name} {format_share(share)}" for name, share in largest if share > 0) + " of op time.")
+    said.append(
+        "By family: "
+        + ", ".join(f"{name} {format_share(share)}" for name, share in largest if share > 0)
+        + " of device time."
+    )
     modules: dict[str, float] = {}
     for fact in facts.ops:
         if fact.module:
             modules[fact.module] = modules.get(fact.module, 0.0) + fact.op.time_share
     if modules:
         ranked = sorted(modules.items(), key=lambda item: -item[1])[:6]
-        said.append("By module: " + ", ".join(f"{name} {format_share(share)}" for name, share in ranked if share > 0) + " of op time.")
+        said.append(
+            "By module: "
+            + ", ".join(f"{name} {format_share(share)}" for name, share in ranked if share > 0)
+            + " of device time."
+        )
     if facts.thin:
         said.append(f"These ops make up {format_share(facts.coverage)} of op time; the rest is not in the profile.")
     return said
@@ -132,13 +155,19 @@ def _ops(facts: Facts) -> list[str]:
 def _correlation(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> list[str]:
     said = [bottleneck.statement, *bottleneck.contradictions]
     if facts.shares and not facts.thin:
-        parts = [f"{bar.replace('ici:', 'ICI ')} {format_share(value)}" for bar, value in facts.shares.items() if value >= 0.0005]
+        parts = [
+            f"{bar.replace('ici:', 'ICI ')} {format_share(value)}"
+            for bar, value in facts.shares.items()
+            if value >= 0.0005
+        ]
         said.append(f"Breakdown {facts.base}: " + ", ".join(parts) + ".")
     talking = facts.collectives
     if talking and not facts.thin:
         waiting = total_share(op for op in talking if op.collective and op.collective.part == "done")
-        if waiting:
-            said.append(f"Of communication, {format_share(waiting)} {facts.base} is waiting for asynchronous collectives.")
+        if waiting >= 0.0005:
+            said.append(
+                f"Of communication, {format_share(waiting)} {facts.base} is waiting for asynchronous collectives."
+            )
     for finding in findings:
         bound = f" {finding.impact}" if finding.saving_share is not None else ""
         said.append(f"{finding.title}. {finding.insight}{bound}")

@@ -37,7 +37,11 @@ def state(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
             return _stall(facts, verdict.primary)
         case _:
             listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
-            why = "no op carries a roofline label or a category that tells what limits it" if facts.ops else "it holds no ops"
+            why = (
+                "no op carries a roofline label or a category that tells what limits it"
+                if facts.ops
+                else "it holds no ops"
+            )
             return f"The bottleneck cannot be told from this profile: {why} ({listed} ops).", (listed,)
 
 
@@ -48,15 +52,26 @@ def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence,
     over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
     if verdict.communication >= 0.3:
         share = evidence(
-            "communication over all ops", verdict.communication, "share", "computed",
-            "Σ exposed time of collectives ÷ step time", _SOURCE_OPS, keys(talking),
-        )  # fmt: skip
+            "communication over all ops",
+            verdict.communication,
+            "share",
+            "computed",
+            "Σ exposed time of collectives ÷ step time",
+            _SOURCE_OPS,
+            keys(talking),
+        )
         rows = [share]
         text = f"Communication {over} takes {share} {facts.base}{where}."
         if costly and costly[1] > 0:
-            part = evidence(f"collectives on {bar_words(costly[0])}", costly[1], "share", "computed",
-                            "Σ self time ÷ step time", _SOURCE_OPS,
-                            keys(op for op in talking if op.axes or op.over_dcn))  # fmt: skip
+            part = evidence(
+                f"collectives on {bar_words(costly[0])}",
+                costly[1],
+                "share",
+                "computed",
+                "Σ self time ÷ step time",
+                _SOURCE_OPS,
+                keys(op for op in talking if op.axes or op.over_dcn),
+            )
             rows.append(part)
             text = f"Communication {over} takes {share} {facts.base}{where} ({part})."
         return text, tuple(rows)
@@ -65,14 +80,29 @@ def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence,
     costly = costliest_axis(of_largest)
     where = f", mostly on {bar_words(costly[0])}" if costly else ""
     over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
-    count = evidence("collectives among the largest ops", float(len(of_largest)), "count", "measured", source=_SOURCE_OPS,
-                     ops=keys(of_largest))  # fmt: skip
-    looked = evidence("largest ops looked at", float(len(largest)), "count", "measured", source=_SOURCE_OPS, ops=keys(largest))
-    part = evidence("their share of the time of the largest ops", total_share(of_largest) / total_share(largest), "share",
-                    "computed", "Σ self time of collectives ÷ Σ self time of the largest ops", _SOURCE_OPS,
-                    keys(of_largest))  # fmt: skip
+    count = evidence(
+        "collectives among the largest ops",
+        float(len(of_largest)),
+        "count",
+        "measured",
+        source=_SOURCE_OPS,
+        ops=keys(of_largest),
+    )
+    looked = evidence(
+        "largest ops looked at", float(len(largest)), "count", "measured", source=_SOURCE_OPS, ops=keys(largest)
+    )
+    part = evidence(
+        "their share of the time of the largest ops",
+        total_share(of_largest) / total_share(largest),
+        "share",
+        "computed",
+        "Σ self time of collectives ÷ Σ self time of the largest ops",
+        _SOURCE_OPS,
+        keys(of_largest),
+    )
     text = (
-        f"Communication {over} limits the step{where}: {count} of the {looked} largest ops are collectives ({part} of their "
+        f"Communication {over} limits the step{where}: {count} of the {looked} largest ops are collectives "
+        f"({part} of their "
         "time), and they do next to no work while they run."
     )
     return text, (count, looked, part)
@@ -90,39 +120,64 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
     origin = "by their category (no roofline was recorded)" if inferred else "by the roofline"
     rows = []
     label = "HBM bandwidth" if memory else "compute"
-    share = evidence(f"{label}-bound ops", total_share(ops), "share", "computed",
-                     f"Σ self time of {label}-bound ops without collectives ÷ step time", _SOURCE_OPS, keys(ops))  # fmt: skip
+    share = evidence(
+        f"{label}-bound ops",
+        total_share(ops),
+        "share",
+        "computed",
+        f"Σ self time of {label}-bound ops without collectives ÷ step time",
+        _SOURCE_OPS,
+        keys(ops),
+    )
     rows.append(share)
     listed = ""
     if facts.thin:
-        seen = evidence("listed ops", facts.coverage, "share", "computed", "Σ time share of the listed ops", _SOURCE_OPS)
+        seen = evidence(
+            "listed ops", facts.coverage, "share", "computed", "Σ time share of the listed ops", _SOURCE_OPS
+        )
         rows.append(seen)
         listed = f" (the list holds {seen} of all op time)"
     best = max(ops, key=lambda op: op.share * (op.efficiency or 0.0), default=None)
     reached = ""
     if best and best.efficiency:
-        roof = evidence(f"{best.op.name}: share of the {label} roof", best.efficiency, "share", "measured", "",
-                        "roofline", (best.key,))  # fmt: skip
+        roof = evidence(
+            f"{best.op.name}: share of the {label} roof",
+            best.efficiency,
+            "share",
+            "measured",
+            "",
+            "roofline",
+            (best.key,),
+        )
         rows.append(roof)
         reached = f"; {best.op.name} reaches {roof} of that roof"
     if memory:
         streaming = facts.where(lambda op: bool(op.collective) and (op.op.roofline_efficiency or 0.0) >= 0.05)
         extra = ""
         if streaming and total_share(streaming) >= 0.01:
-            moved = evidence("collectives that stream through HBM", total_share(streaming), "share", "computed",
-                             "Σ self time of collectives at 5 % of HBM peak or more ÷ step time", _SOURCE_OPS,
-                             keys(streaming))  # fmt: skip
+            moved = evidence(
+                "collectives that stream through HBM",
+                total_share(streaming),
+                "share",
+                "computed",
+                "Σ self time of collectives at 5 % of HBM peak or more ÷ step time",
+                _SOURCE_OPS,
+                keys(streaming),
+            )
             rows.append(moved)
             extra = f", and the collectives themselves stream large tensors through HBM (another {moved})"
         return (
-            f"HBM bandwidth limits the step: ops bound by it take {share} {facts.base} {origin}{listed}{reached}{extra}.",
+            f"HBM bandwidth limits the step: ops bound by it take {share} {facts.base} "
+            f"{origin}{listed}{reached}{extra}.",
             tuple(rows),
         )
     return f"Compute limits the step: ops bound by it take {share} {facts.base} {origin}{listed}{reached}.", tuple(rows)
 
 
 def _stall(facts: Facts, name: str) -> tuple[str, tuple[Evidence, ...]]:
-    share = evidence(f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI)
+    share = evidence(
+        f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
+    )
     text = {
         "input": f"The device waits for its input: {share} {facts.base}.",
         "host": f"The device waits for the host (dispatch, transfers, callbacks): {share} {facts.base}.",
@@ -149,7 +204,9 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
         rows.append(row)
         if verdict.communication >= 0.3:
-            texts.append(f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists.")
+            texts.append(
+                f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists."
+            )
         elif not facts.thin:
             texts.append(
                 f"The communication KPI says {row}, which looks small, yet no other op costs as much as the largest "
@@ -157,37 +214,58 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
             )
         elif verdict.reconciled:
             texts.append(
-                f"The communication KPI says {row} and the listed collectives account for it, yet no other op costs as much "
+                f"The communication KPI says {row} and the listed collectives account for it, yet no other op "
+                "costs as much "
                 "as any of them."
             )
         else:
             texts.append(
-                f"The communication KPI says {row}; the listed collectives do not account for it, so the list is a sample, "
+                f"The communication KPI says {row}; the listed collectives do not account for it, so the list is "
+                "a sample, "
                 "and in that sample collectives come first."
             )
     if verdict.primary in ("compute", "memory") and verdict.reconciled and facts.collectives and stated is not None:
         found = total_share(facts.collectives)
         if facts.thin and found >= 0.3 * total_share(facts.ops):
             row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
-            part = evidence("collectives among the listed ops", found, "share", "computed", "Σ self time ÷ step time",
-                            _SOURCE_OPS, keys(facts.collectives))  # fmt: skip
+            part = evidence(
+                "collectives among the listed ops",
+                found,
+                "share",
+                "computed",
+                "Σ self time ÷ step time",
+                _SOURCE_OPS,
+                keys(facts.collectives),
+            )
             rows += [row, part]
             texts.append(
-                f"Collectives are among the largest ops, yet they are not the bottleneck: the listed ones take {part} and "
+                "Collectives are among the largest ops, yet they are not the bottleneck: the listed ones take "
+                f"{part} and "
                 f"account for the communication KPI of {row}, which leaves the rest of the step to other ops."
             )
     waiting = [
-        op for op in facts.ops[:20]
-        if op.collective and "hbm" in (op.op.bound_by or "").lower()
-        and op.op.roofline_efficiency is not None and op.op.roofline_efficiency < 0.01
-    ]  # fmt: skip
+        op
+        for op in facts.ops[:20]
+        if op.collective
+        and "hbm" in (op.op.bound_by or "").lower()
+        and op.op.roofline_efficiency is not None
+        and op.op.roofline_efficiency < 0.01
+    ]
     if waiting:
         first = waiting[0]
-        row = evidence(f"{first.op.name}: share of the HBM roof", first.op.roofline_efficiency, "share", "measured", "",
-                       "roofline", (first.key,))  # fmt: skip
+        row = evidence(
+            f"{first.op.name}: share of the HBM roof",
+            first.op.roofline_efficiency,
+            "share",
+            "measured",
+            "",
+            "roofline",
+            (first.key,),
+        )
         rows.append(row)
         texts.append(
-            f"XProf labels {first.op.name} HBM-bound, yet it moves {row} of what HBM could: it waits for the wires or for "
+            f"XProf labels {first.op.name} HBM-bound, yet it moves {row} of what HBM could: it waits for the "
+            "wires or for "
             "other cores, and counts as communication."
         )
     if verdict.primary == "compute" and duty is not None and duty < 0.9:
@@ -196,4 +274,6 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         texts.append(f"Duty cycle is only {row}; what the device does when busy is still bound by compute.")
     if not facts.has_flops and facts.ops:
         texts.append("No op carries FLOPs, so roofline labels say nothing here; limits are judged by category.")
+    elif not facts.has_roofline and facts.ops:
+        texts.append("The device's peaks are not known, so there is no roofline; limits are judged by category.")
     return tuple(texts), tuple(rows)

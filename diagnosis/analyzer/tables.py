@@ -22,12 +22,15 @@ def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
     axis_cost: dict[str, float] = {}
     for (axis, _), ops in cells.items():
         axis_cost[axis] = axis_cost.get(axis, 0.0) + total_share(ops)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (axis, kind), ops in cells.items():
         share = total_share(ops)
         sent = bandwidth(ops)
-        payload = [op.collective.payload_bytes * op.op.occurrences for op in ops
-                   if op.collective and op.collective.payload_bytes]  # fmt: skip
+        payload = [
+            op.collective.payload_bytes * op.op.occurrences
+            for op in ops
+            if op.collective and op.collective.payload_bytes
+        ]
         counted = steps and cores
         rows.append(
             {

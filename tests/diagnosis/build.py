@@ -14,46 +14,93 @@ CORES = 8
 STEPS = 2
 PEAK = 1.97e14
 BANDWIDTH = 8.1e11
+NOT_RECORDED = Memory()
 
 
 def op(name: str, category: str, share: float, count: int = 10, **more: Any) -> Op:
     """`share` of the step, `count` occurrences per step and core."""
     total = share * STEP_S * CORES * STEPS
     return Op(
-        name=name, category=category, occurrences=count * CORES * STEPS, self_time_s=total, total_time_s=total,
-        time_share=share, program="jit_step", **more,
-    )  # fmt: skip
+        name=name,
+        category=category,
+        occurrences=count * CORES * STEPS,
+        self_time_s=total,
+        total_time_s=total,
+        time_share=share,
+        program="jit_step",
+        **more,
+    )
 
 
 def matmul(name: str, share: float, efficiency: float = 0.7, **more: Any) -> Op:
     seconds = share * STEP_S * CORES * STEPS
     more = {"op_name": "jit(step)/jvp(mlp)/mlp/dot_general", "hbm_bytes": 0.1 * BANDWIDTH * seconds, **more}
     return op(
-        name, "convolution fusion", share, bound_by="Compute", roofline_efficiency=efficiency, compute_efficiency=efficiency,
-        flops=efficiency * PEAK * seconds, **more,
-    )  # fmt: skip
+        name,
+        "convolution fusion",
+        share,
+        bound_by="Compute",
+        roofline_efficiency=efficiency,
+        compute_efficiency=efficiency,
+        flops=efficiency * PEAK * seconds,
+        **more,
+    )
 
 
 def stream(name: str, share: float, efficiency: float = 0.8, category: str = "loop fusion", **more: Any) -> Op:
     """An op that streams HBM at `efficiency` of its peak."""
     seconds = share * STEP_S * CORES * STEPS
     return op(
-        name, category, share, bound_by="HBM", roofline_efficiency=efficiency, memory_bandwidth_utilization=efficiency,
-        hbm_bytes=efficiency * BANDWIDTH * seconds, hbm_bytes_per_s=efficiency * BANDWIDTH, flops=1.0, compute_efficiency=0.0,
+        name,
+        category,
+        share,
+        bound_by="HBM",
+        roofline_efficiency=efficiency,
+        memory_bandwidth_utilization=efficiency,
+        hbm_bytes=efficiency * BANDWIDTH * seconds,
+        hbm_bytes_per_s=efficiency * BANDWIDTH,
+        flops=1.0,
+        compute_efficiency=0.0,
         **more,
-    )  # fmt: skip
+    )
 
 
-def collective(kind: str, share: float, groups: str, shape: str = "bf16[1024,4096]", name: str = "", count: int = 10,
-               operand: str = "", **more: Any) -> Op:  # fmt: skip
+def collective(
+    kind: str,
+    share: float,
+    groups: str,
+    shape: str = "bf16[1024,4096]",
+    name: str = "",
+    count: int = 10,
+    operand: str = "",
+    **more: Any,
+) -> Op:
     name = name or f"{kind}.1"
-    text = f"%{name} = {shape}{{1,0}} {kind}({operand or shape}{{1,0}} %p), channel_id=1, {groups}, use_global_device_ids=true"
-    return op(name, kind, share, count, hlo=text, bound_by="HBM", roofline_efficiency=0.002,
-              memory_bandwidth_utilization=0.002, flops=0.0, **more)  # fmt: skip
+    text = (
+        f"%{name} = {shape}{{1,0}} {kind}({operand or shape}{{1,0}} %p), channel_id=1, {groups}, "
+        "use_global_device_ids=true"
+    )
+    return op(
+        name,
+        kind,
+        share,
+        count,
+        hlo=text,
+        bound_by="HBM",
+        roofline_efficiency=0.002,
+        memory_bandwidth_utilization=0.002,
+        flops=0.0,
+        **more,
+    )
 
 
-def config(ici: dict[str, int], topology: Sequence[int] = (), chip: str = "v5e", dcn: dict[str, int] | None = None,
-           **training: Any) -> ExperimentConfig:  # fmt: skip
+def config(
+    ici: dict[str, int],
+    topology: Sequence[int] = (),
+    chip: str = "v5e",
+    dcn: dict[str, int] | None = None,
+    **training: Any,
+) -> ExperimentConfig:
     chips = 1
     for size in ici.values():
         chips *= size
@@ -67,9 +114,16 @@ def config(ici: dict[str, int], topology: Sequence[int] = (), chip: str = "v5e",
     )
 
 
-def profile(*ops: Op, kpis: dict[str, float | None] | None = None, cores: Sequence[Core] | None = None,
-            memory: Memory = Memory(), step_s: float | None = STEP_S, parts: dict[str, float] | None = None,
-            kind: str = "TPU v5e", **more: Any) -> StepProfile:  # fmt: skip
+def profile(
+    *ops: Op,
+    kpis: dict[str, float | None] | None = None,
+    cores: Sequence[Core] | None = None,
+    memory: Memory = NOT_RECORDED,
+    step_s: float | None = STEP_S,
+    parts: dict[str, float] | None = None,
+    kind: str = "TPU v5e",
+    **more: Any,
+) -> StepProfile:
     return StepProfile(
         provenance="measured",
         source_kind="xplane",

@@ -24,13 +24,16 @@ LARGE = ModelShape(80, 8192, 28672, 64, 8, 128, 128256, name="70B")
 NARROW = ModelShape(32, 4096, 5120, 32, 16, 128, 50304, name="narrow MLP")
 MIXTURE = ModelShape(
     27, 2048, 10944, 16, 16, 128, 102400, name="64 small experts", experts=64, experts_per_token=6, d_ff_expert=1408
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One labelled case.  efficiency: of products, of HBM streams, of wires.  hidden: part of each collective's time that
-    compute covers.  passes: elementwise passes over the activations per layer, in tensors of d_model per token."""
+    """One labelled case.  products, streams, wires, attention: efficiency of matrix products, HBM, links, kernels.
+
+    hidden: part of each collective's time that compute covers.  passes: elementwise passes over the activations per
+    layer, in tensors of d_model per token.
+    """
 
     name: str
     label: str
@@ -79,31 +82,76 @@ class _Writer:
         self.number += 1
         return f"{stem}.{self.number}"
 
-    def work(self, stem: str, category: str, path: str, flops: float, moved: float, efficiency: float, count: int,
-             line: str = "") -> None:  # fmt: skip
+    def work(
+        self,
+        stem: str,
+        category: str,
+        path: str,
+        flops: float,
+        moved: float,
+        efficiency: float,
+        count: int,
+        line: str = "",
+    ) -> None:
         """`count` occurrences of an op with so much work each."""
         roof = max(flops / self.peak, moved / self.band)
         bound = "Compute" if flops / self.peak >= moved / self.band else "HBM"
         seconds = roof / efficiency * count * (1 + self.noise.uniform(-0.05, 0.05))
         rate = flops * count / seconds
-        self.rows.append((Op(
-            self._name(stem), category, count, 0.0, 0.0, 0.0, "jit_step", flops=flops * count, bytes_accessed=moved * count,
-            hbm_bytes=moved * count, flops_per_s=rate, hbm_bytes_per_s=moved * count / seconds,
-            operational_intensity=flops / moved, bound_by=bound, roofline_efficiency=roof * count / seconds,
-            compute_efficiency=rate / self.peak, memory_bandwidth_utilization=moved * count / seconds / self.band,
-            op_name=f"jit(step)/{path}", source="model.py:10", hlo=line,
-        ), seconds))  # fmt: skip
+        self.rows.append(
+            (
+                Op(
+                    self._name(stem),
+                    category,
+                    count,
+                    0.0,
+                    0.0,
+                    0.0,
+                    "jit_step",
+                    flops=flops * count,
+                    bytes_accessed=moved * count,
+                    hbm_bytes=moved * count,
+                    flops_per_s=rate,
+                    hbm_bytes_per_s=moved * count / seconds,
+                    operational_intensity=flops / moved,
+                    bound_by=bound,
+                    roofline_efficiency=roof * count / seconds,
+                    compute_efficiency=rate / self.peak,
+                    memory_bandwidth_utilization=moved * count / seconds / self.band,
+                    op_name=f"jit(step)/{path}",
+                    source="model.py:10",
+                    hlo=line,
+                ),
+                seconds,
+            )
+        )
 
     def product(self, path: str, m: float, k: float, n: float, count: int) -> None:
         m, k, n = max(1, int(m)), max(1, int(k)), max(1, int(n))
         edge = 256 if self.s.chip == "v6e" else 128
         padded = prod(-(-size // edge) * edge if size < 8 * edge else size for size in (k, n)) / (k * n)
         line = f"%f = bf16[{m},{n}]{{1,0}} fusion(bf16[{m},{k}]{{1,0}} %x, bf16[{k},{n}]{{1,0}} %w), kind=kOutput"
-        self.work("fusion", "convolution fusion", path, 2.0 * m * k * n, 2.0 * (m * k + k * n + m * n),
-                  self.s.products / padded, count, line)  # fmt: skip
+        self.work(
+            "fusion",
+            "convolution fusion",
+            path,
+            2.0 * m * k * n,
+            2.0 * (m * k + k * n + m * n),
+            self.s.products / padded,
+            count,
+            line,
+        )
 
-    def talk(self, kind: str, axes: tuple[str, ...], path: str, payload: float, count: int, hidden: float | None = None,
-             over_dcn: bool = False) -> None:  # fmt: skip
+    def talk(
+        self,
+        kind: str,
+        axes: tuple[str, ...],
+        path: str,
+        payload: float,
+        count: int,
+        hidden: float | None = None,
+        over_dcn: bool = False,
+    ) -> None:
         """A collective over `axes` of which `hidden` is covered by compute; nothing where the axes are of size one."""
         names = [axis for axis, size in self.s.ici if axis in axes and size > 1]
         if over_dcn:
@@ -126,24 +174,52 @@ class _Writer:
             result /= size
         groups = self._groups(names, over_dcn)
         shape, into = f"bf16[{max(1, int(result))}]{{0}}", f"bf16[{max(1, int(operand))}]{{0}}"
-        common = {"op_name": f"jit(step)/{path}", "source": "model.py:20", "bound_by": "HBM", "flops": 0.0, "program": "jit_step"}
+        common = {
+            "op_name": f"jit(step)/{path}",
+            "source": "model.py:20",
+            "bound_by": "HBM",
+            "flops": 0.0,
+            "program": "jit_step",
+        }
         if asynchronous:
             start, done = self._name(f"{kind}-start"), ""
             done = start.replace("-start", "-done")
             opening = f"%{start} = ({into}, {shape}) {kind}-start({into} %p), channel_id={self.number}, {groups}"
             self.rows.append((Op(start, f"{kind}-start", count, 0.0, 0.0, 0.0, hlo=opening, **common), 1e-6 * count))  # type: ignore[arg-type]
             closing = f"%{done} = {shape} {kind}-done(({into}, {shape}) %{start})"
-            self.rows.append((Op(done, f"{kind}-done", count, 0.0, 0.0, 0.0, hlo=closing, roofline_efficiency=0.001, **common), seconds))  # type: ignore[arg-type]
+            self.rows.append(
+                (
+                    Op(done, f"{kind}-done", count, 0.0, 0.0, 0.0, hlo=closing, roofline_efficiency=0.001, **common),
+                    seconds,
+                )
+            )  # type: ignore[arg-type]
             return
         name = self._name(kind)
         line = f"%{name} = {shape} {kind}({into} %p), channel_id={self.number}, {groups}, use_global_device_ids=true"
         used = min(0.2, 2 * payload * count / max(seconds, 1e-12) / self.band)
-        self.rows.append((Op(name, kind, count, 0.0, 0.0, 0.0, hlo=line, roofline_efficiency=used,
-                             memory_bandwidth_utilization=used, **common), seconds))  # type: ignore[arg-type]  # fmt: skip
+        self.rows.append(
+            (
+                Op(
+                    name,
+                    kind,
+                    count,
+                    0.0,
+                    0.0,
+                    0.0,
+                    hlo=line,
+                    roofline_efficiency=used,
+                    memory_bandwidth_utilization=used,
+                    **common,
+                ),
+                seconds,
+            )
+        )  # type: ignore[arg-type]
 
     def _groups(self, names: list[str], over_dcn: bool) -> str:
         axes = [("", size) for _, size in self.s.dcn] + list(self.s.ici)
-        chosen = [at for at, (name, _) in enumerate(axes) if (name in names and not over_dcn) or (over_dcn and name == "")]
+        chosen = [
+            at for at, (name, _) in enumerate(axes) if (name in names and not over_dcn) or (over_dcn and name == "")
+        ]
         order = [at for at in range(len(axes)) if at not in chosen] + chosen
         size = prod(axes[at][1] for at in chosen)
         total = prod(size_ for _, size_ in axes)
@@ -154,10 +230,17 @@ class _Writer:
 
 def config(s: Scenario) -> ExperimentConfig:
     return ExperimentConfig(
-        Hardware(s.chip, s.topology, prod(size for _, size in s.dcn)), Mesh(s.ici, s.dcn), s.model,
-        Training(global_batch=s.batch, seq_len=s.seq_len, weight_sharding=s.weight_sharding, remat=s.remat,
-                 grad_accum=s.grad_accum),
-    )  # fmt: skip
+        Hardware(s.chip, s.topology, prod(size for _, size in s.dcn)),
+        Mesh(s.ici, s.dcn),
+        s.model,
+        Training(
+            global_batch=s.batch,
+            seq_len=s.seq_len,
+            weight_sharding=s.weight_sharding,
+            remat=s.remat,
+            grad_accum=s.grad_accum,
+        ),
+    )
 
 
 def profile(s: Scenario, seed: int = 0) -> StepProfile:
@@ -181,7 +264,14 @@ def profile(s: Scenario, seed: int = 0) -> StepProfile:
         one = mesh_links(w.hardware, mesh, axis)
         assert one is not None
         each = ideal_time_s("all-to-all", 1e9, one.links)
-        w.talk("all-to-all", axis, "jvp(loss)/layer/mlp/sharding_constraint", 1e9 * wanted / each * s.wires / layers, layers, 0.0)
+        w.talk(
+            "all-to-all",
+            axis,
+            "jvp(loss)/layer/mlp/sharding_constraint",
+            1e9 * wanted / each * s.wires / layers,
+            layers,
+            0.0,
+        )
     return _assemble(s, w)
 
 
@@ -194,13 +284,25 @@ def _layers(w: _Writer, tokens: float, layers: int, tensor: int, experts: int) -
     width = (m.d_ff_expert if m.experts else m.d_ff) / tensor
     routed = m.experts_per_token if m.experts else 1
     for path, times, exchanges in sides:
-        for name, k, n in (("attention/q", m.d_model, q), ("attention/kv", m.d_model, 2 * kv), ("attention/out", q, m.d_model)):
+        for name, k, n in (
+            ("attention/q", m.d_model, q),
+            ("attention/kv", m.d_model, 2 * kv),
+            ("attention/out", q, m.d_model),
+        ):
             w.product(f"{path}/{name}/dot_general", tokens, k, n, layers * times)
         for name, k, n in (("gate", m.d_model, width), ("up", m.d_model, width), ("down", width, m.d_model)):
             where = "moe" if m.experts else "mlp"
             w.product(f"{path}/{where}/{name}/dot_general", tokens * routed, k, n, layers * times)
         scores = 2.0 * tokens * s.seq_len * q * (2.5 if times == 2 else 1.0)
-        w.work("flash_attention", "custom-call", f"{path}/attention/pallas_call", scores, 8.0 * tokens * q, s.attention, layers)
+        w.work(
+            "flash_attention",
+            "custom-call",
+            f"{path}/attention/pallas_call",
+            scores,
+            8.0 * tokens * q,
+            s.attention,
+            layers,
+        )
         moved = s.passes * tokens * m.d_model * 2.0 * times
         for part, name in ((0.5, "norm"), (0.5, "mlp/act")):
             w.work("fusion", "loop fusion", f"{path}/{name}/mul", part * moved / 2, part * moved, s.streams, layers)
@@ -208,7 +310,13 @@ def _layers(w: _Writer, tokens: float, layers: int, tensor: int, experts: int) -
         w.talk("all-gather", ("model",), f"{path}/mlp/all_gather", activations, 2 * layers * exchanges)
         w.talk("reduce-scatter", ("model",), f"{path}/mlp/psum_scatter", activations, 2 * layers * exchanges)
         if m.experts:
-            w.talk("all-to-all", ("expert",), f"{path}/moe/dispatch/all_to_all", activations * routed, 2 * layers * exchanges)
+            w.talk(
+                "all-to-all",
+                ("expert",),
+                f"{path}/moe/dispatch/all_to_all",
+                activations * routed,
+                2 * layers * exchanges,
+            )
         ring = next((size for axis, size in s.ici if w.mesh.role(axis) == "seq"), 1)
         w.talk("all-gather", ("seq",), f"{path}/attention/all_gather", 4.0 * tokens * ring * kv, layers * exchanges)
     w.product("jvp(loss)/logits/dot_general", tokens, m.d_model, m.vocab / tensor, 3)
@@ -223,7 +331,9 @@ def _weights(w: _Writer, layers: int, tensor: int, experts: int) -> None:
     if s.weight_sharding == "fsdp":
         gathers = 3 if s.remat == "full" else 2
         w.talk("all-gather", batch, "jvp(loss)/layer/mlp/all_gather", layer * 2.0, layers * gathers * s.grad_accum)
-        w.talk("reduce-scatter", batch, "transpose(jvp(loss))/layer/mlp/psum_scatter", layer * 2.0, layers * s.grad_accum)
+        w.talk(
+            "reduce-scatter", batch, "transpose(jvp(loss))/layer/mlp/psum_scatter", layer * 2.0, layers * s.grad_accum
+        )
     else:
         w.talk("all-reduce", batch, "transpose(jvp(loss))/layer/mlp/psum", layer * 4.0, layers)
         shards = 1
@@ -238,18 +348,35 @@ def _assemble(s: Scenario, w: _Writer) -> StepProfile:
     step = (busy + lag) / (1 - s.idle - s.input - s.host)
     rows = list(w.rows)
     if lag:  # the others wait in their last collective
-        at = max(range(len(rows)), key=lambda i: rows[i][1] if rows[i][0].name.startswith(("all", "reduce-sc")) else -1.0)
+        at = max(
+            range(len(rows)), key=lambda i: rows[i][1] if rows[i][0].name.startswith(("all", "reduce-sc")) else -1.0
+        )
         first = max(range(len(rows)), key=lambda i: rows[i][1] if rows[i][0].category == "convolution fusion" else -1.0)
         rows[at] = (rows[at][0], rows[at][1] + lag * 7 / 8)
         rows[first] = (rows[first][0], rows[first][1] + lag / 8)
     cores, steps = 8, 3
-    ops = [replace(op, occurrences=op.occurrences * cores * steps, self_time_s=seconds * cores * steps,
-                   total_time_s=seconds * cores * steps, time_share=seconds / step, flops=(op.flops or 0.0) * cores * steps,
-                   bytes_accessed=(op.bytes_accessed or 0.0) * cores * steps,
-                   hbm_bytes=(op.hbm_bytes or 0.0) * cores * steps) for op, seconds in rows]  # fmt: skip
+    ops = [
+        replace(
+            op,
+            occurrences=op.occurrences * cores * steps,
+            self_time_s=seconds * cores * steps,
+            total_time_s=seconds * cores * steps,
+            time_share=seconds / step,
+            flops=(op.flops or 0.0) * cores * steps,
+            bytes_accessed=(op.bytes_accessed or 0.0) * cores * steps,
+            hbm_bytes=(op.hbm_bytes or 0.0) * cores * steps,
+        )
+        for op, seconds in rows
+    ]
     talking = sum(seconds for op, seconds in rows if "all-" in op.category or "reduce-scatter" in op.category)
     working = busy + lag - talking
-    parts = {"compute": working, "collective": talking, "input": s.input * step, "host": s.host * step, "idle": s.idle * step}
+    parts = {
+        "compute": working,
+        "collective": talking,
+        "input": s.input * step,
+        "host": s.host * step,
+        "idle": s.idle * step,
+    }
     found = [Core(f"TPU:{i}", "host-0", {"compute": working, "collective": talking}) for i in range(cores)]
     if lag:
         found[5] = Core("TPU:5", "host-0", {"compute": working + lag, "collective": max(0.0, talking - lag)})

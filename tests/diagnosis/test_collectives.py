@@ -24,13 +24,21 @@ from tests.diagnosis.build import collective, config, matmul, op, profile
         ("recv-done.4", "recv-done", "", ("send/recv", "done")),
         ("Asynchronous collective completion", "Custom fusion", "", ("collective", "done")),
         ("async-collective-done.7", "custom fusion", "", ("collective", "done")),
-        ("fusion.9", "custom fusion", "%fusion.9 = bf16[8] fusion(bf16[64] %p), kind=kCustom, calls=%all-reduce-scatter.9",
-         ("reduce-scatter", "sync")),
+        (
+            "fusion.9",
+            "custom fusion",
+            "%fusion.9 = bf16[8] fusion(bf16[64] %p), kind=kCustom, calls=%all-reduce-scatter.9",
+            ("reduce-scatter", "sync"),
+        ),
         ("ncclDevKernel_AllReduce_Sum", "unknown", "", ("all-reduce", "sync")),
-        ("async-done.2", "async-done",
-         "%async-done.2 = bf16[8] async-done((bf16[8]) %async-start.2), calls=%wrapped_all-gather.1", ("all-gather", "done")),
+        (
+            "async-done.2",
+            "async-done",
+            "%async-done.2 = bf16[8] async-done((bf16[8]) %async-start.2), calls=%wrapped_all-gather.1",
+            ("all-gather", "done"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_kinds(name: str, category: str, line: str, kind: tuple[str, str]) -> None:
     assert identify(name, category, line) == kind
 
@@ -55,12 +63,25 @@ def test_not_collectives(name: str, category: str, line: str) -> None:
 
 
 def test_done_belongs_to_its_start() -> None:
-    start = op("all-gather-start.1", "all-gather-start", 0.001, hlo=(
-        "%all-gather-start.1 = (bf16[64,128]{1,0}, bf16[256,128]{1,0}) all-gather-start(bf16[64,128]{1,0} %p), channel_id=1, "
-        "replica_groups=[4,4]<=[4,4]T(1,0), dimensions={0}"))  # fmt: skip
-    done = op("all-gather-done.1", "all-gather-done", 0.2, hlo=(
-        "%all-gather-done.1 = bf16[256,128]{1,0} all-gather-done((bf16[64,128]{1,0}, bf16[256,128]{1,0}) "
-        "%all-gather-start.1)"))  # fmt: skip
+    start = op(
+        "all-gather-start.1",
+        "all-gather-start",
+        0.001,
+        hlo=(
+            "%all-gather-start.1 = (bf16[64,128]{1,0}, bf16[256,128]{1,0}) all-gather-start(bf16[64,128]{1,0} %p), "
+            "channel_id=1, "
+            "replica_groups=[4,4]<=[4,4]T(1,0), dimensions={0}"
+        ),
+    )
+    done = op(
+        "all-gather-done.1",
+        "all-gather-done",
+        0.2,
+        hlo=(
+            "%all-gather-done.1 = bf16[256,128]{1,0} all-gather-done((bf16[64,128]{1,0}, bf16[256,128]{1,0}) "
+            "%all-gather-start.1)"
+        ),
+    )
     diagnosis = diagnose(profile(start, done, matmul("fusion.1", 0.7)), config({"data": 4, "model": 4}, (4, 4)))
     found = {entry.name: entry for entry in diagnosis.ops}
     for name in ("all-gather-start.1", "all-gather-done.1"):
@@ -73,11 +94,24 @@ def test_done_belongs_to_its_start() -> None:
 
 
 def test_unnamed_completion_takes_kind_and_axis_of_its_start() -> None:
-    start = op("async-collective-start.3", "custom fusion", 0.0, hlo=(
-        "%async-collective-start.3 = bf16[256,128]{1,0} fusion(bf16[64,128]{1,0} %p), kind=kCustom, "
-        "calls=%all-gather.9, replica_groups={{0,1},{2,3}}"))  # fmt: skip
-    done = op("async-collective-done.3", "custom fusion", 0.2, hlo=(
-        "%async-collective-done.3 = bf16[256,128]{1,0} fusion(bf16[256,128]{1,0} %async-collective-start.3), kind=kCustom"))
+    start = op(
+        "async-collective-start.3",
+        "custom fusion",
+        0.0,
+        hlo=(
+            "%async-collective-start.3 = bf16[256,128]{1,0} fusion(bf16[64,128]{1,0} %p), kind=kCustom, "
+            "calls=%all-gather.9, replica_groups={{0,1},{2,3}}"
+        ),
+    )
+    done = op(
+        "async-collective-done.3",
+        "custom fusion",
+        0.2,
+        hlo=(
+            "%async-collective-done.3 = bf16[256,128]{1,0} fusion(bf16[256,128]{1,0} %async-collective-start.3), "
+            "kind=kCustom"
+        ),
+    )
     found = diagnose(profile(start, done), config({"data": 2, "model": 2}, (2, 2))).ops[0]
     assert (found.name, found.collective, found.mesh_axis) == ("async-collective-done.3", "all-gather", "model")
 
@@ -92,7 +126,12 @@ def test_axes_of_a_real_mesh() -> None:
         collective("all-reduce", 0.04, "replica_groups=[16,16]<=[4,16,4]T(0,2,1)", name="all-reduce.4"),
     ]
     found = {entry.name: entry.mesh_axis for entry in diagnose(profile(*ops), mesh).ops}
-    assert found == {"all-reduce.1": "model", "all-reduce.2": "data", "all-reduce.3": ("data", "seq"), "all-reduce.4": "seq"}
+    assert found == {
+        "all-reduce.1": "model",
+        "all-reduce.2": "data",
+        "all-reduce.3": ("data", "seq"),
+        "all-reduce.4": "seq",
+    }
 
 
 def test_bandwidth_against_the_book() -> None:
@@ -129,31 +168,52 @@ def test_without_configuration_no_axis_is_claimed() -> None:
     ("kind", "part", "line", "size", "expected"),
     [
         ("all-gather", "sync", "%a = bf16[256,8]{1,0} all-gather(bf16[64,8]{1,0} %p)", 4, 4096),
-        ("all-gather", "start", "%a = (bf16[64,8]{1,0}, bf16[256,8]{1,0}) all-gather-start(bf16[64,8]{1,0} %p)", 4, 4096),
+        (
+            "all-gather",
+            "start",
+            "%a = (bf16[64,8]{1,0}, bf16[256,8]{1,0}) all-gather-start(bf16[64,8]{1,0} %p)",
+            4,
+            4096,
+        ),
         ("all-gather", "start", "%a = (bf16[64,8]{1,0}, bf16[256,8]{1,0}) all-gather-start(%p)", 4, 4096),
         ("reduce-scatter", "sync", "%a = f32[16]{0} reduce-scatter(f32[64]{0} %p)", 4, 256),
         ("reduce-scatter", "sync", "%a = f32[16]{0} reduce-scatter(%p)", 4, 256),
         ("all-reduce", "sync", "%a = (f32[4]{0}, bf16[8]{0}) all-reduce(f32[4]{0} %p, bf16[8]{0} %q)", 2, 32),
-        ("collective-permute", "start",
-         "%a = (bf16[8]{0}, bf16[8]{0}, u32[], u32[]) collective-permute-start(bf16[8]{0} %p)", 4, 16),
-        ("reduce-scatter", "sync", "%f = bf16[32,32,4096]{2,1,0:T(8,128)(2,1)S(1)} fusion(bf16[32,32,8192]"
-         "{2,1,0:T(8,128)(2,1)S(1)} %fusion.32), kind=kCustom, calls=%all-reduce-scatter.3", 2, 32 * 32 * 8192 * 2),
+        (
+            "collective-permute",
+            "start",
+            "%a = (bf16[8]{0}, bf16[8]{0}, u32[], u32[]) collective-permute-start(bf16[8]{0} %p)",
+            4,
+            16,
+        ),
+        (
+            "reduce-scatter",
+            "sync",
+            "%f = bf16[32,32,4096]{2,1,0:T(8,128)(2,1)S(1)} fusion(bf16[32,32,8192]"
+            "{2,1,0:T(8,128)(2,1)S(1)} %fusion.32), kind=kCustom, calls=%all-reduce-scatter.3",
+            2,
+            32 * 32 * 8192 * 2,
+        ),
     ],
-)  # fmt: skip
+)
 def test_payload(kind: str, part: str, line: str, size: int, expected: float) -> None:
     assert payload_bytes(kind, part, line, size) == expected
 
 
 def test_instruction_of_the_book() -> None:
     line = (
-        "%fusion.3 = bf16[32,32,4096]{2,1,0:T(8,128)(2,1)S(1)} fusion(bf16[32,32,8192]{2,1,0:T(8,128)(2,1)S(1)} %fusion.32), "
+        "%fusion.3 = bf16[32,32,4096]{2,1,0:T(8,128)(2,1)S(1)} fusion(bf16[32,32,8192]{2,1,0:T(8,128)(2,1)S(1)} "
+        "%fusion.32), "
         "kind=kCustom, calls=%all-reduce-scatter.3"
     )
     found = hlo.parse(line)
     assert found is not None
     assert (found.name, found.opcode, found.operand_names, found.calls) == (
-        "fusion.3", "fusion", ("fusion.32",), "all-reduce-scatter.3",
-    )  # fmt: skip
+        "fusion.3",
+        "fusion",
+        ("fusion.32",),
+        "all-reduce-scatter.3",
+    )
     assert found.results[0].dims == (32, 32, 4096) and found.operand_bytes == 32 * 32 * 8192 * 2
 
 
@@ -168,10 +228,17 @@ def test_cut_lines_are_no_error(text: str) -> None:
     [
         ("all-reduce", "replica_groups=[4,4]<=[16]", "jit(s)/jvp(l)/mlp/psum", "activations"),
         ("all-gather", "replica_groups=[4,4]<=[4,4]T(1,0)", "jit(s)/jvp(l)/mlp/all_gather", "parameters"),
-        ("reduce-scatter", "replica_groups=[4,4]<=[4,4]T(1,0)", "jit(s)/transpose(jvp(l))/mlp/psum_scatter", "gradients"),
+        (
+            "reduce-scatter",
+            "replica_groups=[4,4]<=[4,4]T(1,0)",
+            "jit(s)/transpose(jvp(l))/mlp/psum_scatter",
+            "gradients",
+        ),
         ("all-reduce", "replica_groups=[4,4]<=[4,4]T(1,0)", "jit(s)/transpose(jvp(l))/mlp/psum", "gradients"),
     ],
 )
 def test_which_tensor_moves(kind: str, groups: str, path: str, tensor: str) -> None:
-    found = diagnose(profile(collective(kind, 0.1, groups, op_name=path)), config({"data": 4, "model": 4}, (4, 4))).ops[0]
+    found = diagnose(profile(collective(kind, 0.1, groups, op_name=path)), config({"data": 4, "model": 4}, (4, 4))).ops[
+        0
+    ]
     assert found.tensor == tensor

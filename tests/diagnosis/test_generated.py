@@ -46,13 +46,17 @@ def test_books_balance(scenario: Scenario) -> None:
 
 
 def test_wires_are_given_back() -> None:
-    """A generated synchronous collective ran at a stated share of what its wires give: the Analyzer reads that share."""
+    """A generated synchronous collective ran at a stated share of what its wires give: the Analyzer reads that
+    share.
+    """
     for scenario in SCENARIOS:
         if scenario.hidden:
             continue
         for row in diagnose(profile(scenario), config(scenario)).collectives:
             if row["achieved_bytes_per_s"] and row["axis"] != "dcn":
-                assert row["achieved_bytes_per_s"] / row["possible_bytes_per_s"] == pytest.approx(scenario.wires, rel=0.08)
+                assert row["achieved_bytes_per_s"] / row["possible_bytes_per_s"] == pytest.approx(
+                    scenario.wires, rel=0.08
+                )
 
 
 def precision_and_recall() -> tuple[float, float, float]:

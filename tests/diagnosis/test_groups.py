@@ -48,7 +48,9 @@ def named(chosen: tuple[str, ...]) -> str:
 @pytest.mark.parametrize("write", [explicit, iota, named])
 @pytest.mark.parametrize("chosen", SUBSETS)
 def test_three_notations_name_the_same_axes(write, chosen) -> None:
-    stated = groups.parse(f"%x = f32[8] all-reduce(f32[8] %p), channel_id=3, {write(chosen)}, use_global_device_ids=true")
+    stated = groups.parse(
+        f"%x = f32[8] all-reduce(f32[8] %p), channel_id=3, {write(chosen)}, use_global_device_ids=true"
+    )
     assert stated is not None
     assert sorted(map(sorted, stated.members.tolist())) == sorted(map(sorted, members_by_hand(SIZES, chosen)))
     match = MeshAxes(Mesh(SIZES)).match(stated)

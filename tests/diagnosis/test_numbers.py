@@ -35,7 +35,10 @@ def numbers(text: str, diagnosis: Diagnosis) -> list[tuple[str, float]]:
     for op in sorted(diagnosis.ops, key=lambda op: -len(op.name)):
         text = text.replace(op.name, "OP")
     text = re.sub(r"\S+\.py:\d+", "LINE", text)
-    return [(match.group(0), float(match.group(1).replace(",", "")) * UNITS[match.group(2) or ""]) for match in NUMBER.finditer(text)]
+    return [
+        (match.group(0), float(match.group(1).replace(",", "")) * UNITS[match.group(2) or ""])
+        for match in NUMBER.finditer(text)
+    ]
 
 
 def check(text: str, rows: tuple[Evidence, ...], diagnosis: Diagnosis) -> int:
@@ -46,7 +49,9 @@ def check(text: str, rows: tuple[Evidence, ...], diagnosis: Diagnosis) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize(("name", "diagnosis"), list(cases()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "diagnosis"), list(cases()), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_numbers_in_findings(name: str, diagnosis: Diagnosis) -> None:
     counted = 0
     for finding in diagnosis.findings:
@@ -58,7 +63,9 @@ def test_numbers_in_findings(name: str, diagnosis: Diagnosis) -> None:
     assert counted > 3
 
 
-@pytest.mark.parametrize(("name", "diagnosis"), list(cases()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "diagnosis"), list(cases()), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_evidence_texts_stand_in_the_sentences(name: str, diagnosis: Diagnosis) -> None:
     """Evidence carries its number as printed, so that a page can link it; and its ops exist."""
     keys = {op.key for op in diagnosis.ops}
@@ -82,5 +89,8 @@ def test_numbers_of_ops_equal_the_table() -> None:
 
 def test_the_number_reader_reads() -> None:
     empty = diagnose(paper.profile(1))
-    text = "takes 41.6 % of the step, 3,060 ms, 25.6 GB/s of 45 GB/s over 16 chips, 1.25× faster (model.py:10, b/model.py:20)."
+    text = (
+        "takes 41.6 % of the step, 3,060 ms, 25.6 GB/s of 45 GB/s over 16 chips, 1.25× faster (model.py:10, "
+        "b/model.py:20)."
+    )
     assert [value for _, value in numbers(text, empty)] == pytest.approx([0.416, 3.06, 25.6e9, 45e9, 16, 1.25])

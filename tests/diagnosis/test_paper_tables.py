@@ -98,7 +98,11 @@ def test_breakdown_sums_to_the_step() -> None:
 
 def test_order_and_names_do_not_matter() -> None:
     """Nothing is recognised by name: other names for the same kinds of op give the same answer."""
-    renamed = {"Bitcast add fusion": "fusion.17", "Custom forward operation": "call.3", "All-reduce operation": "all-reduce.9"}
+    renamed = {
+        "Bitcast add fusion": "fusion.17",
+        "Custom forward operation": "call.3",
+        "All-reduce operation": "all-reduce.9",
+    }
     profile = paper.profile(2)
     ops = tuple(replace(op, name=renamed.get(op.name, op.name)) for op in reversed(profile.ops))
     assert diagnose(replace(profile, ops=ops), paper.config(2)).bottleneck.primary == "memory"

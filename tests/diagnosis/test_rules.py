@@ -39,7 +39,10 @@ def test_fsdp_gathers_with_too_few_tokens_per_chip() -> None:
     assert values["tokens per chip that hide one gather on one torus axis"] == pytest.approx(2188.9, rel=1e-3)
     assert "too short" in found.insight
     many = config({"data": 16}, (16,), global_batch=64, seq_len=1024)
-    assert "could be hidden" in find(diagnose(profile(matmul("fusion.1", 0.6), gather), many), "fsdp_gathers_exposed").insight
+    assert (
+        "could be hidden"
+        in find(diagnose(profile(matmul("fusion.1", 0.6), gather), many), "fsdp_gathers_exposed").insight
+    )
 
 
 def test_gradient_all_reduce() -> None:
@@ -91,7 +94,9 @@ def test_exposed_dcn() -> None:
 
 def test_more_than_gradients_over_dcn() -> None:
     two = config({"data": 4, "model": 4}, (4, 4), dcn={"data": 2}, weight_sharding="fsdp")
-    gather = collective("all-gather", 0.35, "replica_groups=[16,2]<=[2,16]T(1,0)", op_name="jit(s)/jvp(l)/mlp/all_gather")
+    gather = collective(
+        "all-gather", 0.35, "replica_groups=[16,2]<=[2,16]T(1,0)", op_name="jit(s)/jvp(l)/mlp/all_gather"
+    )
     found = find(diagnose(profile(matmul("fusion.1", 0.65), gather), two), "exposed_dcn")
     assert "something other than gradients" in found.insight
 
@@ -140,8 +145,12 @@ def test_resharding_names_its_line() -> None:
 
 
 def test_async_waits() -> None:
-    start = op("all-gather-start.1", "all-gather-start", 0.0, hlo=(
-        f"%all-gather-start.1 = bf16[64,8]{{1,0}} all-gather-start(bf16[16,8]{{1,0}} %p), {OVER_DATA}"))
+    start = op(
+        "all-gather-start.1",
+        "all-gather-start",
+        0.0,
+        hlo=(f"%all-gather-start.1 = bf16[64,8]{{1,0}} all-gather-start(bf16[16,8]{{1,0}} %p), {OVER_DATA}"),
+    )
     done = op("all-gather-done.1", "all-gather-done", 0.15,
               hlo="%all-gather-done.1 = bf16[64,8]{1,0} all-gather-done(bf16[64,8] %all-gather-start.1)")  # fmt: skip
     found = find(diagnose(profile(matmul("fusion.1", 0.85), start, done), DATA_MODEL), "async_collective_waits")
@@ -177,12 +186,17 @@ def test_memory_near_capacity() -> None:
     full = Memory(15.5e9, 16e9)
     found = find(diagnose(profile(matmul("fusion.1", 1.0), memory=full), DATA_MODEL), "memory_near_capacity")
     assert found.saving_share is None and "15.5 GB" in found.insight
-    assert "memory_near_capacity" not in rules(diagnose(profile(matmul("fusion.1", 1.0), memory=Memory(8e9, 16e9)), DATA_MODEL))
+    assert "memory_near_capacity" not in rules(
+        diagnose(profile(matmul("fusion.1", 1.0), memory=Memory(8e9, 16e9)), DATA_MODEL)
+    )
 
 
 def test_low_matrix_efficiency() -> None:
     """A product at 25 % of the peak for 80 % of the step could save 60 % of it."""
-    found = find(diagnose(profile(matmul("fusion.1", 0.8, 0.25), matmul("fusion.2", 0.2, 0.8)), DATA_MODEL), "low_matrix_efficiency")
+    found = find(
+        diagnose(profile(matmul("fusion.1", 0.8, 0.25), matmul("fusion.2", 0.2, 0.8)), DATA_MODEL),
+        "low_matrix_efficiency",
+    )
     assert found.saving_share == pytest.approx(0.6)
 
 
@@ -219,7 +233,9 @@ def test_attention_dominates_a_long_sequence() -> None:
 
 
 def test_recompute_beyond_need() -> None:
-    again = matmul("fusion.2", 0.25, op_name="jit(step)/transpose(jvp(l))/checkpoint/rematted_computation/mlp/dot_general")
+    again = matmul(
+        "fusion.2", 0.25, op_name="jit(step)/transpose(jvp(l))/checkpoint/rematted_computation/mlp/dot_general"
+    )
     roomy = diagnose(profile(matmul("fusion.1", 0.75), again, memory=Memory(6e9, 16e9)), DATA_MODEL)
     assert find(roomy, "recompute").saving_share == pytest.approx(0.25)
     tight = diagnose(profile(matmul("fusion.1", 0.75), again, memory=Memory(15e9, 16e9)), DATA_MODEL)
@@ -285,6 +301,10 @@ def test_nothing_much_to_gain() -> None:
 
 def test_findings_are_ranked_by_what_they_save() -> None:
     ops = (matmul("fusion.1", 0.4, 0.3), stream("fusion.2", 0.2), collective("all-reduce", 0.4, OVER_MODEL))
-    shares = [finding.saving_share for finding in diagnose(profile(*ops), DATA_MODEL).findings if finding.saving_share is not None]
+    shares = [
+        finding.saving_share
+        for finding in diagnose(profile(*ops), DATA_MODEL).findings
+        if finding.saving_share is not None
+    ]
     assert shares == sorted(shares, reverse=True)
     assert all(0 <= share < 1 for share in shares)

@@ -53,14 +53,18 @@ def test_labels_without_flops_are_not_believed() -> None:
 
 
 def test_opaque_profile_is_unknown() -> None:
-    assert diagnose(profile(op("custom-call.1", "custom-call", 1.0, bound_by="Unknown"))).bottleneck.primary == "unknown"
+    assert (
+        diagnose(profile(op("custom-call.1", "custom-call", 1.0, bound_by="Unknown"))).bottleneck.primary == "unknown"
+    )
 
 
 def test_shares_never_exceed_the_step() -> None:
     """Streams of a GPU run beside each other: op time adds up to more than the step."""
     ops = (matmul("gemm.1", 0.9), collective("all-reduce", 0.6, "replica_groups=[1,8]<=[8]"))
     cores = [Core(f"GPU:{i}", "h", {}, busy_s=0.95, collective_s=0.6, exposed_s=0.05) for i in range(8)]
-    diagnosis = diagnose(profile(*ops, kpis={"duty_cycle": 0.95, "communication": 0.6}, cores=cores), config({"data": 8}))
+    diagnosis = diagnose(
+        profile(*ops, kpis={"duty_cycle": 0.95, "communication": 0.6}, cores=cores), config({"data": 8})
+    )
     assert diagnosis.kpis["communication_exposed"] == pytest.approx(0.05)
     assert diagnosis.kpis["communication_overlapped"] == pytest.approx(0.55)
     assert sum(diagnosis.breakdown_share.values()) == pytest.approx(1.0)
@@ -75,7 +79,9 @@ def test_configuration_of_other_hardware_is_said() -> None:
 
 def test_hostile_names_are_only_data() -> None:
     name = "<script>alert(1)</script>{{0,1}} replica_groups={{"
-    diagnosis = diagnose(profile(op(name, "all-reduce", 0.5, hlo=name * 200, op_name=name, source=name)), config({"data": 8}))
+    diagnosis = diagnose(
+        profile(op(name, "all-reduce", 0.5, hlo=name * 200, op_name=name, source=name)), config({"data": 8})
+    )
     assert diagnosis.ops[0].name == name
 
 

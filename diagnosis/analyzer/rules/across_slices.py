@@ -22,8 +22,9 @@ def exposed_dcn(facts: Facts) -> Iterator[Finding]:
     text = f"Collectives that cross slices take {cost} {facts.base} in the open{lines(ops)}."
     rate = dcn_bytes_per_s(facts.config)
     if rate:
-        row = evidence("network bandwidth per chip", rate, "bytes_per_s", "computed", "host network ÷ chips per host",
-                       "chips.toml")  # fmt: skip
+        row = evidence(
+            "network bandwidth per chip", rate, "bytes_per_s", "computed", "host network ÷ chips per host", "chips.toml"
+        )
         rows.append(row)
         text += f" A chip's share of its host's network is {row}."
     other = [op for op in ops if op.collective and op.collective.tensor not in ("gradients", "scalars", "")]

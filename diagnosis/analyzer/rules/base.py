@@ -18,7 +18,9 @@ OPS = "op profile"
 def time_of(facts: Facts, label: str, ops: Iterable[OpFacts], formula: str = "") -> Evidence:
     """Time of some ops as a share of the step (of device time where no step is known)."""
     chosen = tuple(ops)
-    return evidence(label, total_share(chosen), "share", "computed", formula or "Σ self time ÷ step time", OPS, keys(chosen))
+    return evidence(
+        label, total_share(chosen), "share", "computed", formula or "Σ self time ÷ step time", OPS, keys(chosen)
+    )
 
 
 def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> Evidence | None:
@@ -60,7 +62,9 @@ def finding(
     axis: str | None = None,
     impact: str = "",
 ) -> Finding:
-    """A finding with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about."""
+    """A finding with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is
+    about.
+    """
     shown = [row for row in rows if row is not None]
     if saved is None:
         return Finding(rule, title, insight, action, impact, tuple(shown), None, None, axis)

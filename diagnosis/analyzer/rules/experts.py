@@ -13,8 +13,13 @@ from diagnosis.report import Evidence, Finding
 def expert_dispatch(facts: Facts) -> Iterator[Finding]:
     """All-to-alls that carry tokens to their experts and back, and collectives beside them on an expert axis."""
     ops = facts.where(
-        lambda op: op.collective is not None
-        and (op.collective.tensor == "expert dispatch" or (op.collective.kind == "all-to-all" and "expert" in facts.roles(op)))
+        lambda op: (
+            op.collective is not None
+            and (
+                op.collective.tensor == "expert dispatch"
+                or (op.collective.kind == "all-to-all" and "expert" in facts.roles(op))
+            )
+        )
     )
     share = total_share(ops)
     if share < WORTH_SAYING:
@@ -31,8 +36,13 @@ def expert_dispatch(facts: Facts) -> Iterator[Finding]:
         slow = (achieved.value or 0.0) < 0.5 * (possible.value or 0.0)
         text += ": chips wait for the one with the most tokens, or messages are too small." if slow else "."
     yield finding(
-        facts, "expert_all_to_all", "Expert dispatch takes much of the step", text,
+        facts,
+        "expert_all_to_all",
+        "Expert dispatch is exposed",
+        text,
         "Make the expert axis smaller or put it on the fastest links, overlap dispatch with the shared expert or the "
         "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance.",
-        rows, share, axis=axis,
-    )  # fmt: skip
+        rows,
+        share,
+        axis=axis,
+    )

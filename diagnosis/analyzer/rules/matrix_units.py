@@ -23,25 +23,39 @@ _UNIT = {"v6e": 256, "tpu7x": 256}
 def low_efficiency(facts: Facts) -> Iterator[Finding]:
     """Products that are bound by compute yet run far below the peak."""
     ops = facts.where(
-        lambda op: not op.collective and op.limit == "compute" and op.family in ("matmul", "attention kernel", "custom call")
-        and op.efficiency is not None and op.efficiency < LOW_EFFICIENCY and op.limit_source == "roofline"
-    )  # fmt: skip
+        lambda op: (
+            not op.collective
+            and op.limit == "compute"
+            and op.family in ("matmul", "attention kernel", "custom call")
+            and op.efficiency is not None
+            and op.efficiency < LOW_EFFICIENCY
+            and op.limit_source == "roofline"
+        )
+    )
     lost = sum(op.share * (1.0 - (op.efficiency or 0.0)) for op in ops)
     if lost < WORTH_SAYING and not (facts.thin and ops):
         return
     cost = time_of(facts, "compute-bound ops below half of the peak", ops)
     mean = sum(op.share * (op.efficiency or 0.0) for op in ops) / total_share(ops)
-    reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline", keys(ops))
+    reached = evidence(
+        "their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline", keys(ops)
+    )
     worst = max(ops, key=lambda op: op.share * (1.0 - (op.efficiency or 0.0)))
-    own = evidence(f"efficiency of {worst.op.name}", worst.efficiency, "share", "measured", "", "roofline", (worst.key,))
+    own = evidence(
+        f"efficiency of {worst.op.name}", worst.efficiency, "share", "measured", "", "roofline", (worst.key,)
+    )
     yield finding(
-        facts, "low_matrix_efficiency", "Products run far below the matrix units' peak",
-        f"Compute-bound ops below half of the peak take {cost} {facts.base} at {reached} of it on average; the costliest is "
+        facts,
+        "low_matrix_efficiency",
+        "Products run far below the matrix units' peak",
+        f"Compute-bound ops below half of the peak take {cost} {facts.base} at {reached} of it on average; the "
+        "costliest is "
         f"{worst.op.name} at {own}{lines(ops)}.",
         "Give each chip larger products: more rows per chip (batch or sequence shard) or a smaller tensor axis; merge "
         "products that share an input, and check the kernel's block sizes.",
-        [cost, reached, own], lost,
-    )  # fmt: skip
+        [cost, reached, own],
+        lost,
+    )
 
 
 def unaligned_shapes(facts: Facts) -> Iterator[Finding]:
@@ -61,18 +75,32 @@ def unaligned_shapes(facts: Facts) -> Iterator[Finding]:
     ops = tuple(op for op, _, _ in padded)
     worst, waste, dims = max(padded, key=lambda item: item[0].share * item[1])
     cost = time_of(facts, "products with padded dimensions", ops)
-    part = evidence(f"work on zeros in {worst.op.name}", waste, "share", "computed",
-                    "1 − Π size ÷ padded size over features and contraction", OPS, (worst.key,))  # fmt: skip
+    part = evidence(
+        f"work on zeros in {worst.op.name}",
+        waste,
+        "share",
+        "computed",
+        "1 − Π size ÷ padded size over features and contraction",
+        OPS,
+        (worst.key,),
+    )
     edge = evidence("edge of the matrix unit", float(unit), "count", "measured", source="scaling book 2.1")
-    size = evidence(f"a dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,))
+    size = evidence(
+        f"a dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,)
+    )
     yield finding(
-        facts, "unaligned_shapes", "Shapes do not fill the matrix units",
-        f"Products whose dimensions are no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a dimension of {size} "
+        facts,
+        "unaligned_shapes",
+        "Shapes do not fill the matrix units",
+        f"Products whose dimensions are no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
+        f"dimension of {size} "
         f"per chip and spends {part} of its work on zeros{lines(ops)}.",
-        "Make the tensor axis smaller so that heads and features per chip fill the unit, or choose widths whose shards are "
+        "Make the tensor axis smaller so that heads and features per chip fill the unit, or choose widths whose "
+        "shards are "
         "multiples of it.",
-        [cost, part, edge, size], lost,
-    )  # fmt: skip
+        [cost, part, edge, size],
+        lost,
+    )
 
 
 def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
@@ -84,7 +112,9 @@ def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
     instruction = hlo.parse(line)
     if instruction is None:
         return 0.0, ()
-    arrays = sorted((shape for shape in instruction.operands if len(shape.dims) >= 2), key=lambda shape: -prod(shape.dims))[:2]
+    arrays = sorted(
+        (shape for shape in instruction.operands if len(shape.dims) >= 2), key=lambda shape: -prod(shape.dims)
+    )[:2]
     if len(arrays) < 2:
         return 0.0, ()
     sizes = {size for shape in arrays for size in shape.dims[-2:] if 1 < size}
@@ -98,7 +128,9 @@ def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
 def attention_dominates(facts: Facts) -> Iterator[Finding]:
     """Attention over a long sequence outweighs the layers' products (book 4.3: beyond about 8 × d_model tokens)."""
     ops = facts.where(lambda op: op.module == "attention" and not op.collective)
-    core = [op for op in ops if op.family == "attention kernel" or "softmax" in op.path or "flash" in op.op.name.lower()] or list(ops)
+    core = [
+        op for op in ops if op.family == "attention kernel" or "softmax" in op.path or "flash" in op.op.name.lower()
+    ] or list(ops)
     share = total_share(core)
     if share < 0.30:
         return
@@ -109,19 +141,33 @@ def attention_dominates(facts: Facts) -> Iterator[Finding]:
     seq = facts.config.training.seq_len if facts.config else None
     if model and seq:
         flops = accounting.forward_flops(model, seq)
-        part = evidence("attention scores in the model's FLOPs", flops.attention_scores / flops.total, "share", "computed",
-                        "score FLOPs ÷ forward FLOPs", "scaling book 4.3")  # fmt: skip
+        part = evidence(
+            "attention scores in the model's FLOPs",
+            flops.attention_scores / flops.total,
+            "share",
+            "computed",
+            "score FLOPs ÷ forward FLOPs",
+            "scaling book 4.3",
+        )
         length = evidence("sequence length", float(seq), "count", "measured", source="configuration")
         rows += [part, length]
         text += f" At {length} tokens the scores are {part} of the model's FLOPs"
-        text += ", so most of it is the sequence itself." if share < 2 * flops.attention_scores / flops.total else (
-            ", far less than their share of time: the kernel is slow, not the sequence long.")  # fmt: skip
+        text += (
+            ", so most of it is the sequence itself."
+            if share < 2 * flops.attention_scores / flops.total
+            else (", far less than their share of time: the kernel is slow, not the sequence long.")
+        )
     yield finding(
-        facts, "attention_dominates", "Attention dominates the step", text,
-        "Use a fused attention kernel with block sizes tuned for this chip, skip masked blocks, split heads or sequence over "
+        facts,
+        "attention_dominates",
+        "Attention dominates the step",
+        text,
+        "Use a fused attention kernel with block sizes tuned for this chip, skip masked blocks, split heads or "
+        "sequence over "
         "more chips, or use sliding-window layers where the model allows it.",
-        rows, share,
-    )  # fmt: skip
+        rows,
+        share,
+    )
 
 
 def recompute(facts: Facts) -> Iterator[Finding]:
@@ -143,9 +189,12 @@ def recompute(facts: Facts) -> Iterator[Finding]:
     else:
         text += "; the profile holds no memory peak, so whether there is room to keep more is open."
     yield finding(
-        facts, "recompute", "More is recomputed than memory requires" if used is not None else "Recomputation takes much of the step",
+        facts,
+        "recompute",
+        "More is recomputed than memory requires" if used is not None else "Recomputation takes much of the step",
         text,
         "Keep the outputs of the large products (remat policy `minimal`), or everything if it fits; record a memory "
         "profile to see how much room there is.",
-        rows, share,
-    )  # fmt: skip
+        rows,
+        share,
+    )

@@ -21,24 +21,38 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
         return
     ops = facts.where(_opaque)
     share = total_share(ops)
-    if not ops or (share < 0.03 and not (facts.thin and share >= 0.2 * total_share(facts.ops)) and not _leading(facts, ops)):
+    if not ops or (
+        share < 0.03 and not (facts.thin and share >= 0.2 * total_share(facts.ops)) and not _leading(facts, ops)
+    ):
         return
     cost = time_of(facts, "custom calls of unknown efficiency", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     rows: list[Evidence | None] = [cost, count]
     first = ops[0].op.name
-    moves = [op for op in ops if any(word in op.op.name.lower() for word in ("transpose", "p2p", "point-to-point", "copy", "permute"))]
-    text = f"{count} custom calls without recorded FLOPs or bytes take {cost} {facts.base}, the largest {first}{lines(ops)}."
+    moves = [
+        op
+        for op in ops
+        if any(word in op.op.name.lower() for word in ("transpose", "p2p", "point-to-point", "copy", "permute"))
+    ]
+    text = (
+        f"{count} custom calls without recorded FLOPs or bytes take {cost} {facts.base}, the largest "
+        f"{first}{lines(ops)}."
+    )
     if moves:
         part = time_of(facts, "of it by names of data movement", moves)
         rows.append(part)
         text += f" Of it {part} move data by their names: exchange or layout rather than arithmetic."
     yield finding(
-        facts, "opaque_custom_calls", "Custom calls the profiler cannot judge", text,
-        "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and profile the "
+        facts,
+        "opaque_custom_calls",
+        "Custom calls the profiler cannot judge",
+        text,
+        "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
+        "profile the "
         "largest by itself.",
-        rows, share,
-    )  # fmt: skip
+        rows,
+        share,
+    )
 
 
 def _leading(facts: Facts, ops: tuple[OpFacts, ...]) -> bool:
@@ -58,9 +72,14 @@ def stalled_collectives(facts: Facts) -> Iterator[Finding]:
     cost = time_of(facts, "waits for asynchronous collectives", ops)
     axis = ops[0].axes[0] if ops[0].axes else None
     yield finding(
-        facts, "async_collective_waits", "Asynchronous collectives are not fully hidden",
-        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each was started early, yet "
+        facts,
+        "async_collective_waits",
+        "Asynchronous collectives are not fully hidden",
+        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each was "
+        "started early, yet "
         "what ran meanwhile was too short to hide it.",
         "Start them earlier (latency-hiding scheduler, larger scheduling window), or move fewer bytes on that axis.",
-        [cost], share, axis=axis,
-    )  # fmt: skip
+        [cost],
+        share,
+        axis=axis,
+    )

@@ -27,11 +27,18 @@ def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
     axis = None
     roles = _wide_axes(facts)
     if facts.thin:
-        part = evidence("of the time of the listed ops", share / listed, "share", "computed", "Σ self time ÷ Σ self time", "op profile")
+        part = evidence(
+            "of the time of the listed ops",
+            share / listed,
+            "share",
+            "computed",
+            "Σ self time ÷ Σ self time",
+            "op profile",
+        )
         rows.append(part)
         text += f", {part} of the time of the listed ops"
     text += ". The profile does not say on which mesh axis they run"
-    action = "Record a full XSpace: its HLO text names the participants of each collective, and hence the axis that costs most."
+    action = "Record a full XSpace: its HLO text names the participants of each collective, hence the costliest axis."
     if roles:
         name, size, role = roles[0]
         axis = name
@@ -40,12 +47,20 @@ def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
         text += f"; of the axes in use, {name} ({chips} chips) talks in every layer"
         if role == "model":
             action = (
-                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run in every "
+                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run "
+                "in every "
                 "layer and direction, gradients once per step. " + action
             )
     yield finding(
-        facts, "collectives_of_unknown_axis", "Collectives lead the profile", text + ".", action, rows, share, axis=axis,
-    )  # fmt: skip
+        facts,
+        "collectives_of_unknown_axis",
+        "Collectives lead the profile",
+        text + ".",
+        action,
+        rows,
+        share,
+        axis=axis,
+    )
 
 
 def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
@@ -66,22 +81,40 @@ def all_communication(facts: Facts) -> Iterator[Finding]:
         bars[axis_label(op)] = bars.get(axis_label(op), 0.0) + op.share
     if facts.thin or share < 0.05 or max(bars.values()) > 0.95 * sum(bars.values()):
         return  # one axis alone: its own rule says it
-    total = evidence("exposed collectives", share, "share", "computed", "Σ exposed time of collectives ÷ step time",
-                     "op profile", keys(ops))  # fmt: skip
+    total = evidence(
+        "exposed collectives",
+        share,
+        "share",
+        "computed",
+        "Σ exposed time of collectives ÷ step time",
+        "op profile",
+        keys(ops),
+    )
     rows: list[Evidence | None] = [total]
     parts = []
     for bar, part in sorted(bars.items(), key=lambda item: -item[1])[:4]:
-        row = evidence(f"collectives on {bar_words(bar)}", part, "share", "computed", "Σ self time ÷ step time", "op profile",
-                       keys(op for op in ops if axis_label(op) == bar))  # fmt: skip
+        row = evidence(
+            f"collectives on {bar_words(bar)}",
+            part,
+            "share",
+            "computed",
+            "Σ self time ÷ step time",
+            "op profile",
+            keys(op for op in ops if axis_label(op) == bar),
+        )
         rows.append(row)
         parts.append(f"{row} on {bar_words(bar)}")
     yield finding(
-        facts, "exposed_communication", "Communication that nothing hides",
+        facts,
+        "exposed_communication",
+        "Communication that nothing hides",
         f"Collectives take {total} {facts.base} in the open: {', '.join(parts)}.",
-        "Begin with the axis that costs most: make it smaller, move it to faster wires, or overlap it; what sharding can win at "
+        "Begin with the axis that costs most: make it smaller, move it to faster wires, or overlap it; what "
+        "sharding can win at "
         "most is this whole time.",
-        rows, share,
-    )  # fmt: skip
+        rows,
+        share,
+    )
 
 
 def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
@@ -99,13 +132,16 @@ def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
     reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
     rest = 1.0 - share * mean
     yield finding(
-        facts, "little_to_gain", "There is little left to gain by sharding",
+        facts,
+        "little_to_gain",
+        "There is little left to gain by sharding",
         f"Products take {cost} {facts.base} and run at {reached} of the peak{lines(products)}.",
         "Keep this configuration. What remains is inside the products: lower precision, kernels, or fewer FLOPs (less "
         "recomputation, a smaller model).",
-        [cost, reached], rest,
+        [cost, reached],
+        rest,
         impact="The bound is the distance to a step of nothing but products at the peak, which no one reaches.",
-    )  # fmt: skip
+    )
 
 
 def record_more(facts: Facts) -> Iterator[Finding]:
@@ -113,14 +149,27 @@ def record_more(facts: Facts) -> Iterator[Finding]:
     wants = _wants(facts)
     if not wants:
         return
-    listed = evidence("share of op time that the listed ops make up", facts.coverage, "share", "computed", "Σ time share", "op profile")
+    listed = evidence(
+        "share of op time that the listed ops make up",
+        facts.coverage,
+        "share",
+        "computed",
+        "Σ time share",
+        "op profile",
+    )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
     lacking = [reason for reason, _ in wants]
     text = f"{count} ops that make up {listed} of op time are known. Not in the profile: {'; '.join(lacking)}."
     yield finding(
-        facts, "record_more", "Record more next time", text, " ".join(action for _, action in wants), [listed, count], None,
+        facts,
+        "record_more",
+        "Record more next time",
+        text,
+        " ".join(action for _, action in wants),
+        [listed, count],
+        None,
         impact="Makes the diagnosis surer; saves no time by itself.",
-    )  # fmt: skip
+    )
 
 
 def _wants(facts: Facts) -> list[tuple[str, str]]:
@@ -133,12 +182,22 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
     if not facts.has_flops and facts.ops:
         what = "a CPU records none" if "cpu" in profile.device.kind.lower() else "XProf shows none for this device"
         wants.append((f"FLOPs per op ({what})", "Profile on the accelerator, with the device's peaks in the trace."))
+    elif not facts.has_roofline and facts.ops:
+        what = "a CPU has none" if "cpu" in profile.device.kind.lower() else "the trace does not state them"
+        wants.append(
+            (f"the device's peaks ({what}), hence no roofline", "Profile on the accelerator the run is meant for.")
+        )
     unknown: tuple[OpFacts, ...] = facts.where(lambda op: op.collective is not None and op.collective.axis is None)
     if unknown and total_share(unknown) > 0.1 * total_share(facts.ops):
         lacks = "a configuration with the mesh" if facts.config is None else "the participants of its collectives"
         wants.append((lacks, "Give the run's mesh, and keep HLO text in the trace."))
     if facts.config is not None and facts.config.model is None:
-        wants.append(("the model's shape", "Name the model or its shape in the configuration, so that MFU and memory can be computed."))
+        wants.append(
+            (
+                "the model's shape",
+                "Name the model or its shape in the configuration, so that MFU and memory can be computed.",
+            )
+        )
     if facts.config is not None and facts.config.training.global_batch_tokens is None:
         wants.append(("batch and sequence length", "State global_batch and seq_len in the configuration."))
     if profile.memory.peak_bytes is None:

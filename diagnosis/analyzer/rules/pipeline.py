@@ -22,33 +22,55 @@ def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
     expected = (stages - 1) / (virtual * micro + stages - 1)
     idle = facts.shares.get("idle", 0.0)
     waits = facts.where(
-        lambda op: op.collective is not None
-        and (op.collective.tensor == "activations between stages" or op.collective.kind == "send/recv")
+        lambda op: (
+            op.collective is not None
+            and (op.collective.tensor == "activations between stages" or op.collective.kind == "send/recv")
+        )
     )
     seen = idle + total_share(waits)
     if max(expected, seen) < WORTH_SAYING:
         return
-    bubble = evidence("bubble by the schedule", expected, "share", "computed", "(p − 1) ÷ (v·m + p − 1)",
-                      "configuration; scaling book 5.5")  # fmt: skip
-    measured = evidence("idle and waiting between stages", seen, "share", "measured", "idle + exchange between stages", OPS,
-                        keys(waits))  # fmt: skip
+    bubble = evidence(
+        "bubble by the schedule",
+        expected,
+        "share",
+        "computed",
+        "(p − 1) ÷ (v·m + p − 1)",
+        "configuration; scaling book 5.5",
+    )
+    measured = evidence(
+        "idle and waiting between stages", seen, "share", "measured", "idle + exchange between stages", OPS, keys(waits)
+    )
     p = evidence("stages", float(stages), "count", "measured", source="configuration")
     m = evidence("micro-batches", float(micro), "count", "measured", source="configuration")
     rows: list[Evidence | None] = [bubble, measured, p, m]
-    text = f"{p} stages with {m} micro-batches leave a bubble of {bubble} by the schedule; {measured} {facts.base} was idle or "
+    text = (
+        f"{p} stages with {m} micro-batches leave a bubble of {bubble} by the schedule; {measured} "
+        f"{facts.base} was idle or "
+    )
     text += "waited between stages in the profile."
     if seen > 1.5 * expected and seen - expected > 0.05:
         text += " That is more than the schedule explains: stages are uneven, or the exchange is slow."
     yield finding(
-        facts, "pipeline_bubble", "The pipeline leaves stages waiting", text,
-        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or tensor axis "
+        facts,
+        "pipeline_bubble",
+        "The pipeline leaves stages waiting",
+        text,
+        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or "
+        "tensor axis "
         "instead, and even out the stages (embedding and head weigh as much as a few layers).",
-        rows, min(seen, max(expected, idle)) if seen >= WORTH_SAYING else expected, axis=_axis(facts),
-    )  # fmt: skip
+        rows,
+        min(seen, max(expected, idle)) if seen >= WORTH_SAYING else expected,
+        axis=_axis(facts),
+    )
 
 
 def _axis(facts: Facts) -> str | None:
     if facts.config is None:
         return None
-    axes = [axis for axis, size in (*facts.config.mesh.ici, *facts.config.mesh.dcn) if facts.role_of(axis) == "pipeline" and size > 1]
+    axes = [
+        axis
+        for axis, size in (*facts.config.mesh.ici, *facts.config.mesh.dcn)
+        if facts.role_of(axis) == "pipeline" and size > 1
+    ]
     return axes[0] if axes else None

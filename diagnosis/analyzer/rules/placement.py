@@ -12,7 +12,6 @@ from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
 from diagnosis.report import Evidence, Finding
 from perfmodel.config import Mesh
 
-
 #: The costliest collectives decide where the axes should lie; ops come by descending time.
 MOST_OPS = 300
 
@@ -21,8 +20,15 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
     """An order of the mesh axes under which the same collectives would run on better wires (book 2.2, 3.2)."""
     if facts.config is None:
         return
-    ops = facts.where(lambda op: bool(op.axes) and not op.over_dcn and op.collective is not None
-                      and bool(op.collective.payload_bytes) and bool(op.collective.possible_bytes_per_s))  # fmt: skip
+    ops = facts.where(
+        lambda op: (
+            bool(op.axes)
+            and not op.over_dcn
+            and op.collective is not None
+            and bool(op.collective.payload_bytes)
+            and bool(op.collective.possible_bytes_per_s)
+        )
+    )
     ops = ops[:MOST_OPS]
     total = total_share(ops)
     if total < WORTH_SAYING:
@@ -37,8 +43,8 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
         other = Mesh(tuple(order), mesh.dcn, mesh.axis_roles)
         share = 0.0
         for op in ops:
-            before, after = now[id(op)], _least(facts, other, op)
-            share += op.share * (after / before if before and after is not None else 1.0)
+            before, then = now[id(op)], _least(facts, other, op)
+            share += op.share * (then / before if before and then is not None else 1.0)
         if share < best_share * 0.999:
             best_mesh, best_share = other, share
     gain = total - best_share
@@ -47,13 +53,21 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
     costly = max(ops, key=lambda op: op.share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0)))
     wires = mesh_links(facts.config.hardware, mesh, costly.axes)
     cost = time_of(facts, "collectives with known wires", ops)
-    after = evidence("the same on the better order", best_share, "share", "computed",
-                     "Σ self time × least time on the new wires ÷ least time on the present ones", "topology")  # fmt: skip
+    after = evidence(
+        "the same on the better order",
+        best_share,
+        "share",
+        "computed",
+        "Σ self time × least time on the new wires ÷ least time on the present ones",
+        "topology",
+    )
     rows: list[Evidence | None] = [cost, after]
     names = " and ".join(costly.axes)
     text = f"Axis {names} runs on slow wires under the order {_order(mesh)}"
     if wires and wires.kind == "torus":
-        shared = evidence(f"groups that share a wire of {names}", float(wires.stride), "count", "computed", "", "topology")
+        shared = evidence(
+            f"groups that share a wire of {names}", float(wires.stride), "count", "computed", "", "topology"
+        )
         rows.append(shared)
         reasons = [] if wires.wraps else ["its rings do not close"]
         if wires.stride > 1:
@@ -61,12 +75,20 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
         text += f" ({' and '.join(reasons)})" if reasons else ""
     elif wires:
         text += " (it leaves the NVLink domain)" if wires.kind == "network" else ""
-    text += f": its collectives and those beside it take {cost} {facts.base}, and would take {after} in the order {_order(best_mesh)}."
+    text += (
+        f": its collectives and those beside it take {cost} {facts.base}, and would take {after} in the order "
+        f"{_order(best_mesh)}."
+    )
     yield finding(
-        facts, "axis_on_slow_links", f"Axis {names} is placed on slow wires", text,
+        facts,
+        "axis_on_slow_links",
+        f"Axis {names} is placed on slow wires",
+        text,
         f"Lay the mesh out as {_order(best_mesh)} (major to minor); sizes stay as they are.",
-        rows, gain, axis=costly.axes[0],
-    )  # fmt: skip
+        rows,
+        gain,
+        axis=costly.axes[0],
+    )
 
 
 def _order(mesh: Mesh) -> str:
@@ -96,11 +118,16 @@ def resharding(facts: Facts) -> Iterator[Finding]:
     )
     rows: list[Evidence | None] = [cost]
     yield finding(
-        facts, "resharding", "A tensor is resharded between ops", text,
+        facts,
+        "resharding",
+        "A tensor is resharded between ops",
+        text,
         "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or move the "
         "constraint to where the tensor is smallest.",
-        rows, share, axis=first.axes[0] if first.axes else None,
-    )  # fmt: skip
+        rows,
+        share,
+        axis=first.axes[0] if first.axes else None,
+    )
 
 
 def _reshards(facts: Facts, op: OpFacts) -> bool:
@@ -111,7 +138,13 @@ def _reshards(facts: Facts, op: OpFacts) -> bool:
         return True
     if found.kind == "all-to-all":
         # Between heads and sequence (Ulysses) an all-to-all on the sequence axis is the scheme itself.
-        return "expert" not in roles and not (roles == {"seq"} and op.module in ("attention", "")) and op.module != "experts"
+        return (
+            "expert" not in roles
+            and not (roles == {"seq"} and op.module in ("attention", ""))
+            and op.module != "experts"
+        )
     if found.kind == "collective-permute":
-        return not roles & {"seq", "pipeline", "expert"} and not (roles == {"model"} and op.module in ("MLP", "attention"))
+        return not roles & {"seq", "pipeline", "expert"} and not (
+            roles == {"model"} and op.module in ("MLP", "attention")
+        )
     return False

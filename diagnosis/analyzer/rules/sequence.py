@@ -13,9 +13,12 @@ from diagnosis.report import Evidence, Finding
 def sequence_parallel(facts: Facts) -> Iterator[Finding]:
     """Ring permutes, gathers or all-to-alls of a sequence axis that attention does not hide."""
     ops = facts.where(
-        lambda op: op.collective is not None and facts.roles(op) == {"seq"}
-        and op.collective.tensor in ("keys and values", "activations")
-    )  # fmt: skip
+        lambda op: (
+            op.collective is not None
+            and facts.roles(op) == {"seq"}
+            and op.collective.tensor in ("keys and values", "activations")
+        )
+    )
     share = total_share(ops)
     if share < WORTH_SAYING:
         return
@@ -33,8 +36,13 @@ def sequence_parallel(facts: Facts) -> Iterator[Finding]:
         text += f" Attention itself works for {work}: "
         text += "long enough to hide them." if total_share(attention) > share else "too short to hide them all."
     yield finding(
-        facts, "sequence_parallel_exposed", f"Attention's exchange along {axis} is not hidden", text,
+        facts,
+        "sequence_parallel_exposed",
+        f"Attention's exchange along {axis} is not hidden",
+        text,
         f"Make the permutes asynchronous and double-buffered so that attention on one block hides the transfer of the "
         f"next, or make {axis} smaller and give its chips to the batch.",
-        rows, share, axis=axis,
-    )  # fmt: skip
+        rows,
+        share,
+        axis=axis,
+    )

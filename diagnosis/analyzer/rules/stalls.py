@@ -20,19 +20,26 @@ def stragglers(facts: Facts) -> Iterator[Finding]:
     if not step or not lag or lag[0] / step < WORTH_SAYING:
         return
     behind, core, middle = lag
-    late = evidence(f"lag of {core.name}", behind, "s", "measured", "slowest − median of own work per step", "pod viewer")
+    late = evidence(
+        f"lag of {core.name}", behind, "s", "measured", "slowest − median of own work per step", "pod viewer"
+    )
     usual = evidence("median own work per step", middle, "s", "measured", "", "pod viewer")
     part = evidence("lag of the step", behind / step, "share", "computed", "lag ÷ step time", "pod viewer")
     cores = evidence("cores compared", float(len(facts.profile.cores)), "count", "measured", source="pod viewer")
     where = f" on host {core.host}" if core.host else ""
     yield finding(
-        facts, "stragglers", "One core is slower than the rest",
-        f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the others wait for it "
+        facts,
+        "stragglers",
+        "One core is slower than the rest",
+        f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the "
+        "others wait for it "
         f"in their collectives, {part} of the step.",
-        "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in every run "
+        "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow "
+        "in every run "
         "replace the host, if it changes look for uneven data (sequence packing, experts, pipeline stages).",
-        [late, usual, part, cores], behind / step,
-    )  # fmt: skip
+        [late, usual, part, cores],
+        behind / step,
+    )
 
 
 def input_pipeline(facts: Facts) -> Iterator[Finding]:
@@ -41,12 +48,16 @@ def input_pipeline(facts: Facts) -> Iterator[Finding]:
         return
     cost = evidence("input time", share, "share", "measured", "input time ÷ step time", _OVERVIEW)
     yield finding(
-        facts, "input_pipeline", "The device waits for input",
+        facts,
+        "input_pipeline",
+        "The device waits for input",
         f"Waiting for the next batch takes {cost} {facts.base}.",
-        "Prefetch batches to the device while the step runs, add workers to the input pipeline, move decoding and tokenising "
+        "Prefetch batches to the device while the step runs, add workers to the input pipeline, move decoding "
+        "and tokenising "
         "off the critical path or ahead of the run, and read from closer storage.",
-        [cost], share,
-    )  # fmt: skip
+        [cost],
+        share,
+    )
 
 
 def host_gaps(facts: Facts) -> Iterator[Finding]:
@@ -58,21 +69,29 @@ def host_gaps(facts: Facts) -> Iterator[Finding]:
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         yield finding(
-            facts, "host_gaps", "The device waits for the host",
+            facts,
+            "host_gaps",
+            "The device waits for the host",
             f"Dispatch, launches and other host work take {cost} {facts.base} while the device stands still.",
-            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one jit, avoid "
+            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
+            "jit, avoid "
             "recompilation by fixed shapes, move callbacks and checkpointing to another thread.",
-            [cost], own,
-        )  # fmt: skip
+            [cost],
+            own,
+        )
     if idle >= 0.05 and not pipeline:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle, less input and host time", _OVERVIEW)
         yield finding(
-            facts, "idle_gaps", "The device is idle between ops",
+            facts,
+            "idle_gaps",
+            "The device is idle between ops",
             f"The device is idle {cost} {facts.base}, and neither input nor host time explains it.",
-            "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, or a wait for "
+            "Record a trace with host threads: look for blocking transfers, slow dispatch of many small "
+            "programs, or a wait for "
             "another slice or host; fewer, larger programs per step remove launch gaps.",
-            [cost], idle,
-        )  # fmt: skip
+            [cost],
+            idle,
+        )
 
 
 def device_transfers(facts: Facts) -> Iterator[Finding]:
@@ -83,12 +102,16 @@ def device_transfers(facts: Facts) -> Iterator[Finding]:
         return
     cost = time_of(facts, "infeed, outfeed and host transfers on the device", ops)
     yield finding(
-        facts, "infeed_outfeed", "Transfers to and from the host run inside the step",
+        facts,
+        "infeed_outfeed",
+        "Transfers to and from the host run inside the step",
         f"Infeed, outfeed and host transfers take {cost} {facts.base} as ops on the device{lines(ops)}.",
-        "Pass batches as arguments with prefetch instead of infeed, send metrics every so many steps, remove debug prints and "
+        "Pass batches as arguments with prefetch instead of infeed, send metrics every so many steps, remove "
+        "debug prints and "
         "host callbacks from the step, and overlap offloaded state with compute.",
-        [cost], share,
-    )  # fmt: skip
+        [cost],
+        share,
+    )
 
 
 def uneven_steps(facts: Facts) -> Iterator[Finding]:
@@ -102,9 +125,13 @@ def uneven_steps(facts: Facts) -> Iterator[Finding]:
     mean = evidence("mean step", step, "s", "measured", source=_OVERVIEW)
     rows: list[Evidence | None] = [part, fastest, mean]
     yield finding(
-        facts, "uneven_steps", "Steps differ in length",
+        facts,
+        "uneven_steps",
+        "Steps differ in length",
         f"Step times spread by {part} of their mean of {mean}; the fastest took {fastest}.",
-        "Compare the slowest step with the fastest in the timeline: checkpointing, evaluation, recompilation, garbage collection "
+        "Compare the slowest step with the fastest in the timeline: checkpointing, evaluation, recompilation, "
+        "garbage collection "
         "of the input pipeline, or other jobs on the network.",
-        rows, (step - least) / step,
-    )  # fmt: skip
+        rows,
+        (step - least) / step,
+    )

@@ -39,15 +39,19 @@ def tensor_parallel(facts: Facts) -> Iterator[Finding]:
         row, width = limit
         rows.append(row)
         if size > width:
-            text += f" Tensor parallelism this wide outruns the wires: on this chip they keep up to about {row} chips per axis."
+            text += (
+                f" Tensor parallelism this wide outruns the wires: on this chip they keep up to about {row} "
+                "chips per axis."
+            )
     smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
     rows.append(smaller)
     yield finding(
         facts,
         "tensor_parallel_communication",
-        f"Tensor-parallel collectives on {name} take much of the step",
+        f"Tensor-parallel collectives on {name} are exposed",
         text,
-        f"Make {name} smaller ({smaller}) and give the chips to a batch axis, if the weights and activations still fit; "
+        f"Make {name} smaller ({smaller}) and give the chips to a batch axis, if the weights and activations "
+        "still fit; "
         "otherwise keep it on the fastest, closed dimension and overlap its collectives with the products beside them "
         "(collective matmul).",
         rows,
@@ -61,7 +65,17 @@ def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
     if not steps or not cores:
         return []
     count = sum(op.op.occurrences for op in ops) / (steps * cores)
-    return [evidence("collectives per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops))]
+    return [
+        evidence(
+            "collectives per step and core",
+            count,
+            "count",
+            "computed",
+            "Σ occurrences ÷ (steps × cores)",
+            OPS,
+            keys(ops),
+        )
+    ]
 
 
 def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
@@ -69,5 +83,11 @@ def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
     width = largest_width(facts)
     if width is None or width < 1:
         return None
-    return evidence("widest tensor axis the wires keep up with", width, "", "computed",
-                    "d_ff × W_ici ÷ peak FLOP/s, one torus axis", "scaling book 5.2"), width  # fmt: skip
+    return evidence(
+        "widest tensor axis the wires keep up with",
+        width,
+        "",
+        "computed",
+        "d_ff × W_ici ÷ peak FLOP/s, one torus axis",
+        "scaling book 5.2",
+    ), width

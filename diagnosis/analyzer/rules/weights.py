@@ -30,10 +30,16 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
     if facts.config is None or facts.config.training.weight_sharding != "fsdp":
         return
     ops = facts.where(
-        lambda op: not op.over_dcn and bool(facts.roles(op)) and facts.roles(op) <= BATCH_ROLES
-        and (_moves(op, "parameters") or (_moves(op, "gradients") and op.collective is not None
-                                          and op.collective.kind == "reduce-scatter"))
-    )  # fmt: skip
+        lambda op: (
+            not op.over_dcn
+            and bool(facts.roles(op))
+            and facts.roles(op) <= BATCH_ROLES
+            and (
+                _moves(op, "parameters")
+                or (_moves(op, "gradients") and op.collective is not None and op.collective.kind == "reduce-scatter")
+            )
+        )
+    )
     share = total_share(ops)
     gathers = total_share(op for op in ops if _moves(op, "parameters"))
     if share < WORTH_SAYING or gathers <= 0:
@@ -49,29 +55,49 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
         text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
     tokens, intensity = tokens_per_chip(facts), ici_intensity(facts)
     if tokens is not None and intensity is not None:
-        each = evidence("tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration")
-        need = evidence("tokens per chip that hide one gather on one torus axis", intensity, "count", "computed",
-                        "peak FLOP/s ÷ (2 × link bytes/s)", "scaling book 5.1, chips.toml")  # fmt: skip
+        each = evidence(
+            "tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration"
+        )
+        need = evidence(
+            "tokens per chip that hide one gather on one torus axis",
+            intensity,
+            "count",
+            "computed",
+            "peak FLOP/s ÷ (2 × link bytes/s)",
+            "scaling book 5.1, chips.toml",
+        )
         rows += [each, need]
         if tokens < intensity:
             text += f" With {each} tokens per chip, products are too short to hide a gather, which needs about {need}."
         else:
-            text += f" With {each} tokens per chip (about {need} are enough) they could be hidden: the schedule leaves them exposed."
+            text += (
+                f" With {each} tokens per chip (about {need} are enough) they could be hidden: the schedule "
+                "leaves them exposed."
+            )
     yield finding(
-        facts, "fsdp_gathers_exposed", "Gathers of sharded weights are not hidden", text,
+        facts,
+        "fsdp_gathers_exposed",
+        "Gathers of sharded weights are not hidden",
+        text,
         "Raise the batch per chip, or add a small tensor axis so that each chip gathers less; where the batch per chip "
         "suffices, turn on the latency-hiding scheduler and asynchronous collectives so that the gather of the next "
         "layer runs behind this one.",
-        rows, share, axis=axis,
-    )  # fmt: skip
+        rows,
+        share,
+        axis=axis,
+    )
 
 
 def gradient_reduction(facts: Facts) -> Iterator[Finding]:
     """Gradient all-reduces of replicated weights over batch axes that the step waits for."""
     ops = facts.where(
-        lambda op: _moves(op, "gradients") and not op.over_dcn and op.collective is not None
-        and op.collective.kind == "all-reduce"
-    )  # fmt: skip
+        lambda op: (
+            _moves(op, "gradients")
+            and not op.over_dcn
+            and op.collective is not None
+            and op.collective.kind == "all-reduce"
+        )
+    )
     share = total_share(ops)
     if share < WORTH_SAYING:
         return
@@ -83,12 +109,17 @@ def gradient_reduction(facts: Facts) -> Iterator[Finding]:
         rows += [*sent]
         text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
     yield finding(
-        facts, "gradient_reduction", "Gradient all-reduces are not hidden behind the backward pass", text,
+        facts,
+        "gradient_reduction",
+        "Gradient all-reduces are not hidden behind the backward pass",
+        text,
         "Overlap them layer by layer with the backward pass, or shard weights and optimizer over that axis: a "
         "reduce-scatter moves half of what an all-reduce moves. A larger batch or more gradient accumulation spreads "
         "them over more tokens.",
-        rows, share, axis=axis,
-    )  # fmt: skip
+        rows,
+        share,
+        axis=axis,
+    )
 
 
 def _above_compute(ops: Iterable[OpFacts]) -> float:
@@ -105,10 +136,15 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     hbm = facts.where(lambda op: not op.collective and op.limit == "hbm" and op.limit_source == "roofline")
     optimizer = facts.where(lambda op: not op.collective and op.module == "optimizer")
     reductions = facts.where(
-        lambda op: op.collective is not None and not op.over_dcn
-        and (op.collective.tensor in ("gradients", "parameters") or (op.collective.kind in ("all-reduce", "collective")
-             and not op.collective.tensor))
-    )  # fmt: skip
+        lambda op: (
+            op.collective is not None
+            and not op.over_dcn
+            and (
+                op.collective.tensor in ("gradients", "parameters")
+                or (op.collective.kind in ("all-reduce", "collective") and not op.collective.tensor)
+            )
+        )
+    )
     fully_replicated = sharded == "none"
     if fully_replicated:
         cost_ops = {op.key: op for op in (*reductions, *optimizer)}
@@ -135,9 +171,15 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     text = f"{how}{f' (axis {axis} is not used)' if axis else ''}. Reducing and moving them takes {cost} {facts.base}"
     text += f", and {bound} goes to other ops bound by HBM bandwidth." if total_share(hbm) >= WORTH_SAYING else "."
     yield finding(
-        facts, "replicated_weights", "Weights are replicated on every chip", text,
-        "Split the model: give chips of a batch or sequence axis to a tensor axis, so that each chip reads, reduces and "
+        facts,
+        "replicated_weights",
+        "Weights are replicated on every chip",
+        text,
+        "Split the model: give chips of a batch or sequence axis to a tensor axis, so that each chip reads, "
+        "reduces and "
         "updates a part of every weight"
         + ("." if sharded == "fsdp" else ", or shard weights and optimizer over the batch axes (fsdp)."),
-        rows, share + _above_compute(op for op in hbm if op.key not in cost_ops), axis=axis,
-    )  # fmt: skip
+        rows,
+        share + _above_compute(op for op in hbm if op.key not in cost_ops),
+        axis=axis,
+    )

@@ -12,7 +12,9 @@ from diagnosis.report import Evidence
 
 def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
     """(achieved, possible) bytes/s per chip over the synchronous collectives whose bytes and wires are known."""
-    timed = [op for op in ops if op.collective and op.collective.achieved_bytes_per_s and op.collective.possible_bytes_per_s]
+    timed = [
+        op for op in ops if op.collective and op.collective.achieved_bytes_per_s and op.collective.possible_bytes_per_s
+    ]
     if not timed:
         return None
     sent = time = least = 0.0
@@ -27,10 +29,24 @@ def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
     if time <= 0 or least <= 0:
         return None
     shown = keys(timed)
-    achieved = evidence("bandwidth achieved per chip", sent / time, "bytes_per_s", "computed",
-                        "Σ bytes a chip must send ÷ Σ self time", "op profile and shapes", shown)  # fmt: skip
-    possible = evidence("bandwidth possible per chip", sent / least, "bytes_per_s", "computed",
-                        "Σ bytes a chip must send ÷ Σ least time on these wires", "chips.toml and topology", shown)  # fmt: skip
+    achieved = evidence(
+        "bandwidth achieved per chip",
+        sent / time,
+        "bytes_per_s",
+        "computed",
+        "Σ bytes a chip must send ÷ Σ self time",
+        "op profile and shapes",
+        shown,
+    )
+    possible = evidence(
+        "bandwidth possible per chip",
+        sent / least,
+        "bytes_per_s",
+        "computed",
+        "Σ bytes a chip must send ÷ Σ least time on these wires",
+        "chips.toml and topology",
+        shown,
+    )
     return achieved, possible
 
 
@@ -47,7 +63,9 @@ def largest_width(facts: Facts) -> float | None:
     if intensity is None or facts.config is None or facts.config.model is None:
         return None
     model = facts.config.model
-    return (model.d_ff_expert * model.experts_per_token if model.experts and model.d_ff_expert else model.d_ff) / intensity
+    return (
+        model.d_ff_expert * model.experts_per_token if model.experts and model.d_ff_expert else model.d_ff
+    ) / intensity
 
 
 def tokens_per_chip(facts: Facts) -> float | None:

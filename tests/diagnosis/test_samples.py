@@ -1,0 +1,162 @@
+"""Profiles as files, through XProf: the shipped ones, and a real one of GPUs where it is at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from diagnosis.analyzer import diagnose
+from diagnosis.report import Diagnosis
+from experiments.ingest import read_profile
+from experiments.step_profile import StepProfile
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import read_config
+from tests.diagnosis import paper
+from tests.diagnosis.build import find, rules
+from tests.diagnosis.variants import perturbed
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "experiments" / "samples"
+REAL = Path("/work/shared/profiles/934987a2fc2f.xplane.pb")
+
+
+@cache
+def sample(name: str) -> tuple[StepProfile, ExperimentConfig]:
+    folder = SAMPLES / name
+    config, _ = read_config(folder / "config.json")
+    return read_profile(sorted(folder.glob("*.xplane.pb.gz"))), config
+
+
+def reconstruction(number: int) -> tuple[StepProfile, ExperimentConfig]:
+    return sample(f"asap-experiment-{number}")
+
+
+def diagnosed(number: int) -> Diagnosis:
+    return diagnose(*reconstruction(number))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_reconstructions(number: int) -> None:
+    diagnosis = diagnosed(number)
+    assert diagnosis.bottleneck.primary == paper.BOTTLENECK[number]
+    assert diagnosis.kpis["step_time_s"] == pytest.approx(paper.STEP_S[number], rel=1e-3)
+    assert diagnosis.kpis["duty_cycle"] == pytest.approx(paper.DUTY[number], abs=1e-3)
+    assert sum(diagnosis.breakdown_s.values()) == pytest.approx(paper.STEP_S[number], rel=1e-3)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_reconstructions_under_noise(number: int) -> None:
+    profile, config = reconstruction(number)
+    for seed in range(20):
+        assert diagnose(perturbed(profile, seed), config).bottleneck.primary == paper.BOTTLENECK[number]
+
+
+def test_experiment_1_observations() -> None:
+    diagnosis = diagnosed(1)
+    assert {"opaque_custom_calls", "async_collective_waits"} & rules(diagnosis)
+    assert "point_to_point_transpose" in find(diagnosis, "opaque_custom_calls").insight
+
+
+def test_experiment_2_observations() -> None:
+    diagnosis = diagnosed(2)
+    assert find(diagnosis, "replicated_weights").mesh_axis == "model"
+    assert {"async_collective_waits", "gradient_reduction"} <= rules(diagnosis)
+    assert any("Duty cycle" in text for text in diagnosis.bottleneck.contradictions)
+
+
+def test_experiment_3_observations() -> None:
+    diagnosis = diagnosed(3)
+    assert find(diagnosis, "tensor_parallel_communication").mesh_axis == "model"
+    assert "the model axis" in diagnosis.bottleneck.statement
+    assert any("communication KPI" in text for text in diagnosis.bottleneck.contradictions)
+    axes = {op.name: op.mesh_axis for op in diagnosis.ops[:5]}
+    assert axes["all-reduce.1"] == "model" and axes["collective-permute.1"] == "seq"
+
+
+@pytest.mark.parametrize("name", ["cpu-data8", "cpu-data2-seq2-model2"])
+def test_cpu_recording(name: str) -> None:
+    """Real timings without a roofline: axes and shares are told, bandwidth and MFU are not."""
+    profile, config = sample(name)
+    diagnosis = diagnose(profile, config)
+    talking = [op for op in diagnosis.ops if op.collective and op.collective != "collective"]
+    assert talking and sum(op.mesh_axis is not None for op in talking) >= 0.9 * len(talking)
+    assert {
+        axis for op in talking for axis in ([op.mesh_axis] if isinstance(op.mesh_axis, str) else op.mesh_axis or ())
+    } <= {axis for axis, size in config.mesh.ici if size > 1}
+    assert diagnosis.kpis["mfu"] is None and diagnosis.kpis["hbm_utilization"] is None
+    assert all(op.possible_bytes_per_s is None for op in talking)
+    assert diagnosis.bottleneck.confidence <= 0.75
+    assert "roofline" in find(diagnosis, "record_more").insight
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the recorded GPU profile is not at hand")
+def test_real_gpu_profile() -> None:
+    """No step markers, attention kernels without FLOPs, products bound by HBM: said, with what to record."""
+    diagnosis = diagnose(read_profile([REAL]))
+    assert diagnosis.kpis["step_time_s"] is None and diagnosis.breakdown_s == {}
+    assert diagnosis.bottleneck.primary in ("memory", "compute", "unknown") and diagnosis.bottleneck.confidence < 0.6
+    assert diagnosis.ops[0].name == "te_fused_attn_backward_ffi.18"
+    assert diagnosis.ops[0].module == "attention"
+    assert "opaque_custom_calls" in rules(diagnosis)
+    assert "StepTraceAnnotation" in find(diagnosis, "record_more").action
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    start = [sys.executable, "-c", "import sys; from asapweb.cli import main; sys.exit(main())"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([*start, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=240)
+
+
+def test_command_line_contract() -> None:
+    folder = SAMPLES / "asap-experiment-3"
+    files = [str(path) for path in sorted(folder.glob("*.xplane.pb.gz"))]
+    done = command("diagnose", *files, "--config", str(folder / "config.json"), "--top", "7", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert {
+        "step_time_s",
+        "duty_cycle",
+        "idle",
+        "communication",
+        "input",
+        "hbm_utilization",
+        "flops_utilization",
+        "mfu",
+        "goodput",
+    } <= set(answer["kpis"])
+    assert len(answer["top_ops"]) == 7
+    assert {"name", "category", "time_share", "bound_by", "mesh_axis", "roofline_efficiency"} <= set(
+        answer["top_ops"][0]
+    )
+    shares = [op["time_share"] for op in answer["top_ops"]]
+    assert shares == sorted(shares, reverse=True)
+    assert answer["bottleneck"]["primary"] == "communication" and answer["bottleneck"]["evidence"]
+    assert 0 <= answer["bottleneck"]["confidence"] <= 1
+    for finding in answer["findings"]:
+        assert (
+            finding["title"] and finding["insight"] and finding["action"] and finding["impact"] and finding["evidence"]
+        )
+
+
+@pytest.mark.parametrize("case", ["no such file", "text", "bad mesh"])
+def test_command_line_errors(case: str, tmp_path: Path) -> None:
+    folder = SAMPLES / "asap-experiment-3"
+    good = str(next(folder.glob("*.xplane.pb.gz")))
+    arguments = ["diagnose", str(tmp_path / "absent.xplane.pb")]
+    if case == "text":
+        (tmp_path / "a.xplane.pb").write_text("hello")
+        arguments = ["diagnose", str(tmp_path / "a.xplane.pb")]
+    elif case == "bad mesh":
+        raw = json.loads((folder / "config.json").read_text())
+        raw["mesh"]["ici"]["model"] = 3
+        (tmp_path / "config.json").write_text(json.dumps(raw))
+        arguments = ["diagnose", good, "--config", str(tmp_path / "config.json")]
+    done = command(*arguments, "--json")
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1 and len(done.stderr.strip()) <= 300
