@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.ingest.timeline import (
     CONTROL,
+    MAX_NS,
     CoreTimeline,
     Events,
     annotated_steps,
@@ -23,57 +24,83 @@ from experiments.ingest.timeline import (
 )
 from experiments.xplane import XEvent, XLine, XPlane, XSpace
 
+#: Occurrences and picoseconds by (module, op).
+OpTimes = dict[tuple[str, str], tuple[int, int]]
+
 
 @dataclass(frozen=True)
 class CpuRecording:
     """space: HLO and one `/device:GPU:<n>` plane per CPU device, for the converter.  cores: their timelines.
 
-    op_times: occurrences and picoseconds by (module, op), for a recording without HLO, of which XProf lists no op.
+    op_times: for a recording without HLO, of which XProf lists no op.
     """
 
     space: XSpace
     cores: tuple[CoreTimeline, ...]
-    op_times: dict[tuple[str, str], tuple[int, int]]
+    op_times: OpTimes
 
 
-def regroup(space: XSpace, host: str) -> CpuRecording:
+def regroup(space: XSpace, host: str, first_steps: int | None = None) -> CpuRecording:
     """Device planes from the op events of host threads.
 
-    Loops and calls are left out: their ops are events of their own, often on other threads, and would count twice.
+    first_steps: the planes for the converter end with so many steps; the timelines have all of them.  Loops and calls
+    are left out: their ops are events of their own, often on other threads, and would count twice.
     """
     result = XSpace(hostnames=[host])
+    cores: list[CoreTimeline] = []
+    op_times: OpTimes = {}
     for plane in space.planes:
         if plane.name in ("/host:metadata", "Task Environment"):
             result.planes.add().CopyFrom(plane)
-    cores: list[CoreTimeline] = []
-    op_times: dict[tuple[str, str], tuple[int, int]] = {}
-    for plane in space.planes:
-        if plane.name.startswith("/host:") and plane.name != "/host:metadata":
-            cores += _regroup_plane(space, plane, result, host, op_times)
+        elif plane.name.startswith("/host:"):
+            cores += _regroup_plane(space, plane, result, host, op_times, first_steps)
     return CpuRecording(result, tuple(cores), op_times)
 
 
 def _regroup_plane(
-    space: XSpace, plane: XPlane, result: XSpace, host: str, op_times: dict[tuple[str, str], tuple[int, int]]
+    space: XSpace, plane: XPlane, result: XSpace, host: str, op_times: OpTimes, first_steps: int | None
 ) -> list[CoreTimeline]:
+    kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
+    by_device = _by_device(plane, kinds, op_times)
+    if not by_device:
+        return []
+    zero_ns = min(line.timestamp_ns for lines in by_device.values() for line, _ in lines)
+    table = {device: _events(by_device[device], zero_ns) for device in sorted(by_device)}
+    last_end = max(int(events.ends.max()) for events in table.values())
+    steps = annotated_steps(space, zero_ns, last_end)
+    cut_ps = int(steps.ends[first_steps - 1]) if first_steps is not None and first_steps < len(steps) else None
+    for device in table:
+        _write_plane(result, plane, device, by_device[device], zero_ns, cut_ps)
+    measured = (measure(f"CPU:{device}", host, events, kinds, steps) for device, events in table.items())
+    return [core for core in measured if core is not None]
+
+
+def _by_device(
+    plane: XPlane, kinds: dict[int, tuple[str, str]], op_times: OpTimes
+) -> dict[int, list[tuple[XLine, list[XEvent]]]]:
+    """Op events by device and thread; adds their times to op_times."""
     ids = {meta.name: key for key, meta in plane.stat_metadata.items()}
     ordinal_id, op_id, module_id = ids.get("device_ordinal"), ids.get("hlo_op"), ids.get("hlo_module")
-    if ordinal_id is None or op_id is None:
-        return []
-    kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
     by_device: dict[int, list[tuple[XLine, list[XEvent]]]] = {}
+    if ordinal_id is None or op_id is None:
+        return by_device
+    ops = {key for key, (_, kind) in kinds.items() if kind != CONTROL}
+    first_ns = min((line.timestamp_ns for line in plane.lines), default=0)
     for line in plane.lines:
+        if line.timestamp_ns - first_ns >= MAX_NS:
+            continue
         on_line: dict[int, list[XEvent]] = {}
         for event in line.events:
-            if kinds.get(event.metadata_id, ("", CONTROL))[1] == CONTROL:
+            if event.metadata_id not in ops:
                 continue
             device, has_op, module = None, False, ""
             for stat in event.stats:
                 if stat.metadata_id == ordinal_id:
                     device = stat.int64_value or stat.uint64_value
+                elif stat.metadata_id == op_id:
+                    has_op = True
                 elif stat.metadata_id == module_id:
                     module = str(stat_value(plane, stat) or "")
-                has_op = has_op or stat.metadata_id == op_id
             if device is not None and has_op and in_range(event):
                 on_line.setdefault(int(device), []).append(event)
                 key = (module, kinds[event.metadata_id][0])
@@ -81,17 +108,7 @@ def _regroup_plane(
                 op_times[key] = (count + 1, time_ps + event.duration_ps)
         for device, events in on_line.items():
             by_device.setdefault(device, []).append((line, events))
-    if not by_device:
-        return []
-    zero_ns = min(line.timestamp_ns for lines in by_device.values() for line, _ in lines)
-    table: dict[int, Events] = {}
-    for device in sorted(by_device):
-        table[device] = _events(by_device[device], zero_ns)
-        _write_plane(result, plane, device, by_device[device])
-    last_end = max(int(events.ends.max()) for events in table.values())
-    steps = annotated_steps(space, zero_ns, last_end)
-    measured = (measure(f"CPU:{device}", host, events, kinds, steps) for device, events in table.items())
-    return [core for core in measured if core is not None]
+    return by_device
 
 
 def _events(lines: list[tuple[XLine, list[XEvent]]], zero_ns: int) -> Events:
@@ -104,11 +121,21 @@ def _events(lines: list[tuple[XLine, list[XEvent]]], zero_ns: int) -> Events:
     return Events(array[:, 0], array[:, 1], array[:, 1] + array[:, 2])
 
 
-def _write_plane(result: XSpace, source: XPlane, device: int, lines: list[tuple[XLine, list[XEvent]]]) -> None:
+def _write_plane(
+    result: XSpace,
+    source: XPlane,
+    device: int,
+    lines: list[tuple[XLine, list[XEvent]]],
+    zero_ns: int,
+    cut_ps: int | None,
+) -> None:
     plane = result.planes.add(id=1000 + device, name=f"/device:GPU:{device}")
     for key, meta in source.stat_metadata.items():
         plane.stat_metadata[key].CopyFrom(meta)
     for number, (line, events) in enumerate(lines, 1):
+        if cut_ps is not None:
+            limit_ps = cut_ps - (line.timestamp_ns - zero_ns) * 1000
+            events = [event for event in events if event.offset_ps < limit_ps]
         copy = plane.lines.add(id=number, name=f"Stream #{number}(Compute)", timestamp_ns=line.timestamp_ns)
         copy.events.extend(events)
         for key in {event.metadata_id for event in events}:

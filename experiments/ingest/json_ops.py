@@ -57,11 +57,11 @@ def merge_ops(
 
 def _complete(op: Op, other: Op) -> Op:
     """The op with what only the other table says of it."""
-    empty = (None, "", 0, "unknown", _OPEN)
+    empty = (None, "", "unknown", _OPEN)
     gaps = {
         item.name: getattr(other, item.name)
         for item in fields(Op)
-        if getattr(op, item.name) in empty and getattr(other, item.name) not in empty
+        if getattr(op, item.name) in (*empty, 0) and getattr(other, item.name) not in empty
     }
     return replace(op, **gaps)
 

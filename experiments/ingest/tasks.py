@@ -17,7 +17,7 @@ from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, ImpossibleTime, core_planes, read_core
-from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, is_cpu_recording, load
+from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
 from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
 from experiments.xplane import XSpace
@@ -250,9 +250,9 @@ def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> li
             path.symlink_to(host.file.path.resolve())
             continue
         space, _ = load(host.file.path, host.file.name)
-        if is_cpu_recording(space):
-            space = regroup(space, host.name).space
-        if keep is not None:
+        if host.facts.is_cpu:
+            space = regroup(space, host.name, keep).space
+        elif keep is not None:
             keep_first_steps(space, keep)
         path.write_bytes(space.SerializeToString())
     return paths

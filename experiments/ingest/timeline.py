@@ -34,7 +34,7 @@ _FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
 
 #: Offsets and durations beyond this (13 days) are damage; sums of them would overflow.
 _MAX_PS = 1 << 60
-_MAX_NS = _MAX_PS // 1000
+MAX_NS = _MAX_PS // 1000
 
 
 def stat_value(plane: XPlane, stat: XStat) -> object:
@@ -138,7 +138,7 @@ class Events:
 def line_events(line: XLine, base_ns: int) -> np.ndarray:
     """[n, 3] of metadata id, start and duration in ps; events with impossible times are left out."""
     shift_ns = line.timestamp_ns - base_ns
-    if not 0 <= shift_ns < _MAX_NS:
+    if not 0 <= shift_ns < MAX_NS:
         return np.zeros((0, 3), np.int64)
     flat = np.fromiter(
         (value for event in line.events for value in (event.metadata_id, event.offset_ps, event.duration_ps)),
@@ -200,7 +200,7 @@ def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) ->
             continue
         for line in plane.lines:
             shift_ns = line.timestamp_ns - zero_ns
-            if abs(shift_ns) >= _MAX_NS:
+            if abs(shift_ns) >= MAX_NS:
                 continue
             for event in line.events:
                 for stat in event.stats:
