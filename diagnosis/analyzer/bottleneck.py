@@ -160,7 +160,7 @@ def decide(facts: Facts) -> Verdict:
     if communication > 0.6 * COMMUNICATION_THRESHOLD:
         margin *= max(0.0, COMMUNICATION_THRESHOLD - communication) / (0.4 * COMMUNICATION_THRESHOLD)
     labelled = sum(op.share for op in facts.ops if sum(_limits(op)) > 0)
-    if not facts.thin and labelled < 0.25 * facts.coverage:
+    if not facts.thin and labelled < 0.02 * facts.coverage:
         return Verdict("unknown", 0.0, 0.4, communication, reconciled, dominated, witnesses, work)
     secondary = "communication" if communication >= 0.1 else ("memory" if work == "compute" else "compute")
     return Verdict(work, margin, quality, communication, reconciled, dominated, witnesses, secondary)

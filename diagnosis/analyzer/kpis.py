@@ -50,8 +50,8 @@ _REASONS = {
 
 def own_work_s(core: Core) -> float | None:
     """Time per step a core works on its own: a core that waits in collectives for a slower one does not work."""
-    if core.busy_s is not None and core.collective_s is not None:
-        return core.busy_s - core.collective_s
+    if core.busy_s is not None and core.exposed_s is not None:
+        return core.busy_s - core.exposed_s
     parts = core.breakdown_s
     if "compute" not in parts:
         return None
