@@ -1,8 +1,8 @@
 """What one step spent its time on, sorted by what that time scales with when the mesh changes.
 
-Taken from the diagnosed ops (self time per step and chip) and the KPIs.  A thin profile shows only some ops: the rest of
-the step is then filled up, collectives to the communication KPI, the remainder as the verdict and the listed ops say, and
-`coverage` says how much was really seen.
+Taken from the diagnosed ops (self time per step and chip) and the KPIs.  A thin profile shows only some ops: the rest
+of the step is then filled up, collectives to the communication KPI, the remainder as the verdict and the listed ops
+say, and `coverage` says how much was really seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Observed:
     that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
     flops: floating-point operations per step and chip; d_model: width of the residual stream as the HLO's shapes show
     it; None where the profile does not tell.  weights_arithmetic_s: what the products in `weights_hbm` would take if
-    only their arithmetic bound them, from the compute efficiency that the roofline gives them.  coverage: share of the step whose ops were listed.
+    only their arithmetic bound them, from the compute efficiency that the roofline gives them.  stand_in: the profile
+    was recorded on another kind of chip than the configuration names.  coverage: share of the
+    step whose ops were listed.
     """
 
     step_s: float
@@ -46,6 +48,7 @@ class Observed:
     coverage: float
     recomputes: bool
     weights_arithmetic_s: float = 0.0
+    stand_in: bool = False
 
     @property
     def total_s(self) -> float:
@@ -85,6 +88,7 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         d_model=_width(profile),
         coverage=coverage,
         weights_arithmetic_s=work["weights_hbm"] * arithmetic,
+        stand_in=profile.device.chip != config.hardware.chip,
         recomputes=any(op.phase == "recompute" for op in diagnosis.ops) or config.training.remat == "full",
     )
 

@@ -41,6 +41,8 @@ _GROUP_OF = {"tensor": "model", "expert": "expert", "sequence": "seq"}
 SPREAD_PER_DOUBLING_UNKNOWN = 0.06
 #: The same where it is known; part of it is in the calibration already.
 SPREAD_PER_DOUBLING_KNOWN = 0.02
+#: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
+SPREAD_OF_STAND_IN = 0.3
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,7 @@ def _axes_of(config: ExperimentConfig, roles: tuple[str, ...]) -> list[str]:
     return [axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in roles]
 
 
-def calibrated(
-    config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed
-) -> Calibration:
+def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed) -> Calibration:
     return calibrate(config, observation(config, observed, profile, diagnosis))
 
 
@@ -163,7 +163,8 @@ def price(meshes: Meshes, calibration: Calibration, observed: Observed, diagnosi
     known = "model" not in calibration.assumed
     spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * distance
     thin = 0.1 * (1.0 - observed.coverage) * (distance > 0)
-    sigma = np.sqrt(flat(priced.sigma) ** 2 + spread**2 + thin**2)
+    stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * (distance > 0)
+    sigma = np.sqrt(flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2)
     before = total[meshes.baseline]
     total = total * observed.step_s / before
     parts = {name: values * observed.step_s / before for name, values in parts.items()}

@@ -36,6 +36,8 @@ COST_OF_SAME_BOTTLENECK = 0.05
 #: Each doubling away from what ran: layouts and schedules to tune again, and ground fewer runs have covered.  More
 #: where the model's shape is unknown, since then the terms that change are extrapolated too.
 COST_PER_DOUBLING = {True: 0.005, False: 0.03}
+#: Each doubling of replicated copies where axes could shard the weights instead.
+COST_PER_COPY = 0.05
 #: Of fitting, per doubling of the weights a chip holds, where neither peak memory nor the model is known.
 FITS_PER_DOUBLING = 0.85
 #: Spread of what a precedent says, before its likeness is counted.
@@ -72,6 +74,8 @@ def rank(
     newly_split = split & ~split[meshes.baseline]
     costs = COST_PER_FURTHER_AXIS * np.maximum(meshes.axes_moved() - 2, 0) + COST_OF_SPLIT * newly_split
     costs = costs + COST_PER_DOUBLING[config.model is not None] * distance
+    copies = meshes.role("replica") / meshes.role("replica")[meshes.baseline]
+    costs = costs + COST_PER_COPY * np.maximum(0.0, np.log2(copies))
     costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(meshes, prices, diagnosis)
     utility = runs * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
     utility[meshes.baseline] = 0.0

@@ -42,7 +42,8 @@ class Meshes:
         mesh = self.config.mesh
         columns = [i for i, axis in enumerate(self.space.axes) if mesh.role(axis) in roles]
         inside = np.prod(self.space.sizes[:, columns], axis=1, dtype=np.int64)
-        return inside * mesh.dcn_size(*roles)
+        sizes: npt.NDArray[np.int64] = inside * mesh.dcn_size(*roles)
+        return sizes
 
     def mesh(self, index: int) -> Mesh:
         """In the user's own axes: those the search added are left out where they are 1."""
@@ -60,9 +61,8 @@ class Meshes:
 
     def take(self, keep: npt.NDArray[np.int64]) -> Meshes:
         """The rows `keep`, which must hold the baseline."""
-        return Meshes(
-            self.config, replace(self.space, sizes=self.space.sizes[keep]), int(np.flatnonzero(keep == self.baseline)[0])
-        )
+        baseline = int(np.flatnonzero(keep == self.baseline)[0])
+        return Meshes(self.config, replace(self.space, sizes=self.space.sizes[keep]), baseline)
 
     def workload(self) -> Workload:
         """All rows as arrays of shape (meshes, 1, 1, 1)."""
@@ -82,8 +82,8 @@ def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Mesh
     return Meshes(config, space, int(where[0]))
 
 
-def legal(meshes: Meshes) -> tuple[Meshes, list[Rejected], int]:
-    """Legal meshes, the nearest of the others with the first rule each broke, and how many those are."""
+def legal(meshes: Meshes) -> tuple[Meshes, list[Rejected]]:
+    """Legal meshes, and the nearest of the others with the first rule each broke."""
     rules = [*_known_rules(meshes), *_unknown_rules(meshes)]
     first = np.full(len(meshes), -1)
     for number in reversed(range(len(rules))):
@@ -94,7 +94,7 @@ def legal(meshes: Meshes) -> tuple[Meshes, list[Rejected], int]:
         Rejected(meshes.mesh(i).to_json(), rules[first[i]][0], _reason(meshes, i, *rules[first[i]]))
         for i in nearest[:LISTED]
     ]
-    return meshes.take(np.flatnonzero(first < 0)), rejected, len(nearest)
+    return meshes.take(np.flatnonzero(first < 0)), rejected
 
 
 def _known_rules(meshes: Meshes) -> list[tuple[str, Bools, str]]:

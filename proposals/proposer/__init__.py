@@ -1,0 +1,5 @@
+"""The Proposer: three ranked configurations from a profile, its configuration and its diagnosis.  Pure, no Django."""
+
+from proposals.proposer.proposer import propose
+
+__all__ = ["propose"]

@@ -1,0 +1,155 @@
+"""Three proposals out of the ranking: a recommendation, a safer step, a bolder or different hypothesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel import legality
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig
+from proposals.proposer.pricing import Prices
+from proposals.proposer.ranking import Ranked
+from proposals.proposer.space import Meshes
+
+#: Verdicts that no mesh answers.
+OFF_CHIP = ("input", "host", "idle")
+#: Below this expected gain the best legal mesh is not worth a change, where model, batch and length are known.
+WORTH_A_CHANGE = 0.01
+#: Share of exposed communication from which schedule flags are worth a trial.
+WORTH_HIDING = 0.02
+
+#: Flags that let XLA run collectives beside compute, per kind of chip.  Names: openxla/xla debug_options and the
+#: flags that published MaxText recipes set (tpu-recipes, Apache-2.0).
+SCHEDULE_FLAGS = {
+    "tpu": (
+        "--xla_tpu_enable_async_collective_fusion=true",
+        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+        "--xla_tpu_overlap_compute_collective_tc=true",
+        "--xla_enable_async_all_gather=true",
+    ),
+    "gpu": ("--xla_gpu_enable_latency_hiding_scheduler=true", "--xla_gpu_enable_pipelined_all_gather=true"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the three: a row of the meshes, and training keys that change.
+
+    exposed_s: communication per step that schedule flags may hide.
+    """
+
+    kind: str
+    row: int
+    changes: dict[str, Any] = field(default_factory=dict)
+    exposed_s: float = 0.0
+
+
+def choose(
+    meshes: Meshes, prices: Prices, ranked: Ranked, config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis
+) -> tuple[Choice, Choice, Choice]:
+    """Always three, all distinct; the first is the recommendation.
+
+    To keep the mesh comes first where the chips are not what limits the step, or where everything is known and nothing
+    is gained.  Never repeats a mesh unless its training keys differ.
+    """
+    base = meshes.baseline
+    order = [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != base]
+    keep = Choice("keep", base)
+    hide = _hide(meshes, config, profile, diagnosis)
+    known = prices.memory is not None
+    lighter = _lighter(meshes, order[0] if order else base, config) if known else None
+    off_chip = diagnosis.bottleneck.primary in OFF_CHIP
+    settled = known and (not order or float(np.max(prices.gain[order])) < WORTH_A_CHANGE)
+    if not order:
+        return _three([keep, *([hide] if hide else [])], meshes, ranked, config)
+    if off_chip or settled:
+        stay = _lighter(meshes, base, config) if known else None
+        better = [c for c in (stay, hide) if c is not None]
+        first = keep if off_chip or not better else replace(better[0], kind="recommendation")
+        return _three([first, keep, *better, _bolder(meshes, ranked, order, set())], meshes, ranked, config)
+    first = Choice("recommendation", order[0])
+    used = {order[0]}
+    safer = _safer(meshes, ranked, order, hide, keep)
+    used.add(safer.row)
+    bolder = lighter if lighter is not None else _bolder(meshes, ranked, order, used)
+    return _three([first, safer, bolder], meshes, ranked, config)
+
+
+def _safer(meshes: Meshes, ranked: Ranked, order: list[int], hide: Choice | None, keep: Choice) -> Choice:
+    """Less far from what ran than the recommendation: a shorter step the same way, the schedule alone, or no change."""
+    distance, split = meshes.doublings(), ranked.faster
+    first = order[0]
+    nearer = [i for i in order[1:] if distance[i] < distance[first] and split[i] > 0.5]
+    if nearer:
+        return Choice("safer", nearer[0])
+    if hide is not None:
+        return hide
+    sure = [i for i in order[1:] if distance[i] <= distance[first] and ranked.runs[i] >= ranked.runs[first]]
+    sure = [i for i in sure if split[i] > 0.5]
+    return Choice("safer", sure[0]) if sure else keep
+
+
+def _bolder(meshes: Meshes, ranked: Ranked, order: list[int], used: set[int]) -> Choice:
+    """The most to win if the model errs on the cautious side, moving the axes another way than the first does."""
+    sizes, base = meshes.space.sizes, meshes.baseline
+    first = np.log2(sizes[order[0]] / sizes[base])
+    best, best_score = None, -np.inf
+    open_rows = [i for i in order[:200] if i not in used]
+    promising = [i for i in open_rows if ranked.faster[i] >= 0.5]
+    for i in promising or open_rows[:1]:
+        move = np.log2(sizes[i] / sizes[base])
+        alike = float(move @ first / max(np.linalg.norm(move) * np.linalg.norm(first), 1e-9))
+        score = ranked.runs[i] * (ranked.gain[i] + 0.5 * ranked.sigma[i]) - 0.05 * max(alike, 0.0)
+        score -= 0.02 * meshes.axes_moved()[i]
+        if score > best_score:
+            best, best_score = i, score
+    return Choice("bolder", best) if best is not None else Choice("keep", base)
+
+
+def _lighter(meshes: Meshes, row: int, config: ExperimentConfig) -> Choice | None:
+    """The mesh of a row with the rematerialisation policy that recomputes least and still fits."""
+    if config.training.remat != "full":
+        return None
+    for policy in ("none", "minimal"):
+        training = replace(config.training, remat=policy)
+        candidate = replace(config, mesh=meshes.mesh(row), training=training)
+        if not legality.check(candidate):
+            return Choice("bolder", row, {"remat": policy})
+    return None
+
+
+def _hide(meshes: Meshes, config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis) -> Choice | None:
+    """The mesh that ran with a schedule that hides collectives, where they are exposed and the flags are not set."""
+    if profile.device.chip is None:
+        return None  # on a CPU, or a device we do not know, these flags mean nothing
+    exposed = diagnosis.kpis.get("communication_exposed") or diagnosis.kpis.get("communication") or 0.0
+    kind = get_chip(config.hardware.chip).kind
+    flags = config.training.xla_flags
+    set_already = {flag.split("=")[0] for flag in flags}
+    new = tuple(flag for flag in SCHEDULE_FLAGS[kind] if flag.split("=")[0] not in set_already)
+    if exposed < WORTH_HIDING or not new or not profile.step_time_s:
+        return None
+    return Choice("safer", meshes.baseline, {"xla_flags": [*flags, *new]}, exposed * profile.step_time_s)
+
+
+def _three(
+    wanted: list[Choice], meshes: Meshes, ranked: Ranked, config: ExperimentConfig
+) -> tuple[Choice, Choice, Choice]:
+    """Drop repeats and fill up: with meshes by utility, then to keep what runs, then with a longer recording."""
+    chosen: list[Choice] = []
+    seen: set[tuple[int, str]] = set()
+    spare = [Choice("bolder", int(i)) for i in np.argsort(-ranked.utility, kind="stable") if i != meshes.baseline]
+    spare += [Choice("keep", meshes.baseline)]
+    others = [policy for policy in ("offload", "full", "minimal") if policy != config.training.remat]
+    spare += [Choice("safer", meshes.baseline, {"remat": policy}) for policy in others]
+    for choice in (*wanted, *(s for s in spare if ranked.utility[s.row] > -0.5), *spare):
+        key = (choice.row, repr(sorted(choice.changes.items())))
+        if key not in seen and len(chosen) < 3:
+            seen.add(key)
+            chosen.append(choice)
+    return chosen[0], chosen[1], chosen[2]
