@@ -22,7 +22,8 @@ def test_a_killed_piece_is_started_again(used_home: Path, piece: str) -> None:
         os.kill(first, signal.SIGKILL)
         assert eventually(lambda: _runs_anew(application, piece, first))
         assert eventually(application.is_ready)
-        assert eventually(lambda: _worker_consumes(used_home, since=time.time()))
+        now = time.time()
+        assert eventually(lambda: _worker_consumes(used_home, since=now))
         assert _remembers(used_home, piece)
     assert f"The {piece} was killed by signal 9: starting it again." in application.text
 
