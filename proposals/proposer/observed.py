@@ -28,7 +28,7 @@ _DIMS = re.compile(r"(?:bf16|f16|f32|f8\w*|s8)\[([0-9,]+)\]")
 
 @dataclass(frozen=True)
 class Observed:
-    """Seconds per step and chip (of the device time, where no step was marked: then only ratios mean something).
+    """Seconds per step and chip; where no step was marked, shares of the device's time, of which only ratios mean something.
 
     work_s: by WORK; `weights_hbm` are products that wait for their weights from HBM, `activations_hbm` everything else
     that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
@@ -57,10 +57,14 @@ class Observed:
 
 def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> Observed | None:
     """None where the profile has neither a step time nor ops."""
-    step_s = profile.step_time_s or sum(op.time_s or 0.0 for op in diagnosis.ops)
-    if not step_s:
+    if not profile.step_time_s and not diagnosis.ops:
         return None
-    timed = [(op, op.time_s if op.time_s is not None else op.time_share * step_s) for op in diagnosis.ops]
+    step_s = profile.step_time_s or 1.0
+    parts = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
+    timed = [
+        (op, op.time_s if op.time_s is not None and profile.step_time_s else op.time_share * step_s)
+        for op in diagnosis.ops
+    ]
     work = dict.fromkeys(WORK, 0.0)
     traffic = dict.fromkeys(TRAFFIC, 0.0)
     other = 0.0
@@ -72,7 +76,7 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         else:
             other += seconds
     arithmetic = _arithmetic_share(profile, diagnosis)
-    idle = sum(diagnosis.breakdown_s.get(key, 0.0) for key in ("host", "input", "idle"))
+    idle = sum(parts.get(key, 0.0) for key in ("host", "input", "idle"))
     seen = sum(work.values()) + sum(traffic.values()) + other
     busy = max(step_s - idle, 0.0)
     coverage = min(1.0, seen / busy) if busy else 0.0

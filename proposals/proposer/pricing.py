@@ -111,13 +111,14 @@ def observation(
 ) -> Observation:
     """What was measured, in the form the calibration takes."""
     work = observed.work_s
+    bars = diagnosis.breakdown_s if profile.step_time_s else diagnosis.breakdown_share
     parts = {
         "compute": work["products"] + work["attention"],
         "hbm:weights": work["weights_hbm"],
         "hbm:activations": work["activations_hbm"],
         "hbm:optimizer": work["optimizer"],
         "dcn": observed.traffic_s["dcn"],
-        **{name: diagnosis.breakdown_s.get(name, 0.0) for name in ("input", "host", "idle")},
+        **{name: bars.get(name, 0.0) for name in ("input", "host", "idle")},
     }
     for kind, seconds in observed.traffic_s.items():
         axes = _axes_of(config, _CARRIED_BY.get(kind, ()))

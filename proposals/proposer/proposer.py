@@ -170,24 +170,27 @@ def _after_precedent(own: Predicted, row: int, prices: Prices, ranked: Ranked) -
 
 
 def _scaled(own: Predicted, ratio: float, spread: float) -> Predicted:
-    """A prediction whose time changes by a ratio with a relative spread."""
-    low, high = ratio * exp(-Z80 * spread), ratio * exp(Z80 * spread)
+    """A prediction whose time changes by a ratio with a relative spread of its own, added in quadrature."""
+    before = own.speedup or 1.0
+    old = log((own.speedup_high80 or before) / (own.speedup_low80 or before)) / (2.0 * Z80)
+    sigma = float(np.hypot(old, spread))
+    low, high = exp(-Z80 * sigma), exp(Z80 * sigma)
     step = own.step_time_s
     if step is not None:
-        base = step["estimate"]
+        estimate = step["estimate"] * ratio
         step = {
-            "lower": min(step["lower"], base * low),
-            "estimate": base * ratio,
-            "upper": max(step["upper"], base * high),
-            "low80": base * low,
-            "high80": base * high,
+            "lower": min(step["lower"], estimate * low),
+            "estimate": estimate,
+            "upper": max(step["upper"], estimate * high),
+            "low80": estimate * low,
+            "high80": estimate * high,
         }
-    speedup = own.speedup
+    speedup = None if own.speedup is None else own.speedup / ratio
     return replace(
         own,
         step_time_s=step,
-        speedup=None if speedup is None else speedup / ratio,
-        speedup_low80=None if speedup is None else speedup / high,
-        speedup_high80=None if speedup is None else speedup / low,
+        speedup=speedup,
+        speedup_low80=None if speedup is None else speedup * low,
+        speedup_high80=None if speedup is None else speedup * high,
         breakdown_s={name: seconds * ratio for name, seconds in own.breakdown_s.items()},
     )

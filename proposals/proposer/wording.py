@@ -278,7 +278,7 @@ def lowers(case: Case) -> Iterator[str]:
     if unknown:
         yield f"Not known: {', '.join(unknown)}; those terms were scaled from the profile or assumed."
     if case.observed.stand_in:
-        yield "The profile was recorded on another kind of chip than the configuration names; its times carry over poorly."
+        yield "The profile was recorded on another kind of chip than the configuration names; times carry over poorly."
     distance = sum(map(abs, case.moved.values())) / 2
     if distance > 1:
         yield f"{distance:g} doublings away from what was measured."

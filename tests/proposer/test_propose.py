@@ -1,0 +1,167 @@
+"""Proposals for any run: legal, distinct, ranked, honest about what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diagnosis.analyzer import diagnose
+from experiments.step_profile import Device, Op, Step, StepProfile
+from perfmodel import legality
+from perfmodel.catalogue import get_model
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.step_time import predict
+from proposals.plan import Plan
+from proposals.proposer import propose
+from proposals.services.checks import candidate
+
+CORES, STEPS = 16, 4
+
+
+def op(name: str, category: str, seconds: float, **facts: object) -> Op:
+    """One op that takes `seconds` per step and core."""
+    total = seconds * CORES * STEPS
+    return Op(name, category, CORES * STEPS, total, total, 0.0, **facts)  # type: ignore[arg-type]
+
+
+def profile_of(*ops: Op, step_s: float, **kpis: float) -> StepProfile:
+    total = sum(item.self_time_s for item in ops)
+    ranked = sorted((replace(item, time_share=item.self_time_s / total) for item in ops), key=lambda o: -o.self_time_s)
+    return StepProfile(
+        provenance="measured",
+        source_kind="xplane",
+        device=Device("TPU v5p", "v5p", CORES, 1, 4.59e14, 2.765e12),
+        step_time_s=step_s,
+        steps=tuple(Step(number, step_s) for number in range(STEPS)),
+        kpis={"duty_cycle": 0.99, "idle": 0.01, **kpis},
+        ops=tuple(ranked),
+    )
+
+
+MATMUL = op("fusion.1", "convolution fusion", 0.6, bound_by="Compute", roofline_efficiency=0.7, compute_efficiency=0.7)
+NORM = op("fusion.2", "loop fusion", 0.1, bound_by="HBM", roofline_efficiency=0.8)
+TENSOR = op(
+    "all-reduce.1",
+    "all-reduce",
+    0.4,
+    bound_by="HBM",
+    roofline_efficiency=0.05,
+    hlo="%all-reduce.1 = bf16[8192,4096] all-reduce(bf16[8192,4096] %x), replica_groups=[4,4]<=[16], to_apply=%add",
+    op_name="jit(step)/jvp()/layer/mlp/dot_general",
+)
+
+
+def config(
+    ici: dict[str, int],
+    batch: int | None = 32,
+    seq_len: int | None = 4096,
+    model: str | None = "llama3.1-8b",
+    **training: object,
+) -> ExperimentConfig:
+    return ExperimentConfig(
+        hardware=Hardware("v5p", (2, 2, 4)),
+        mesh=Mesh(tuple(ici.items())),
+        model=get_model(model) if model else None,
+        training=Training(global_batch=batch, seq_len=seq_len, **training),  # type: ignore[arg-type]
+    )
+
+
+def plan(profile: StepProfile, setup: ExperimentConfig) -> Plan:
+    return propose(profile, setup, diagnose(profile, setup))
+
+
+def test_exposed_tensor_collectives_lead_to_a_smaller_model_axis() -> None:
+    profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
+    found = plan(profile, config({"data": 4, "seq": 1, "model": 4}))
+    first = found.proposals[0]
+    assert first.mesh["ici"]["model"] < 4
+    assert first.predicted.speedup is not None and first.predicted.speedup > 1.1
+    assert first.confidence > 0.6
+
+
+def test_input_bound_step_keeps_its_mesh_first() -> None:
+    profile = profile_of(MATMUL, NORM, step_s=1.4, input=0.5)
+    profile = replace(profile, steps=tuple(Step(n, 1.4, {"compute": 0.7, "input": 0.7}) for n in range(STEPS)))
+    found = plan(profile, config({"data": 16, "seq": 1, "model": 1}))
+    assert found.proposals[0].kind == "keep"
+    assert found.proposals[0].mesh["ici"] == {"data": 16, "seq": 1, "model": 1}
+
+
+def test_profile_without_time_is_refused_in_one_sentence() -> None:
+    empty = StepProfile("measured", "xplane", Device("TPU v5p", "v5p", CORES, 1))
+    setup = config({"data": 16})
+    with pytest.raises(ConfigError, match="neither a step time nor ops"):
+        plan(empty, setup)
+
+
+def test_profile_without_steps_gets_ratios_and_no_seconds() -> None:
+    profile = replace(profile_of(MATMUL, NORM, TENSOR, step_s=1.1), step_time_s=None, steps=())
+    found = plan(profile, config({"data": 4, "seq": 1, "model": 4}))
+    for proposal in found.proposals:
+        assert proposal.predicted.step_time_s is None
+        assert proposal.predicted.breakdown_s == {}
+
+
+def test_one_chip_still_gets_three_answers() -> None:
+    setup = replace(config({"data": 1}, batch=4, model=None), hardware=Hardware("v5e", (1,)))
+    found = plan(profile_of(MATMUL, NORM, step_s=0.7), setup)
+    assert len(found.proposals) == 3
+
+
+def test_baseline_is_what_was_measured() -> None:
+    profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
+    found = plan(profile, config({"data": 4, "seq": 1, "model": 4}))
+    assert found.baseline.step_time_s is not None
+    assert found.baseline.step_time_s["estimate"] == pytest.approx(1.1)
+    assert sum(found.baseline.breakdown_s.values()) == pytest.approx(1.1, rel=0.02)
+    for proposal in found.proposals:
+        step = proposal.predicted.step_time_s
+        assert step is not None
+        assert step["lower"] <= step["low80"] <= step["estimate"] <= step["high80"] <= step["upper"]
+        assert sum(proposal.predicted.breakdown_s.values()) == pytest.approx(step["estimate"], rel=0.02)
+
+
+MESHES = st.sampled_from(
+    [{"data": a, "seq": b, "model": 16 // a // b} for a in (1, 2, 4, 8, 16) for b in (1, 2, 4) if 16 % (a * b) == 0]
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    ici=MESHES,
+    batch=st.sampled_from([None, 8, 16, 24, 64]),
+    seq_len=st.sampled_from([None, 2048, 8192]),
+    model=st.sampled_from([None, "llama3.1-8b", "gemma3-4b", "llama2-7b"]),
+    remat=st.sampled_from(["none", "minimal", "full"]),
+    times=st.tuples(*[st.floats(0.01, 2.0)] * 3),
+)
+def test_proposals_are_legal_and_distinct(
+    ici: dict[str, int],
+    batch: int | None,
+    seq_len: int | None,
+    model: str | None,
+    remat: str,
+    times: tuple[float, float, float],
+) -> None:
+    """Whatever ran: three distinct answers, none of which breaks a rule or exceeds memory, what ran itself excepted."""
+    ops = [
+        replace(item, self_time_s=item.self_time_s * t, total_time_s=item.total_time_s * t)
+        for item, t in zip((MATMUL, NORM, TENSOR), times, strict=True)
+    ]
+    setup = config(ici, batch, seq_len, model, remat=remat)
+    found = plan(profile_of(*ops, step_s=sum(o.self_time_s for o in ops) / CORES / STEPS), setup)
+    keys = {(str(p.mesh), str(sorted(p.changes.items()))) for p in found.proposals}
+    assert len(keys) == 3
+    assert [p.rank for p in found.proposals] == [1, 2, 3]
+    for proposal in found.proposals:
+        if proposal.mesh == setup.mesh.to_json() and "remat" not in proposal.changes:
+            continue
+        proposed = candidate(setup, proposal.mesh, proposal.changes)
+        assert legality.check(proposed) == ()
+        assert predict(proposed).fits is not False
+        assert 0.0 < proposal.confidence < 1.0
+    for item in found.rejected:
+        assert item.rule and item.reason
