@@ -28,7 +28,7 @@ _DIMS = re.compile(r"(?:bf16|f16|f32|f8\w*|s8)\[([0-9,]+)\]")
 
 @dataclass(frozen=True)
 class Observed:
-    """Seconds per step and chip; where no step was marked, shares of the device's time, of which only ratios mean something.
+    """Seconds per step and chip; where no step was marked, shares of the device's time (only ratios mean something).
 
     work_s: by WORK; `weights_hbm` are products that wait for their weights from HBM, `activations_hbm` everything else
     that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
