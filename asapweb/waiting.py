@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from accounts.models import Membership, Role
-from experiments.models import Experiment, RunStatus
-from proposals.models import PlanRecord, Proposal
+from experiments.models import Experiment, ReviewState, RunStatus
 
 
 def with_review_state(experiments: QuerySet[Experiment]) -> QuerySet[Experiment]:
-    """Annotate `open_review` (ready, nothing of the newest plan decided) and `approved` (a proposal was approved)."""
-    newest_plan = PlanRecord.objects.filter(run__experiment=OuterRef(OuterRef("pk"))).order_by("-pk").values("pk")[:1]
-    of_newest = Proposal.objects.filter(experiment=OuterRef("pk"), plan=newest_plan)
-    approved = Exists(Proposal.objects.filter(experiment=OuterRef("pk"), status=Proposal.Status.APPROVED))
-    undecided = Exists(of_newest.filter(status=Proposal.Status.PROPOSED))
+    """Annotate `open_review` (ready, the newest proposals wait for a decision) and `approved` (one was approved)."""
     return experiments.annotate(
-        approved=approved,
-        open_review=Q(state=RunStatus.READY) & undecided & ~approved,
+        approved=Q(review=ReviewState.APPROVED),
+        open_review=Q(state=RunStatus.READY, review=ReviewState.OPEN),
     )
 
 
 def waiting(membership: Membership) -> QuerySet[Experiment]:
-    """The team's experiments in which this member can do the next step, the longest waiting first."""
+    """The team's experiments in which this member can do the next step, the longest waiting first.
+
+    The shipped samples are there to explore: nobody has to decide on them.
+    """
     due = Q(pk__in=[])
     if membership.may(Role.ENGINEER):
         due |= Q(state__in=[RunStatus.FAILED, RunStatus.CONFIGURING])
     if membership.may(Role.REVIEWER):
         due |= Q(open_review=True)
-    experiments = with_review_state(Experiment.objects.filter(team=membership.team))
+    experiments = with_review_state(Experiment.objects.filter(team=membership.team, sample=""))
     return experiments.filter(due).order_by("updated_at", "pk")
 
 

@@ -39,6 +39,15 @@ class RunStatus(models.TextChoices):
         return self not in (RunStatus.READY, RunStatus.FAILED, RunStatus.CONFIGURING)
 
 
+class ReviewState(models.TextChoices):
+    """What people decided on an experiment's proposals so far."""
+
+    NONE = "", "No proposals"
+    OPEN = "open", "Needs review"  # of the newest proposals some are undecided, and none was ever approved
+    APPROVED = "approved", "Approved"
+    REJECTED = "rejected", "Rejected"  # all of the newest ones
+
+
 class Experiment(models.Model):
     """A training run as configured; profiles and proposals hang on it.
 
@@ -66,6 +75,7 @@ class Experiment(models.Model):
     step_time_s = models.FloatField(null=True, blank=True)
     bottleneck = models.CharField(max_length=20, blank=True)
     best_speedup = models.FloatField(null=True, blank=True)  # predicted, of the first proposal
+    review = models.CharField(max_length=20, choices=ReviewState, default=ReviewState.NONE, blank=True)
 
     class Meta:
         ordering = ["-created_at", "-pk"]

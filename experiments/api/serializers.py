@@ -10,7 +10,7 @@ from experiments.models import Event, Experiment, Profile, ProfileFile, Run
 class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
     """An experiment as it is listed.  Shares 0–1, times in seconds; null where not known or not measured."""
 
-    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True)
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
 
     class Meta:
         model = Experiment
@@ -106,7 +106,7 @@ class ConfigurationSerializer(serializers.Serializer[Any]):
 
 
 class EventSerializer(serializers.ModelSerializer[Event]):
-    user = serializers.CharField(source="user.username", default=None, read_only=True)
+    user = serializers.CharField(source="user.username", default=None, read_only=True, allow_null=True)
 
     class Meta:
         model = Event

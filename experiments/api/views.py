@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -204,7 +205,7 @@ class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjec
 
     @extend_schema(
         responses={(200, "application/json"): OpenApiTypes.OBJECT, 404: Detail},
-        description="Everything that was read from the profile: steps, KPIs, cores, every op. Gzipped.",
+        description="Everything that was read from the profile: steps, KPIs, cores, every op.",
         tags=["profiles"],
     )
     @action(detail=True, methods=["get"], url_path="data")
@@ -213,6 +214,8 @@ class ProfileViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjec
         path = storage.absolute(profile.data) if profile.data else None
         if path is None or not path.exists():
             raise exceptions.NotFound(str(profiles.NotIngested("This profile has not been read yet.")))
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return HttpResponse(gzip.decompress(path.read_bytes()), content_type="application/json")
         response = FileResponse(path.open("rb"), content_type="application/json")
         response.headers["Content-Encoding"] = "gzip"
         return response

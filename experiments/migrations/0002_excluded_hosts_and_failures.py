@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('experiments', '0001_initial'),
+        ("experiments", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='profile',
-            name='excluded',
+            model_name="profile",
+            name="excluded",
             field=models.JSONField(blank=True, default=list),
         ),
         migrations.AddField(
-            model_name='run',
-            name='failure',
+            model_name="run",
+            name="failure",
             field=models.JSONField(blank=True, default=dict),
         ),
     ]

@@ -117,6 +117,12 @@ def columns(config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
+def facts(checked: Checked) -> dict[str, Any]:
+    """What the Event of a configuration holds.  mesh: as text, because an event's JSON keeps no order of keys."""
+    mesh = checked.config.mesh.text() if checked.config is not None else None
+    return {"config": checked.data, "mesh": mesh, "errors": checked.errors, "warnings": list(checked.warnings)}
+
+
 def keep(experiment: Experiment, checked: Checked) -> None:
     """Put a checked configuration, or a draft with its errors, on the experiment; saves nothing."""
     if checked.config is None:
@@ -153,7 +159,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
                 "config",
                 "user",
                 user=user,
-                data={"config": checked.data, "warnings": list(checked.warnings)},
+                data=facts(checked),
             )
         run = runs.newest(experiment)
         if run is None:

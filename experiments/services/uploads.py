@@ -126,7 +126,7 @@ def receive(
             _add_rows(profile, stored)
             events.append(experiment, "upload", "user", user=user, data={"files": _facts(stored)})
             if checked is not None:
-                events.append(experiment, "config", "user", user=user, data=_config_facts(checked))
+                events.append(experiment, "config", "user", user=user, data=configuration.facts(checked))
             runs.start(experiment, profile, user=user)
     except BaseException:
         storage.remove([file.path for file in stored])
@@ -240,10 +240,6 @@ def _add_rows(profile: Profile, stored: Sequence[Stored]) -> None:
 
 def _facts(stored: Sequence[Stored]) -> list[dict[str, Any]]:
     return [{"name": f.name, "size_bytes": f.size_bytes, "sha256": f.sha256} for f in stored]
-
-
-def _config_facts(checked: configuration.Checked) -> dict[str, Any]:
-    return {"config": checked.data, "errors": checked.errors, "warnings": list(checked.warnings)}
 
 
 def _only_when_idle(run: Run) -> None:

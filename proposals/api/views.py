@@ -22,7 +22,7 @@ _EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only
 
 
 class ReviewSerializer(serializers.ModelSerializer[Review]):
-    author = serializers.CharField(source="author.username", default=None, read_only=True)
+    author = serializers.CharField(source="author.username", default=None, read_only=True, allow_null=True)
 
     class Meta:
         model = Review

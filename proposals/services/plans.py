@@ -9,7 +9,7 @@ from django.db import transaction
 
 from diagnosis import services as diagnosis_services
 from diagnosis.models import DiagnosisRecord
-from experiments.models import Experiment, Run
+from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
 from experiments.services.text import clean_json
 from proposals.models import PlanRecord, Proposal
@@ -27,6 +27,8 @@ def store(run: Run, plan: Plan) -> PlanRecord:
         Proposal.objects.bulk_create(_row(run, record, item) for item in proposals)
         first = proposals[0]["predicted"]["speedup"] if proposals else None
         Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=first)
+        undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
+        undecided.update(review=ReviewState.OPEN)
         events.append(
             run.experiment_id,
             "proposal",

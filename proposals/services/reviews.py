@@ -8,6 +8,7 @@ from django.http import Http404
 
 from accounts.models import Role, User
 from accounts.permissions import membership_in, refusal
+from experiments.models import Experiment, ReviewState
 from experiments.services import events
 from experiments.services.text import clean
 from proposals.models import Decision, Proposal, Review
@@ -55,6 +56,7 @@ def decide(proposal: Proposal, user: User, decision: Decision | str, comment: st
             if first is None:  # deleted with its proposal, or status and review disagree
                 raise ReviewError("This proposal is gone; load the page again.")
             raise AlreadyDecided(first)
+        _show_on_experiment(proposal, chosen)
         review = Review.objects.create(proposal=proposal, decision=chosen, comment=comment, author=user)
         events.append(
             proposal.experiment_id,
@@ -72,3 +74,14 @@ def decide(proposal: Proposal, user: User, decision: Decision | str, comment: st
         )
     proposal.status = chosen.value
     return review
+
+
+def _show_on_experiment(proposal: Proposal, chosen: Decision) -> None:
+    """Repeat on the experiment where its review stands; the caller holds its lock."""
+    experiment = Experiment.objects.filter(pk=proposal.experiment_id)
+    if chosen == Decision.APPROVED:
+        experiment.update(review=ReviewState.APPROVED)
+        return
+    newest = Proposal.objects.filter(experiment_id=proposal.experiment_id).order_by("-plan_id").values("plan_id")[:1]
+    if not Proposal.objects.filter(plan_id__in=newest, status=Proposal.Status.PROPOSED).exists():
+        experiment.exclude(review=ReviewState.APPROVED).update(review=ReviewState.REJECTED)

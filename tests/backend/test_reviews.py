@@ -7,8 +7,8 @@ from django.http import Http404
 
 from experiments.models import Event
 from proposals.models import Decision, Proposal, Review
-from proposals.services import history, reviews
-from tests.backend.factories import make_people, make_ready
+from proposals.services import history, plans, reviews
+from tests.backend.factories import make_people, make_ready, plan
 from tests.backend.threads import in_threads
 
 
@@ -26,6 +26,27 @@ def test_a_reviewer_approves_with_a_comment_and_it_is_in_the_history(people, rea
     assert list(history.approved(people.team, chip="v6e", bottleneck="communication")) == [proposal]
     assert list(history.approved(people.team, chip="v5p")) == []
     assert history.facet(people.team, "chip") == ["v6e"]
+
+
+def test_the_experiment_shows_where_its_review_stands(people, ready):
+    def shown():
+        ready.experiment.refresh_from_db()
+        return ready.experiment.review
+
+    assert shown() == "open"
+    first, second, third = ready.plan.proposals.order_by("rank")
+    reviews.decide(first, people.reviewer, "rejected")
+    reviews.decide(second, people.reviewer, "rejected")
+    assert shown() == "open"
+    reviews.decide(third, people.reviewer, "rejected")
+    assert shown() == "rejected"
+    again = plans.store(ready.run, plan())
+    assert shown() == "open"
+    reviews.decide(again.proposals.get(rank=2), people.reviewer, "approved")
+    assert shown() == "approved"
+    reviews.decide(again.proposals.get(rank=1), people.reviewer, "rejected")
+    plans.store(ready.run, plan())
+    assert shown() == "approved"
 
 
 @pytest.mark.parametrize("name", ["engineer", "viewer"])

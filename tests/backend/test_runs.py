@@ -167,6 +167,20 @@ def test_a_changed_configuration_starts_a_new_analysis_and_the_same_one_does_not
     assert runs.newest(ready.experiment).status == RunStatus.DIAGNOSING
 
 
+def test_the_order_of_the_axes_is_kept_and_another_order_is_another_configuration(people):
+    ready = make_ready(people)
+    mesh = {"ici": {"seq": 4, "data": 4}, "dcn": {"data": 1}}
+    configuration.save(ready.experiment, people.engineer, {**CONFIG, "mesh": mesh})
+    turned = {"ici": {"data": 4, "seq": 4}, "dcn": {"data": 1}}
+    first = runs.newest(ready.experiment)
+    configuration.save(ready.experiment, people.engineer, {**CONFIG, "mesh": turned})
+    assert runs.newest(ready.experiment) != first
+    ready.experiment.refresh_from_db()
+    assert list(ready.experiment.config["mesh"]["ici"]) == list(ready.experiment.mesh["ici"]) == ["data", "seq"]
+    assert configuration.load(ready.experiment).mesh.ici == (("data", 4), ("seq", 4))
+    assert Event.objects.filter(kind="config").last().data["mesh"] == "data 4 · seq 4"
+
+
 def test_the_form_is_prefilled_with_what_the_profile_tells(people):
     run = runs.newest(make_experiment(people, config=False))
     profiles.store(run.profile, step_profile(), profiles.write(run, step_profile()))
