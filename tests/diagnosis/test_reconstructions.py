@@ -1,4 +1,6 @@
-"""The printed ops inside a whole step, filled up in ways the paper leaves open: the answer must not hang on the filling."""
+"""The printed ops inside a whole step, filled up in ways the paper leaves open: the answer must not hang on the
+filling.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,22 @@ from tests.diagnosis.variants import perturbed
 def filler(name: str, category: str, share: float, bound: str, efficiency: float | None) -> Op:
     compute = efficiency if bound == "Compute" else 0.02
     return Op(
-        name=name, category=category, occurrences=100, self_time_s=share * 100, total_time_s=share * 100, time_share=share,
-        bound_by=bound, roofline_efficiency=efficiency, compute_efficiency=compute if efficiency is not None else None,
+        name=name,
+        category=category,
+        occurrences=100,
+        self_time_s=share * 100,
+        total_time_s=share * 100,
+        time_share=share,
+        bound_by=bound,
+        roofline_efficiency=efficiency,
+        compute_efficiency=compute if efficiency is not None else None,
         flops=1e9 if efficiency is not None else None,
-    )  # fmt: skip
+    )
 
 
-def filled(number: int, scale: float, parts: dict[str, tuple[str, float, str, float | None]], limit: float) -> StepProfile:
+def filled(
+    number: int, scale: float, parts: dict[str, tuple[str, float, str, float | None]], limit: float
+) -> StepProfile:
     """The printed ops, their shares times `scale`, and ops shorter than `limit` of the step for each part of the rest.
 
     parts: name → (category, share of the rest, bound by, roofline efficiency).

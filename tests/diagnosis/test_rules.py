@@ -36,7 +36,7 @@ def test_fsdp_gathers_with_too_few_tokens_per_chip() -> None:
     assert found.saving_share == pytest.approx(0.3) and found.mesh_axis == "data"
     values = {row.label: row.value for row in found.evidence}
     assert values["tokens per chip"] == 1024
-    assert values["tokens per chip that hide one gather on one torus axis"] == pytest.approx(2188.9, rel=1e-3)
+    assert values["tokens per chip that hide a gather on these axes"] == pytest.approx(2188.9, rel=1e-3)
     assert "too short" in found.insight
     many = config({"data": 16}, (16,), global_batch=64, seq_len=1024)
     assert (
@@ -125,6 +125,22 @@ def test_axis_on_slow_links_of_a_torus() -> None:
     well = config({"data": 64, "model": 4}, (16, 16))
     best = collective("all-gather", 0.5, "replica_groups=[64,4]<=[256]", operand="bf16[256,4096]")
     assert "axis_on_slow_links" not in rules(diagnose(profile(matmul("fusion.1", 0.5), best), well))
+
+
+def test_wires_half_empty() -> None:
+    """Eight chips of v5e in a line; an all-gather that takes five times its least time leaves 80 % of the wires empty.
+
+    Line of 8 without wraparound: 7 hops of V/8 at 45 GB/s.
+    """
+    size = 1024 * 4096 * 2
+    least = 500 * 7 * size / 8 / 45e9
+    line = config({"data": 8})
+    slow = collective("all-gather", 5 * least, "replica_groups=[1,8]<=[8]", operand="bf16[128,4096]", count=500)
+    found = find(diagnose(profile(matmul("fusion.1", 1 - 5 * least), slow), line), "wires_half_empty")
+    assert found.saving_share == pytest.approx(4 * least, rel=1e-3)
+    assert "20.0 %" in found.insight and "large enough" in found.insight
+    fast = collective("all-gather", 1.2 * least, "replica_groups=[1,8]<=[8]", operand="bf16[128,4096]", count=500)
+    assert "wires_half_empty" not in rules(diagnose(profile(matmul("fusion.1", 0.9), fast), line))
 
 
 def test_tensor_axis_outside_the_nvlink_domain() -> None:

@@ -59,7 +59,7 @@ def test_reconstructions_under_noise(number: int) -> None:
 
 def test_experiment_1_observations() -> None:
     diagnosis = diagnosed(1)
-    assert {"opaque_custom_calls", "async_collective_waits"} & rules(diagnosis)
+    assert {"opaque_custom_calls", "async_collective_waits"} <= rules(diagnosis)
     assert "point_to_point_transpose" in find(diagnosis, "opaque_custom_calls").insight
 
 

@@ -16,6 +16,7 @@ from diagnosis.analyzer.rules import (
     stalls,
     tensor_parallel,
     weights,
+    wire_use,
 )
 from diagnosis.analyzer.rules.base import Rule
 from diagnosis.report import Finding
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     across_slices.exposed_dcn,
     pipeline.pipeline_bubble,
     placement.slow_links,
+    wire_use.wires_half_empty,
     placement.resharding,
     opaque.stalled_collectives,
     overview.unplaced_collectives,

@@ -55,10 +55,10 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _leading(facts: Facts, ops: tuple[OpFacts, ...]) -> bool:
+def _leading(facts: Facts, ops: tuple[OpFacts, ...], part: float = 0.25) -> bool:
     """Whether they lead the list of ops, however small each is."""
     top = facts.ops[:5]
-    return total_share(op for op in ops if op in top) >= 0.25 * total_share(top) > 0
+    return total_share(op for op in ops if op in top) >= part * total_share(top) > 0
 
 
 def stalled_collectives(facts: Facts) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Finding]:
     share = total_share(ops)
     if not ops:
         return
-    if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops):
+    if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
     cost = time_of(facts, "waits for asynchronous collectives", ops)
     axis = ops[0].axes[0] if ops[0].axes else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, seconds_of, time_of
-from diagnosis.analyzer.rules.wires import bandwidth, ici_intensity, tokens_per_chip
+from diagnosis.analyzer.rules.wires import bandwidth, gather_intensity, tokens_per_chip
 from diagnosis.report import Evidence, Finding
 
 BATCH_ROLES = {"data", "fsdp", "replica", "seq"}
@@ -53,17 +53,18 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
     if sent := bandwidth(ops):
         rows += [*sent]
         text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
-    tokens, intensity = tokens_per_chip(facts), ici_intensity(facts)
+    widest = max(ops, key=lambda op: op.share)
+    tokens, intensity = tokens_per_chip(facts), gather_intensity(facts, widest.axes)
     if tokens is not None and intensity is not None:
         each = evidence(
             "tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration"
         )
         need = evidence(
-            "tokens per chip that hide one gather on one torus axis",
+            "tokens per chip that hide a gather on these axes",
             intensity,
             "count",
             "computed",
-            "peak FLOP/s ÷ (2 × link bytes/s)",
+            "peak FLOP/s ÷ gather bandwidth of the axes",
             "scaling book 5.1, chips.toml",
         )
         rows += [each, need]
@@ -72,7 +73,8 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
         else:
             text += (
                 f" With {each} tokens per chip (about {need} are enough) they could be hidden: the schedule "
-                "leaves them exposed."
+                "leaves them "
+                "exposed."
             )
     yield finding(
         facts,

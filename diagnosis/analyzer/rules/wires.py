@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys
-from diagnosis.analyzer.links import wire_bytes
+from diagnosis.analyzer.links import mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
 
@@ -55,6 +55,19 @@ def ici_intensity(facts: Facts) -> float | None:
     if facts.chip is None or facts.config is None or not facts.chip.ici_link_bytes_per_s:
         return None
     return facts.chip.peak(facts.config.training.precision) / (2.0 * facts.chip.ici_link_bytes_per_s)
+
+
+def gather_intensity(facts: Facts, axes: tuple[str, ...]) -> float | None:
+    """Tokens per chip whose products take as long as gathering the weights over these axes (book 5.1, C ÷ W).
+
+    W is what the wires of these axes give under this mesh: rings closed or not, several dimensions together.
+    """
+    if facts.chip is None or facts.config is None or not axes:
+        return None
+    wires = mesh_links(facts.config.hardware, facts.config.mesh, axes)
+    if wires is None or wires.links.gather_s_per_byte[0] <= 0:
+        return None
+    return facts.chip.peak(facts.config.training.precision) * float(wires.links.gather_s_per_byte[0])
 
 
 def largest_width(facts: Facts) -> float | None:
