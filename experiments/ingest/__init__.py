@@ -81,13 +81,21 @@ def read_profile(
     uploads = _uploads(paths, names, limits)
     arguments = {"uploads": uploads, "exclude": list(exclude)}
     subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
+    hosts: list[str] = []
+
+    def report(stage: str, fraction: float | None, text: str) -> None:
+        if stage == "host":
+            hosts.append(text)
+        elif on_progress is not None:
+            on_progress(stage, fraction, text)
+
     with sandbox.private_folder() as folder:
         try:
-            answer = sandbox.run("read", arguments, _fresh(folder, "read"), limits, on_progress, subject=subject)
+            answer = sandbox.run("read", arguments, _fresh(folder, "read"), limits, report, subject=subject)
         except IngestError as error:
-            if error.kind not in ("crash", "converter"):
+            if error.kind not in ("crash", "converter") or len(hosts) < 2:
                 raise
-            raise _name_the_host(error, arguments, folder, limits, on_progress) from error
+            raise _name_the_host(error, hosts, arguments, folder, limits, report) from error
     try:
         return StepProfile.from_json(answer)
     except (TypeError, KeyError, AttributeError) as error:
@@ -172,45 +180,42 @@ def _fresh(folder: Path, name: str) -> Path:
 
 
 def _name_the_host(
-    error: IngestError, arguments: dict[str, object], folder: Path, limits: Limits, on_progress: Progress | None
+    error: IngestError,
+    hosts: Sequence[str],
+    arguments: dict[str, object],
+    folder: Path,
+    limits: Limits,
+    report: Progress,
 ) -> IngestError:
-    """The same error with the name of the host the converter dies of, found by converting each host alone."""
+    """The same error with the name of the host the converter dies of, found by converting each host alone.
+
+    hosts: the files of the session's hosts, in order.
+    """
     broken: list[str] = []
-    hosts, index = 1, 0
-    while index < min(hosts, _MOST_PROBES):
-        hosts, name, fails = _fails_alone(index, arguments, _fresh(folder, f"probe-{index}"), limits, on_progress)
-        if fails:
+    for index, name in enumerate(hosts[:_MOST_PROBES]):
+        report("convert", None, f"XProf failed; trying {name} alone")
+        try:
+            sandbox.run("read", {**arguments, "only": index}, _fresh(folder, f"probe-{index}"), limits, _silent(report))
+        except IngestError:
             broken.append(name)
-        index += 1
-    if hosts < 2 or not broken:
+    if not broken:
         return error
     which = f"{broken[0]}, one" if len(broken) == 1 else f"{', '.join(broken[:3])}: {len(broken)}"
     return IngestError(
-        f"XProf's converter fails on {which} of {hosts} hosts.",
+        f"XProf's converter fails on {which} of {len(hosts)} hosts.",
         "Copy it again from the host, or go on without this host.",
         broken[0],
         kind=error.kind,
-        excludable=len(broken) < hosts,
+        excludable=len(broken) < len(hosts),
         detail=error.detail,
     )
 
 
-def _fails_alone(
-    index: int, arguments: dict[str, object], folder: Path, limits: Limits, on_progress: Progress | None
-) -> tuple[int, str, bool]:
-    """(number of hosts, the name of the one at this index, whether the converter fails on it alone)."""
-    seen: list[str] = []
+def _silent(report: Progress) -> Progress:
+    """Passes on only what keeps a caller's cancelling alive: its progress was told already."""
 
-    def note(stage: str, fraction: float | None, text: str) -> None:
+    def pass_on(stage: str, fraction: float | None, text: str) -> None:
         if stage == "probe":
-            seen.append(text)
-            if on_progress is not None:
-                on_progress("convert", None, f"XProf failed; trying {text.partition(' ')[2]} alone")
+            report("convert", None, text)
 
-    fails = False
-    try:
-        sandbox.run("read", {**arguments, "only": index}, folder, limits, note)
-    except IngestError:
-        fails = True
-    count, _, name = (seen[0] if seen else "0 ").partition(" ")
-    return int(count), name, fails
+    return pass_on

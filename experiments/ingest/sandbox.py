@@ -32,6 +32,10 @@ FOLDER_PREFIX = "asap-ingest-"
 PROJECT = Path(__file__).resolve().parents[2]
 FEWER_STEPS = "Profile fewer steps (ten are enough) and upload again."
 
+#: How often the process is looked at, and from which part of its memory on a crash counts as a lack of it.
+LOOK_EVERY_S = 0.05
+NEARLY_ALL = 0.6
+
 #: What a dying allocator says, in XProf, Python and the C++ runtime.
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror", "length_error")
 
@@ -103,7 +107,8 @@ def run(
         stage = "start"
         try:
             deadline = time.monotonic() + limits.wall_s
-            for line in _lines(reports, deadline):
+            memory = _Memory(process.pid)
+            for line in _lines(reports, deadline, memory.look):
                 stage, fraction, text = _report(line)
                 if on_progress is not None:
                     on_progress(stage, fraction, text)
@@ -117,7 +122,9 @@ def run(
                 kind="time",
                 detail=_tail(errors),
             )
-        return _result(process.returncode, result_path, limits, subject, stage, _tail(errors))
+        if process.returncode == 0:
+            return _result(result_path, limits, subject, _tail(errors))
+        raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, _tail(errors))
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -134,15 +141,33 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _lines(reports: IO[bytes], deadline: float) -> Iterator[bytes]:
-    """Whole lines until the other end closes, the deadline passes, or the talk gets absurdly long."""
+class _Memory:
+    """The most address space a process was seen to have."""
+
+    def __init__(self, pid: int) -> None:
+        self._status = Path(f"/proc/{pid}/status")
+        self.peak_bytes = 0
+
+    def look(self) -> None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            kib = self._status.read_text().partition("VmPeak:")[2].split()[0]
+            self.peak_bytes = max(self.peak_bytes, int(kib) * 1024)
+
+
+def _lines(reports: IO[bytes], deadline: float, look: Callable[[], None]) -> Iterator[bytes]:
+    """Whole lines until the other end closes, the deadline passes, or the talk gets absurdly long.
+
+    look: called again and again meanwhile.
+    """
     os.set_blocking(reports.fileno(), False)
     buffer, total = b"", 0
     with selectors.DefaultSelector() as selector:
         selector.register(reports, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
-            if not selector.select(left):
-                return
+            ready = selector.select(min(left, LOOK_EVERY_S))
+            look()
+            if not ready:
+                continue
             chunk = os.read(reports.fileno(), 65536)
             if not chunk:
                 return
@@ -182,36 +207,38 @@ def _tail(errors: IO[bytes]) -> str:
     return errors.read().decode("utf-8", "replace")
 
 
-def _result(code: int, path: Path, limits: Limits, subject: str, stage: str, detail: str) -> Any:
-    if code == 0:
-        try:
-            if path.stat().st_size > limits.result_bytes:
-                raise IngestError(
-                    f"What was read from {subject} is larger than {megabytes(limits.result_bytes)}.",
-                    FEWER_STEPS,
-                    kind="too_large",
-                )
-            answer = json.loads(path.read_bytes(), parse_constant=_no_constant)
-            if "error" in answer:
-                raise IngestError.from_json(answer["error"])
-            return answer["result"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:
+    try:
+        if path.stat().st_size > limits.result_bytes:
             raise IngestError(
-                f"The converter ended without a usable result for {subject}.",
-                "Try again; if it happens again, report it with the file.",
-                kind="converter",
-                detail=f"{error!r}\n{detail}",
-            ) from error
-    last_words = detail.lower()
-    if any(words in last_words for words in OUT_OF_MEMORY):
+                f"What was read from {subject} is larger than {megabytes(limits.result_bytes)}.",
+                FEWER_STEPS,
+                kind="too_large",
+            )
+        answer = json.loads(path.read_bytes(), parse_constant=_no_constant)
+        if "error" in answer:
+            raise IngestError.from_json(answer["error"])
+        return answer["result"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise IngestError(
+            f"The converter ended without a usable result for {subject}.",
+            "Try again; if it happens again, report it with the file.",
+            kind="converter",
+            detail=f"{error!r}\n{detail}",
+        ) from error
+
+
+def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: int, detail: str) -> IngestError:
+    """What a process that ended with this code died of."""
+    if any(words in detail.lower() for words in OUT_OF_MEMORY):
+        return IngestError(
             f"Converting {subject} needs more than the {megabytes(limits.memory_bytes)} of memory it may use.",
             FEWER_STEPS,
             kind="memory",
             detail=detail,
         )
     if code == -signal.SIGXCPU or (code == -signal.SIGKILL and stage != "start"):
-        raise IngestError(
+        return IngestError(
             f"Converting {subject} was stopped: it used more than {limits.cpu_s} s of processor time, or the machine "
             "ran out of memory.",
             FEWER_STEPS,
@@ -219,14 +246,23 @@ def _result(code: int, path: Path, limits: Limits, subject: str, stage: str, det
             detail=detail,
         )
     if code == -signal.SIGXFSZ:
-        raise IngestError(
+        return IngestError(
             f"Converting {subject} wrote a file larger than {megabytes(limits.unpacked_bytes)}.",
             FEWER_STEPS,
             kind="too_large",
             detail=detail,
         )
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    raise IngestError(
+    if code < 0 and peak_bytes > NEARLY_ALL * limits.memory_bytes:
+        # Where memory runs out in C++, XProf does not always get to say so.
+        return IngestError(
+            f"XProf's converter crashed on {subject} ({how}) when it had {megabytes(peak_bytes)} of the "
+            f"{megabytes(limits.memory_bytes)} of memory it may use.",
+            FEWER_STEPS,
+            kind="memory",
+            detail=detail,
+        )
+    return IngestError(
         f"XProf's converter crashed on {subject} ({how}).",
         "The file is probably damaged: copy it again from the host, or profile again.",
         kind="crash",

@@ -70,9 +70,11 @@ def read(
         if only < len(hosts):
             session = folder / f"probe-{only}"
             session.mkdir()
-            report("probe", None, f"{len(hosts)} {hosts[only].file.name}")
+            report("probe", None, f"Converting {hosts[only].file.name} alone")
             convert(_write_session(hosts[only : only + 1], session, None), hosts[only].file.name)
-        return {"hosts": len(hosts), "name": hosts[only].file.name if only < len(hosts) else ""}
+        return {}
+    for host in hosts:
+        report("host", None, host.file.name)
     steps = max(host.facts.steps for host in hosts)
     expected = BASE_BYTES + sum(host.facts.converter_bytes for host in hosts)
     keep = steps_that_fit(steps, expected, min(limits.sample_bytes, limits.memory_bytes // 2))

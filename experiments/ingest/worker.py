@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -11,11 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.ingest.errors import IngestError
+from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
 
 Report = Callable[[str, "float | None", str], None]
 
+_NO_ROOM = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -39,9 +41,27 @@ def main() -> None:
         answer = {"result": task(folder=folder, limits=limits, report=report, **job["arguments"])}
     except IngestError as error:
         answer = {"error": error.to_json()}
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        answer = {"error": _no_room(error, limits).to_json()}
     with (folder / "result.json").open("w") as target:
         for chunk in json.JSONEncoder(allow_nan=False).iterencode(answer):
             target.write(chunk)
+
+
+def _no_room(error: OSError, limits: Limits) -> IngestError:
+    if error.errno == errno.EFBIG:
+        return IngestError(
+            f"Reading this profile needs a file larger than {megabytes(limits.unpacked_bytes)}.",
+            "Profile fewer steps (ten are enough) and upload again.",
+            kind="too_large",
+        )
+    return IngestError(
+        "The server's disk is full, so the profile cannot be unpacked.",
+        "Free some space, or set ASAP_INGEST_FOLDER to a larger disk, and try again.",
+        kind="disk",
+    )
 
 
 def confine(limits: Limits, parent: int) -> None:

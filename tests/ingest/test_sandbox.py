@@ -117,28 +117,27 @@ def test_memory(slow: Path, tmp_path: Path) -> None:
     with pytest.raises(IngestError) as caught:
         read_profile([slow], limits=replace(Limits(), memory_bytes=150_000_000))
     assert caught.value.kind == "memory"
-    # Without steps there is nothing to sample: the checks pass, the converter runs out of what it may use.
-    space = XSpace.FromString(slow.read_bytes())
-    for plane in space.planes:
-        del plane.lines[0].events[:]
-    stepless = tmp_path / "stepless.xplane.pb"
-    stepless.write_bytes(space.SerializeToString())
+    # The checks pass, and the converter runs out of what it may use: long HLO texts, of which it keeps several copies.
+    ops = tuple(OpSpec(f"f.{n}", "loop fusion", 1 + n, 0.9, hlo=f"%f.{n} = " + "x" * 400_000) for n in range(100))
+    wordy = tmp_path / "wordy.xplane.pb"
+    wordy.write_bytes(tpu_xspace(ops, step_us=125).SerializeToString())
     stages: list[str] = []
     with pytest.raises(IngestError) as caught:
         read_profile(
-            [stepless],
-            limits=replace(Limits(), memory_bytes=590_000_000),
+            [wordy],
+            limits=replace(Limits(), memory_bytes=450_000_000),
             on_progress=lambda stage, *_: stages.append(stage),
         )
     assert caught.value.kind == "memory"
-    assert "convert" in stages
-    assert "590.0 MB" in caught.value.message
+    assert stages[-1] == "convert"
+    assert "450.0 MB of memory it may use" in caught.value.message
 
 
 def test_file_size(slow: Path) -> None:
     with pytest.raises(IngestError) as caught:
         read_profile([slow], limits=replace(Limits(), unpacked_bytes=100_000, sample_bytes=300_000_000))
-    assert caught.value.kind in ("too_large", "converter", "crash")
+    assert caught.value.kind == "too_large"
+    assert "larger than 100.0 kB" in caught.value.message
 
 
 def test_a_crash_is_a_sentence(save: Save) -> None:
@@ -236,12 +235,12 @@ def test_a_host_the_converter_dies_of_is_named(save: Save) -> None:
 
     def crash(stage: str, fraction: float | None, text: str) -> None:
         texts.append(text)
-        if text == "Converting 3 hosts with XProf" or "trying worker-1.xplane.pb alone" in text:
+        if text in ("Converting 3 hosts with XProf", "Converting worker-1.xplane.pb alone"):
             kill_children(signal.SIGSEGV)()
 
     with pytest.raises(IngestError) as caught:
         read_profile(paths, on_progress=crash)
-    assert sum("alone" in text for text in texts) == 3
+    assert sum("trying worker-" in text for text in texts) == 3
     assert caught.value.kind == "crash"
     assert caught.value.file == "worker-1.xplane.pb"
     assert caught.value.excludable
