@@ -73,13 +73,17 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Plan:
-    """Three proposals and what was considered on the way."""
+    """Three proposals and what was considered on the way.
+
+    observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}.
+    """
 
     baseline: Predicted
     proposals: tuple[ProposalPlan, ...]
     rejected: tuple[Rejected, ...] = ()
     considered: int = 0
     missing: tuple[str, ...] = ()
+    observed: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = asdict(self)

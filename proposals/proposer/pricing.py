@@ -166,9 +166,14 @@ def price(meshes: Meshes, calibration: Calibration, observed: Observed, diagnosi
     thin = 0.1 * (1.0 - observed.coverage) * (distance > 0)
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * (distance > 0)
     sigma = np.sqrt(flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2)
-    before = total[meshes.baseline]
-    total = total * observed.step_s / before
-    parts = {name: values * observed.step_s / before for name, values in parts.items()}
+    # What the ops leave of the step stays; where they overlap and sum to more, all parts share the excess.
+    rest = observed.step_s - float(total[meshes.baseline])
+    if rest >= 0:
+        parts["other"] = parts["other"] + rest
+    else:
+        ratio = observed.step_s / float(total[meshes.baseline])
+        parts = {name: values * ratio for name, values in parts.items()}
+    total = sum(parts.values(), np.zeros(count))
     full = known and not calibration.assumed
     return Prices(
         calibration=calibration,

@@ -72,6 +72,10 @@ def propose(
         rejected=tuple(rejected),
         considered=len(everything),
         missing=missing,
+        observed={
+            name: {"time_s": seconds, "share": seconds / observed.step_s}
+            for name, seconds in {**observed.work_s, **observed.traffic_s, "fixed": observed.fixed_s}.items()
+        },
     )
 
 
