@@ -35,7 +35,11 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
     # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, save what ran
     # on the device as an op (infeed, outfeed) and hence was busy.
     waited = max(0.0, input_share - on_device) + max(0.0, host_share - transfers)
-    rest = max(parts.get("idle", 0.0), (idle or 0.0) - waited)
+    gaps = parts.get("idle", 0.0)
+    if idle is not None:
+        # Steps split by another rule than the KPI may call idle what the ops show as busy.
+        gaps = min(gaps, max(idle, 1.0 - sum(op.op.time_share for op in ops) - waited))
+    rest = max(gaps, (idle or 0.0) - waited)
     found = {"input": input_share, "host": host_share, "idle": max(0.0, rest)}
     total = sum(found.values())
     return {key: value / max(1.0, total) for key, value in found.items()}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from diagnosis.analyzer import diagnose
+from experiments.ingest import read_profile
+from tests.diagnosis.as_xspace import write
 from tests.diagnosis.generated import Scenario, config, profile
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.variants import perturbed
@@ -57,6 +61,32 @@ def test_wires_are_given_back() -> None:
                 assert row["achieved_bytes_per_s"] / row["possible_bytes_per_s"] == pytest.approx(
                     scenario.wires, rel=0.08
                 )
+
+
+THROUGH_XPROF = (
+    "70B on 512 v5p, tuned",
+    "one slow core",
+    "unfused elementwise work",
+    "8-way tensor parallelism in the open",
+    "gathers of sharded weights, few tokens",
+    "gradients over the network between slices",
+    "expert dispatch",
+    "slow input",
+    "gaps",
+)
+
+
+@pytest.mark.parametrize("name", THROUGH_XPROF)
+def test_through_the_converter(name: str, tmp_path: Path) -> None:
+    """The same step written as an XSpace and read by XProf: its tables in between change nothing."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
+    write(profile(scenario), tmp_path / "host-0.xplane.pb")
+    diagnosis = diagnose(read_profile([tmp_path / "host-0.xplane.pb"]), config(scenario))
+    assert diagnosis.bottleneck.primary == scenario.label
+    assert set(scenario.expected) <= {finding.rule for finding in diagnosis.findings}
+    direct = diagnose(profile(scenario), config(scenario))
+    for bar in ("compute", "hbm", "idle", "input", "dcn"):
+        assert diagnosis.breakdown_share.get(bar, 0.0) == pytest.approx(direct.breakdown_share.get(bar, 0.0), abs=0.06)
 
 
 def precision_and_recall() -> tuple[float, float, float]:
