@@ -105,7 +105,7 @@ def read(
         ops=tuple(ops),
         ops_dropped=0,
         memory=memory,
-        notes=(*notes, *_diagnostics(tables.overview, on_cpu)),
+        notes=(*notes, *_diagnostics(tables.overview, on_cpu, [label, *(note.message for note in notes)])),
         converter=tables.converter,
         computed=kpis.computed,
         label=label or ("CPU recording" if on_cpu else ""),
@@ -121,13 +121,14 @@ def _peaks(stats: Any) -> tuple[float | None, float | None]:
     return (flops * 1e12 if flops > 0 else None), (hbm * 1e9 if hbm > 0 else None)
 
 
-def _diagnostics(overview: list[Any], on_cpu: bool) -> list[Note]:
-    """XProf's own remarks, from the last table of its overview."""
+def _diagnostics(overview: list[Any], on_cpu: bool, known: Sequence[str]) -> list[Note]:
+    """XProf's own remarks, from the last table of its overview; it repeats the warnings written in the files."""
     notes: list[Note] = []
     for row in (row for table in overview for row in gviz_rows(table) if "severity" in row):
         message = text(row.get("message"))
         # A CPU recording is converted without its host threads, so XProf misses the steps that we read from them.
-        if message and not (on_cpu and "step" in message.lower()):
+        repeated = any(said.endswith(message) for said in known)
+        if message and not repeated and not (on_cpu and "step" in message.lower()):
             level = str(row.get("severity")).lower()
             notes.append(Note(level if level in ("error", "warning") else "info", message))
     return notes

@@ -200,6 +200,14 @@ def test_generated_profiles_say_that_they_are_reconstructed(save: Save) -> None:
     space.warnings.append("reconstructed from the paper, experiment 9")
     profile = read_profile([save(space=space)])
     assert (profile.provenance, profile.label) == ("reconstructed", "reconstructed from the paper, experiment 9")
+    assert profile.notes == ()
+
+
+def test_warnings_written_in_a_file_are_passed_on_once(save: Save) -> None:
+    space = tpu_xspace(OPS)
+    space.warnings.append("dropped 3 events")
+    notes = read_profile([save(space=space)]).notes
+    assert [(note.severity, note.message) for note in notes] == [("warning", "host-0: dropped 3 events")]
 
 
 def test_cpu_recording(save: Save) -> None:
