@@ -88,6 +88,9 @@ def build(scenario: Scenario) -> list[SpaceWriter]:
             }
         )
         _write_core(plane, scenario, timeline)
+    for space in spaces:
+        # Ingestion takes it as the label, so that the file says what it is wherever it goes.
+        space.space.warnings.append(LABEL.format(number=scenario.printed.number))
     return spaces
 
 
