@@ -14,7 +14,7 @@ from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.variants import perturbed
 
 #: Rules that sum up or qualify what others name.
-SUMMARIES = {"exposed_communication", "async_collective_waits", "little_to_gain", "record_more"}
+SUMMARIES = {"open_rings", "exposed_communication", "async_collective_waits", "little_to_gain", "record_more"}
 IDS = [scenario.name for scenario in SCENARIOS]
 
 

@@ -87,6 +87,27 @@ def test_numbers_of_ops_equal_the_table() -> None:
                     assert row.value == pytest.approx(sum(share[key] for key in row.ops), rel=0.01)
 
 
+def test_report_repeats_the_kpis() -> None:
+    """Each line of the KPI section is the KPI of the table; a missing one says so with its reason."""
+    names = {
+        "Device duty cycle": "duty_cycle",
+        "Idle": "idle",
+        "Communication": "communication",
+        "Input": "input",
+        "HBM bandwidth utilisation": "hbm_utilization",
+        "FLOPs utilisation": "flops_utilization",
+        "MFU": "mfu",
+    }
+    for _, diagnosis in cases():
+        section = {line.partition(":")[0]: line for line in diagnosis.report["KPI health and initial hypothesis"]}
+        for words, key in names.items():
+            value = diagnosis.kpis[key]
+            if value is None:
+                assert diagnosis.not_measured[key] in section[words]
+            else:
+                assert numbers(section[words], diagnosis)[0][1] == pytest.approx(value, rel=0.01, abs=1e-9)
+
+
 def test_the_number_reader_reads() -> None:
     empty = diagnose(paper.profile(1))
     text = (

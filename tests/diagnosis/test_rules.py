@@ -152,6 +152,23 @@ def test_tensor_axis_outside_the_nvlink_domain() -> None:
     assert "NVLink" in found.insight
 
 
+def test_open_rings() -> None:
+    """Model 4 on 16 × 16 v5e is a line of four: 60 GB/s where a ring gives 2 × 45; a third of its time is at stake."""
+    line = config({"data": 64, "model": 4}, (16, 16))
+    ops = (
+        matmul("fusion.1", 0.6),
+        collective("all-gather", 0.4, "replica_groups=[64,4]<=[256]", operand="bf16[256,4096]"),
+    )
+    found = find(diagnose(profile(*ops), line), "open_rings")
+    assert found.saving_share == pytest.approx(0.4 / 3, rel=1e-3) and found.mesh_axis == "model"
+    ring = config({"data": 16, "model": 16}, (16, 16))
+    ops = (
+        matmul("fusion.1", 0.6),
+        collective("all-gather", 0.4, "replica_groups=[16,16]<=[256]", operand="bf16[64,4096]"),
+    )
+    assert "open_rings" not in rules(diagnose(profile(*ops), ring))
+
+
 def test_resharding_names_its_line() -> None:
     exchange = collective("all-to-all", 0.2, OVER_DATA, op_name="jit(step)/jvp(l)/layer/mlp/sharding_constraint",
                           source="/home/me/train/model.py:88")  # fmt: skip
