@@ -57,7 +57,7 @@ _NUMBER = re.compile(
 #: Names and code are not claims: op names and HLO in backticks, and where a source is pointed at.
 _QUOTED = re.compile(r"`[^`]*`")
 _POINTER = re.compile(
-    r"(?:\b(?:sections?|chapters?|chs?\.?|ch\.|appendix|appendices|experiment|figure|fig\.|table|equation|step|rank|"
+    r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|(?:\b(?:sections?|chapters?|chs?\.?|ch\.|appendix|appendices|experiment|figure|fig\.|table|equation|step|rank|"
     r"proposal|rule|layer|dimension|dim)\s+|§\s?)[A-Z]?\.?\d+(?:\.\d+)*(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*",
     re.IGNORECASE,
 )

@@ -17,6 +17,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from diagnosis import services as diagnosis_services
+from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
@@ -25,6 +26,7 @@ from experiments.services.text import clean, clean_json
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from proposals.plan import Plan
+from proposals.proposer import propose
 from proposals.services import checks, plans
 
 logger = logging.getLogger(__name__)
@@ -65,8 +67,6 @@ class Work:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        from diagnosis.analyzer import diagnose
-
         return diagnose(self.profile, self.config)
 
     def progress(self, text: str, fraction: float | None = None, actor: str = "coordinator") -> None:
@@ -209,8 +209,6 @@ def _diagnose(work: Work) -> None:
 
 def _propose(work: Work) -> None:
     work.progress("Pricing the legal meshes", actor="proposer")
-    from proposals.proposer import propose
-
     plan: Plan = propose(work.profile, work.config, work.diagnosis)
     with transaction.atomic():
         plans.store(work.run, plan)

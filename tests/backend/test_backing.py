@@ -28,6 +28,7 @@ def values(sentence):
         ("on a v5p or v6e-16 with bf16 and int8, fusion.12 and all-reduce.3", []),
         ("`%dot.42 = bf16[8,128] dot(%a.1)` is slow", []),
         ("see chapter 5 and section 3.2, §4.1 and appendix A.3", []),
+        ("as in arXiv 2511.03844 and arXiv:2511.03844", []),
         ("data 4 · seq 4", [4, 4]),
         ("15.5 GB.", [15.5e9]),
         ("between 0.8 and 1.1 s", [0.8, 1.1]),
