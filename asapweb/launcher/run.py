@@ -21,7 +21,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
 from asapweb.cli.errors import UserError
-from asapweb.environment import database_settings, home_folder
+from asapweb.environment import database_settings, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
 from asapweb.launcher.fingerprints import (
     record_schema,
@@ -117,6 +117,8 @@ def _samples(home: Home) -> Callable[[], None]:
     """Load the shipped profiles once for each version of them, beside everything else; to be called now and then."""
     mark = home.run / "samples"
     wanted = samples_fingerprint()
+    if not flag("ASAP_SAMPLES", default=True):
+        return lambda: None
     if mark.exists() and mark.read_text() == wanted:
         return lambda: None
     loading: list[_Preparation] = [_Preparation(home, ["samples"])]
@@ -196,7 +198,7 @@ def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
         ],
         log=home.log("worker"), home=home.path, is_healthy=is_alive, before_start=forget,
         environment={"ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole else "0"},
-        dies_with_us="QUIT", ends_within_s=10.0, hung_after_s=120.0,
+        dies_with_us="QUIT", ends_within_s=5.0, hung_after_s=120.0,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ UNPRIVILEGED = "nobody"
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
-    """Of a new user: nothing of this test session but the path."""
+    """Of a new user: nothing of this test session but the path.  Without samples, which would keep the worker busy."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
     return {
         **kept,
