@@ -60,8 +60,9 @@ class Chip:
 
     peak_flops_per_s: dense, by precision, only where the chip has units for it (`peak` falls back).
     hbm_bytes: as sold; hbm_usable_bytes: what the runtime leaves.  vmem_bytes: VMEM of a TPU, L2 of a GPU, None where
-    not known.  matrix_tile: edge of the systolic array, 0 where padding does not matter.  TPU: `ici_axes` torus axes with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest
-    slice.  GPU: `nvlink_domain` GPUs joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
+    not known.  matrix_tile: edge of the systolic array, 0 where padding does not matter.  TPU: `ici_axes` torus axes
+    with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest slice.  GPU: `nvlink_domain` GPUs
+    joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
     sources: citation per field, `peak.bf16` for a peak.
     """
 

@@ -134,8 +134,7 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
         found["memory"] = (
-            f"A chip would need {total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, "
-            f"of which {float(used.margin.max()):.0%} should stay free."
+            f"A chip would need {total / 1e9:.1f} GB, and a program can fill {capacity / 1e9:.1f} GB of it."
         )
     return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
 

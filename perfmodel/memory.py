@@ -24,29 +24,25 @@ from perfmodel.workload import (
     from_config,
 )
 
-#: Share of the capacity that stays free: the compiler of a TPU plans to the byte, a GPU's allocator fragments.
-MARGIN_TPU = 0.02
-MARGIN_GPU = 0.05
 #: Runtime, collective buffers and workspace of a GPU process (OptiCo Figure 5: what no other part explains).
 GPU_RUNTIME_BYTES = 2.0e9
 #: Bytes per logit while the loss is formed: a GPU kernel reads the 16-bit product and writes a float32 copy; XLA fuses
 #: the copy into its reduction.
 LOGIT_BYTES_GPU = 6.0
 LOGIT_BYTES_TPU = 2.0
-#: Layers whose weights lie in memory gathered, with the gradient on its way out: each matrix comes just in time.
-GATHERED_LAYERS = 1.5
+#: Layers whose weights lie in memory gathered: each matrix comes just in time and goes with its gradient.
+GATHERED_LAYERS = 1.0
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes per chip of the fullest stage; arrays over candidates.  margin: share of capacity that should stay free."""
+    """Bytes per chip of the fullest stage; arrays over candidates.  capacity: what a program can fill of the chip."""
 
     params: Floats
     optimizer: Floats
     gradients: Floats
     activations: Floats
     capacity: Floats
-    margin: Floats
 
     @property
     def total(self) -> Floats:
@@ -54,8 +50,7 @@ class MemoryUse:
 
     @property
     def fits(self) -> np.ndarray:
-        """Whether the total leaves the margin free."""
-        return self.total <= self.capacity * (1.0 - self.margin)
+        return self.total <= self.capacity
 
     def parts(self) -> Mapping[str, Floats]:
         return {
@@ -106,7 +101,6 @@ def per_chip(w: Workload) -> MemoryUse:
         gradients=gradients,
         activations=saved + head + gathered + gathered_keys + runtime,
         capacity=chip.hbm_capacity_bytes,
-        margin=np.where(chip.gpu > 0, MARGIN_GPU, MARGIN_TPU),
     )
 
 

@@ -19,9 +19,9 @@ from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
 from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 
-#: Two-sided 80 % of a normal distribution; 95 % on each side for the bounds.
+#: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.
 Z80 = 1.2816
-ZBOUND = 2.0
+ZBOUND = 2.5
 #: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
 SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (

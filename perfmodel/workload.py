@@ -40,10 +40,14 @@ WEIGHT_BYTES = 2.0
 MASTER_BYTES = 4.0
 MOMENT_BYTES = {"adamw": 8.0, "adam": 8.0, "adafactor": 0.1, "sgd": 0.0, "momentum": 4.0, "lion": 4.0, "muon": 4.0}
 
+#: Share of the usable HBM that a program cannot count on: XLA plans to the byte, a GPU's caching allocator fragments.
+MEMORY_MARGIN = {"tpu": 0.02, "gpu": 0.05}
+
 
 @dataclass(frozen=True)
 class ChipNumbers:
-    """Of one chip, with the site's overrides.  FLOP/s, bytes, bytes/s."""
+    """Of one chip, with the site's overrides.  FLOP/s, bytes, bytes/s.  hbm_capacity_bytes: usable less a margin, or as
+    the site says."""
 
     peak: Floats
     peak_bf16: Floats
@@ -156,7 +160,7 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
         peak=_array(over.get("peak_flops_per_s", chip.peak(precision))),
         peak_bf16=_array(over.get("peak_bf16_flops_per_s", min(chip.peak("bf16"), chip.peak(precision)))),
         hbm_bytes_per_s=_array(over.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)),
-        hbm_capacity_bytes=_array(over.get("hbm_bytes", chip.hbm_usable_bytes)),
+        hbm_capacity_bytes=_array(over.get("hbm_bytes", chip.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[chip.kind]))),
         host_link_bytes_per_s=_array(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
         hosts=_array(max(1.0, hardware.chips / chip.chips_per_host)),
         chips=_array(hardware.chips),
