@@ -28,6 +28,7 @@ class ExperimentSerializer(serializers.ModelSerializer[Experiment]):
             "step_time_s",
             "bottleneck",
             "best_speedup",
+            "review",
             "created_by",
             "created_at",
             "updated_at",

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 #: What one of the unit is in SI.  Anything after a number that is no unit leaves it a bare number.
@@ -126,7 +127,7 @@ def numbers(value: Any) -> Iterator[float]:
 def derived(baseline: Mapping[str, Any], predicted: Mapping[str, Any]) -> Iterator[float]:
     """What may be said of a prediction beside its baseline: per quantity the ratio, the difference and its share.
 
-    For shares and speed-ups also what lacks to, or exceeds, one.
+    For shares and speed-ups also what lacks to, or exceeds, one; for communication also sums over axes.
     """
     for key in ("step_time_s", "breakdown_s", "hbm_per_chip_bytes"):
         before, after = baseline.get(key) or {}, predicted.get(key) or {}
@@ -140,12 +141,20 @@ def derived(baseline: Mapping[str, Any], predicted: Mapping[str, Any]) -> Iterat
             if new:
                 yield from (old / new, old / new - 1)
         for group in (before, after):
+            yield from _sums(group)
             whole = group.get("capacity") or group.get("estimate")
             yield from (part / whole for part in group.values() if whole and isinstance(part, int | float))
     for key in ("speedup", "speedup_low80", "speedup_high80"):
         speedup = predicted.get(key)
         if speedup:
             yield from (speedup - 1, 1 - 1 / speedup, 1 / speedup)
+
+
+def _sums(parts: Mapping[str, Any]) -> Iterator[float]:
+    """Communication over several axes taken together (`ici:data` and `ici:data+model`), in every combination."""
+    times = [value for name, value in parts.items() if name.startswith(("ici", "dcn")) and isinstance(value, float)]
+    for count in range(2, min(len(times), 6) + 1):
+        yield from (sum(some) for some in combinations(times[:10], count))
 
 
 def unbacked(sentence: str, facts: Facts) -> list[str]:

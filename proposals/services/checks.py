@@ -23,6 +23,8 @@ from proposals.services import backing
 
 logger = logging.getLogger(__name__)
 
+#: Of 20,000 ops some number fits any sentence; only those of the table a reader sees first can be cited.
+CITABLE_OPS = 20
 #: The sentences of a proposal that make claims; its title names the mesh.
 TEXTS = ("reasoning", "expected_impact", "trade_offs", "raises", "lowers")
 
@@ -100,11 +102,10 @@ def _common(
 ) -> Iterator[float]:
     """The facts of the run that any proposal may cite."""
     yield from backing.numbers({key: value for key, value in record.data.items() if key != "rejected"})
-    found = asdict(diagnosis)
+    found = diagnosis.to_json(top=CITABLE_OPS)
+    found.pop("roofline")  # a point per op
     yield from backing.numbers(found)
-    measured = profile.to_json()
-    for key in ("cores", "files"):
-        measured.pop(key)
+    measured = replace(profile, ops=profile.ops[:CITABLE_OPS], cores=(), files=()).to_json()
     yield from backing.numbers(measured)
     hardware, training = config.hardware, config.training
     yield from backing.numbers([hardware.topology, hardware.slices, hardware.chips, hardware.chips_per_slice])

@@ -24,7 +24,7 @@ from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, workers
 from experiments.services.text import clean, clean_json
 from experiments.step_profile import StepProfile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import propose
 from proposals.services import checks, plans
@@ -151,7 +151,7 @@ def advance(run_pk: int) -> None:
             stage_name = RunStatus(run.status).label.lower()
             reason = f"This took longer than the time limit while {stage_name}; profile fewer steps and upload again."
             runs.fail(run, reason, worker=worker)
-        except (StageFailed, profiles.NotIngested) as error:
+        except (StageFailed, profiles.NotIngested, ConfigError) as error:
             runs.fail(run, clean(str(error)), worker=worker)
         except (OperationalError, InterfaceError):
             raise
