@@ -23,22 +23,12 @@ from scipy.special import ndtr
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.shapes import ModelShape
+from perfmodel.gaps import fill_in
+from perfmodel.observation import Observation, ObservedCollective, by_group, observed_weight_sharding
 from perfmodel.step_time import Z80, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config, stack
-
-#: Collectives that a group of axes issues; a profile that names kinds is split by them.
-KINDS: Mapping[str, frozenset[str]] = {
-    "weights": frozenset({"all-gather", "reduce-scatter", "all-reduce"}),
-    "expert_weights": frozenset({"all-gather", "reduce-scatter", "all-reduce"}),
-    "replica": frozenset({"all-reduce", "reduce-scatter", "all-gather"}),
-    "model": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}),
-    "seq": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute", "all-to-all"}),
-    "expert": frozenset({"all-to-all"}),
-    "pipeline": frozenset({"collective-permute", "send", "recv"}),
-}
+from perfmodel.workload import REMAT, Workload, chip_of, from_config, stack
 
 #: Relative uncertainty (standard deviation of the logarithm) of a measured part that keeps its size, and what is added
 #: per unit of |log(ratio)| it is rescaled by; of a part the baseline did not have, with the shape known and assumed;
@@ -48,51 +38,6 @@ SPREAD_PER_LOG = 0.25
 SPREAD_NEW = 0.5
 SPREAD_NEW_ASSUMED = 0.9
 SPREAD_PER_DOUBLING = 0.015
-
-#: Shapes assumed where the user did not say what was trained: LLaMA-3 sizes (arXiv 2407.21783, table 3).
-ASSUMED_SHAPES = (
-    ModelShape(32, 4096, 14336, 32, 8, 128, 128256, name="assumed 8B"),
-    ModelShape(80, 8192, 28672, 64, 8, 128, 128256, name="assumed 70B"),
-    ModelShape(126, 16384, 53248, 128, 8, 128, 128256, name="assumed 405B"),
-)
-#: Tokens per sequence and per chip assumed where neither the user nor the measured compute time says.
-ASSUMED_SEQ_LEN = 4096
-ASSUMED_TOKENS_PER_CHIP = 8192
-
-
-@dataclass(frozen=True)
-class ObservedCollective:
-    """Time of one kind of collective on these axes, seconds per step and chip.  axes: names; across slices `dcn`."""
-
-    axes: tuple[str, ...]
-    kind: str
-    time_s: float
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One step of the baseline as measured, in seconds per step and chip.
-
-    parts_s: exclusive parts, keys `compute`, `hbm`, `ici:<axis>` or `ici:<axis>+<axis>`, `ici` (axis unknown), `dcn`,
-    `input`, `host`, `idle`, `other`, as in Diagnosis.breakdown_s; they add up to the step, and what they leave out is
-    `other`.  HBM time may be split into `hbm:weights` (products that wait for their weights), `hbm:activations` and
-    `hbm:optimizer`, which scale differently; `hbm` alone is taken as activations.  collectives: their kinds, where
-    known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
-    baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
-    weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
-    """
-
-    step_time_s: float | None
-    parts_s: Mapping[str, float]
-    collectives: tuple[ObservedCollective, ...] = ()
-    memory_bytes: float | None = None
-    flops: float | None = None
-    weights_arithmetic_s: float = 0.0
-
-    @property
-    def work_s(self) -> float:
-        """Time on the chip itself: compute and HBM."""
-        return sum(v for k, v in self.parts_s.items() if k == "compute" or k.split(":")[0] == "hbm")
 
 
 @dataclass(frozen=True)
@@ -303,7 +248,7 @@ def calibrate(
     modelled = float((base.parts_s["compute"] + base.parts_s["hbm"]).reshape(-1)[0])
     if observation.parts_s.get("hbm:weights", 0.0) > 0.1 * observation.work_s:
         measured = modelled
-    group_s, unplaced = _by_group(filled.mesh, observation, base)
+    group_s, unplaced = by_group(filled.mesh, observation, base)
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
     across = {
         name: observation.parts_s.get("dcn", 0.0) * float(t.dcn_s.reshape(-1)[0]) / dcn_total
@@ -324,159 +269,9 @@ def calibrate(
     )
 
 
-def fill_in(
-    config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies
-) -> tuple[ExperimentConfig, tuple[str, ...]]:
-    """The configuration with every gap filled, and the names of what was filled.
-
-    An unknown batch or sequence length is the one whose modelled compute takes as long as the measured (or a usual one,
-    where no step time is known).  An unknown model is the assumed shape whose states fit a chip and whose weight
-    collectives then take most nearly as long as measured, or, without any, whose tokens per chip are most usual.
-    """
-    assumed = []
-    training, mesh = config.training, config.mesh
-    if training.seq_len is None:
-        assumed.append("training.seq_len")
-        training = replace(training, seq_len=max(ASSUMED_SEQ_LEN, mesh.size("seq") * 128))
-    if training.global_batch is None:
-        assumed.append("training.global_batch")
-        shards = mesh.size("replica", "data", "fsdp", "expert")
-        tokens = ASSUMED_TOKENS_PER_CHIP * config.hardware.chips
-        training = replace(training, global_batch=max(shards, round(tokens / (training.seq_len or 1))))
-    free = assumed[-1] if assumed else ""
-    filled = replace(config, training=training)
-    if config.model is not None:
-        return _with_tokens(filled, free, observation, efficiencies), tuple(assumed)
-    choices = []
-    for shape in ASSUMED_SHAPES:
-        tried = _with_tokens(replace(filled, model=shape), free, observation, efficiencies)
-        choices.append((_implausibility(tried, observation, efficiencies), tried))
-    return min(choices, key=lambda choice: choice[0])[1], (*assumed, "model")
-
-
-def _with_tokens(
-    config: ExperimentConfig, free: str, observation: Observation, efficiencies: Efficiencies
-) -> ExperimentConfig:
-    """The configuration with the batch or sequence length whose modelled compute and HBM time is the measured one.
-
-    free: the dotted name of the one that may move; neither where it is empty.
-    """
-    if not free or not observation.step_time_s or observation.work_s <= 0:
-        return config
-    for _ in range(6):
-        ratio = _work_ratio(config, observation, efficiencies)
-        training = config.training
-        if free == "training.global_batch":
-            training = replace(training, global_batch=max(1, round((training.global_batch or 1) * ratio)))
-        else:
-            step = 128 * config.mesh.size("seq")
-            training = replace(training, seq_len=max(step, step * round((training.seq_len or step) * ratio / step)))
-        config = replace(config, training=training)
-    return config
-
-
-def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:
-    """Measured work over modelled: by executed FLOPs where they were measured, else by the time they take."""
-    workload = from_config(config)
-    terms = step_terms(workload)
-    if observation.flops:
-        forward = terms.dense_forward_s + terms.experts_forward_s + terms.scores_forward_s
-        executed = terms.dense_s + terms.experts_s + terms.scores_s + terms.head_s
-        if config.training.remat in ("full", "offload"):
-            executed = executed + forward
-        return observation.flops / float((executed * workload.chip.peak).reshape(-1)[0])
-    parts = combine(terms, efficiencies).parts_s
-    # Products that wait for their weights take longer than their arithmetic; how much longer is not known here.
-    arithmetic = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)
-    return max(arithmetic, 0.1 * observation.work_s) / float((parts["compute"] + parts["hbm"]).reshape(-1)[0])
-
-
 def _activation_traffic(terms: Terms) -> Floats:
     again = np.isin(terms.remat, (REMAT.index("full"), REMAT.index("offload")))
     return terms.hbm_activations_s + np.where(again, terms.hbm_recompute_s, 0.0)
-
-
-def _implausibility(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:
-    """How far an assumed shape is from what was measured, in logarithms; far where its states would not fit."""
-    work = from_config(config)
-    used = memory.per_chip(work)
-    states = float((used.params + used.optimizer + used.gradients).reshape(-1)[0])
-    capacity = float(used.capacity.reshape(-1)[0])
-    misfit = 100.0 * max(0.0, states / (0.7 * capacity) - 1.0)
-    base = combine(step_terms(work), efficiencies)
-    groups, _ = _by_group(config.mesh, observation, base)
-    names = ("weights", "expert_weights", "replica")
-    measured = sum(groups[name] for name in names)
-    modelled = sum(float(base.parts_s[f"ici:{name}"].reshape(-1)[0]) for name in names)
-    if measured > 0 and modelled > 0:
-        return misfit + abs(log(modelled / measured))
-    tokens = float((work.training.global_batch * work.training.seq_len / work.chip.chips).reshape(-1)[0])
-    return misfit + abs(log(tokens / ASSUMED_TOKENS_PER_CHIP))
-
-
-def observed_weight_sharding(observation: Observation, mesh: Mesh) -> str | None:
-    """What the kinds of collectives on the batch axes say of the weights: `none` where gradients are all-reduced and
-    nothing is gathered, `fsdp` where weights are gathered, None where the profile names no kinds there."""
-    batch = {axis for axis, _ in mesh.ici if mesh.role(axis) in ("replica", "data", "fsdp")}
-    times: dict[str, float] = {}
-    for item in observation.collectives:
-        if batch & set(item.axes):
-            times[item.kind] = times.get(item.kind, 0.0) + item.time_s
-    gathered = times.get("all-gather", 0.0) + times.get("reduce-scatter", 0.0)
-    total = gathered + times.get("all-reduce", 0.0)
-    if total <= 0:
-        return None
-    return "fsdp" if gathered > 0.2 * total else "none"
-
-
-def _by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[str, float], float]:
-    """Measured time by group, and what could not be placed: each bar goes to the groups that talk on its axes.
-
-    Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
-    """
-    talking = {
-        name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)
-        for name, members in GROUPS.items()
-    }
-    modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
-    found: dict[str, float] = dict.fromkeys(talking, 0.0)
-    unplaced = observation.parts_s.get("ici", 0.0)
-    for bar, seconds in observation.parts_s.items():
-        if not bar.startswith("ici:") or seconds <= 0:
-            continue
-        axes = frozenset(bar.removeprefix("ici:").split("+"))
-        by_kind = _kinds_on(axes, observation.collectives)
-        for kind, share in by_kind.items():
-            groups = _groups_on(axes, kind, talking, modelled)
-            total = sum(modelled[name] for name in groups)
-            for name in groups:
-                found[name] += seconds * share * modelled[name] / total
-            if not groups:
-                unplaced += seconds * share
-    return found, unplaced
-
-
-def _kinds_on(axes: frozenset[str], collectives: Sequence[ObservedCollective]) -> dict[str | None, float]:
-    """Shares of the bar's time by kind; {None: 1} where no kind is known."""
-    times: dict[str | None, float] = {}
-    for item in collectives:
-        if frozenset(item.axes) == axes:
-            times[item.kind] = times.get(item.kind, 0.0) + item.time_s
-    total = sum(times.values())
-    return {kind: value / total for kind, value in times.items()} if total > 0 else {None: 1.0}
-
-
-def _groups_on(
-    axes: frozenset[str], kind: str | None, talking: Mapping[str, frozenset[str]], modelled: Mapping[str, float]
-) -> list[str]:
-    present = [name for name in talking if talking[name] and modelled[name] > 0]
-    exact = [name for name in present if talking[name] == axes]
-    touching = [name for name in present if talking[name] & axes]
-    for groups in (exact, touching):
-        fitting = [name for name in groups if kind is None or kind in KINDS[name]]
-        if fitting:
-            return fitting
-    return exact or touching
 
 
 def _all_links(priced: Priced) -> Floats:
@@ -507,3 +302,13 @@ def _normal(z: Floats) -> Floats:
     """Cumulative normal distribution."""
     values: Floats = np.array(ndtr(z), dtype=np.float64)
     return values
+
+
+__all__ = [
+    "CalibratedPrices",
+    "Calibration",
+    "Observation",
+    "ObservedCollective",
+    "calibrate",
+    "observed_weight_sharding",
+]

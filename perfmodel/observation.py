@@ -1,0 +1,121 @@
+"""Observation: what a profile measured of one step, and whose collectives its times are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfmodel.config import Mesh
+from perfmodel.step_time import Priced
+from perfmodel.workload import GROUPS
+
+#: Collectives that a group of axes issues; a profile that names kinds is split by them.
+KINDS: Mapping[str, frozenset[str]] = {
+    "weights": frozenset({"all-gather", "reduce-scatter", "all-reduce"}),
+    "expert_weights": frozenset({"all-gather", "reduce-scatter", "all-reduce"}),
+    "replica": frozenset({"all-reduce", "reduce-scatter", "all-gather"}),
+    "model": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute"}),
+    "seq": frozenset({"all-gather", "reduce-scatter", "all-reduce", "collective-permute", "all-to-all"}),
+    "expert": frozenset({"all-to-all"}),
+    "pipeline": frozenset({"collective-permute", "send", "recv"}),
+}
+
+
+@dataclass(frozen=True)
+class ObservedCollective:
+    """Time of one kind of collective on these axes, seconds per step and chip.  axes: names; across slices `dcn`."""
+
+    axes: tuple[str, ...]
+    kind: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One step of the baseline as measured, in seconds per step and chip.
+
+    parts_s: exclusive parts, keys `compute`, `hbm`, `ici:<axis>` or `ici:<axis>+<axis>`, `ici` (axis unknown), `dcn`,
+    `input`, `host`, `idle`, `other`, as in Diagnosis.breakdown_s; they add up to the step, and what they leave out is
+    `other`.  HBM time may be split into `hbm:weights` (products that wait for their weights), `hbm:activations` and
+    `hbm:optimizer`, which scale differently; `hbm` alone is taken as activations.  collectives: their kinds, where
+    known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
+    baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
+    weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
+    """
+
+    step_time_s: float | None
+    parts_s: Mapping[str, float]
+    collectives: tuple[ObservedCollective, ...] = ()
+    memory_bytes: float | None = None
+    flops: float | None = None
+    weights_arithmetic_s: float = 0.0
+
+    @property
+    def work_s(self) -> float:
+        """Time on the chip itself: compute and HBM."""
+        return sum(v for k, v in self.parts_s.items() if k == "compute" or k.split(":")[0] == "hbm")
+
+
+def observed_weight_sharding(observation: Observation, mesh: Mesh) -> str | None:
+    """What the kinds of collectives on the batch axes say of the weights: `none` where gradients are all-reduced and
+    nothing is gathered, `fsdp` where weights are gathered, None where the profile names no kinds there."""
+    batch = {axis for axis, _ in mesh.ici if mesh.role(axis) in ("replica", "data", "fsdp")}
+    times: dict[str, float] = {}
+    for item in observation.collectives:
+        if batch & set(item.axes):
+            times[item.kind] = times.get(item.kind, 0.0) + item.time_s
+    gathered = times.get("all-gather", 0.0) + times.get("reduce-scatter", 0.0)
+    total = gathered + times.get("all-reduce", 0.0)
+    if total <= 0:
+        return None
+    return "fsdp" if gathered > 0.2 * total else "none"
+
+
+def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[str, float], float]:
+    """Measured time by group, and what could not be placed: each bar goes to the groups that talk on its axes.
+
+    Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
+    """
+    talking = {
+        name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)
+        for name, members in GROUPS.items()
+    }
+    modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
+    found: dict[str, float] = dict.fromkeys(talking, 0.0)
+    unplaced = observation.parts_s.get("ici", 0.0)
+    for bar, seconds in observation.parts_s.items():
+        if not bar.startswith("ici:") or seconds <= 0:
+            continue
+        axes = frozenset(bar.removeprefix("ici:").split("+"))
+        by_kind = _kinds_on(axes, observation.collectives)
+        for kind, share in by_kind.items():
+            groups = _groups_on(axes, kind, talking, modelled)
+            total = sum(modelled[name] for name in groups)
+            for name in groups:
+                found[name] += seconds * share * modelled[name] / total
+            if not groups:
+                unplaced += seconds * share
+    return found, unplaced
+
+
+def _kinds_on(axes: frozenset[str], collectives: Sequence[ObservedCollective]) -> dict[str | None, float]:
+    """Shares of the bar's time by kind; {None: 1} where no kind is known."""
+    times: dict[str | None, float] = {}
+    for item in collectives:
+        if frozenset(item.axes) == axes:
+            times[item.kind] = times.get(item.kind, 0.0) + item.time_s
+    total = sum(times.values())
+    return {kind: value / total for kind, value in times.items()} if total > 0 else {None: 1.0}
+
+
+def _groups_on(
+    axes: frozenset[str], kind: str | None, talking: Mapping[str, frozenset[str]], modelled: Mapping[str, float]
+) -> list[str]:
+    present = [name for name in talking if talking[name] and modelled[name] > 0]
+    exact = [name for name in present if talking[name] == axes]
+    touching = [name for name in present if talking[name] & axes]
+    for groups in (exact, touching):
+        fitting = [name for name in groups if kind is None or kind in KINDS[name]]
+        if fitting:
+            return fitting
+    return exact or touching
