@@ -88,8 +88,9 @@ def term(key: str, value: float, roles: Mapping[str, str] | None = None) -> Term
 
 
 def step_terms(breakdown_s: Mapping[str, float], roles: Mapping[str, str] | None = None) -> list[Term]:
-    """The terms of a step in the house's order; those of no length are left out."""
-    terms = [term(key, value, roles) for key, value in breakdown_s.items() if value and value > 0]
+    """The terms of a step in the house's order; those that are nothing beside the step are left out."""
+    least = sum(breakdown_s.values()) * 1e-6
+    terms = [term(key, value, roles) for key, value in breakdown_s.items() if value and value > least]
     return sorted(terms, key=lambda part: (part.order, part.key))
 
 

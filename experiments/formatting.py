@@ -47,18 +47,18 @@ def significant(value: float, digits: int = 3) -> str:
     return number(value, min(decimals, 8))
 
 
-def seconds(value: float) -> Quantity:
-    """Time in the unit an engineer would use: s from 10 s on, ms, µs or ns below."""
+def seconds(value: float, precise: bool = False) -> Quantity:
+    """Time in the unit an engineer would use: s from 10 s on, ms, µs or ns below; precise: one digit more."""
     size = abs(value)
     if size >= 86_400 * 2:
-        return Quantity(number(value / 86_400, 1), "days")
+        return Quantity(significant(value / 86_400), "days")
     if size >= 3_600 * 3:
-        return Quantity(number(value / 3_600, 1), "h")
+        return Quantity(significant(value / 3_600), "h")
     if size >= 10:
-        return Quantity(number(value, 1), "s")
+        return Quantity(number(value, 2 if precise else 1), "s")
     if size >= 1e-3 or size == 0:
-        decimals = 1 if size >= 0.1 else 2
-        return Quantity(number(value * 1e3, decimals if size else 0), "ms")
+        decimals = (0 if size >= 1 or size == 0 else 1 if size >= 0.01 else 2) + (precise and size > 0)
+        return Quantity(number(value * 1e3, decimals), "ms")
     if size >= 1e-6:
         return Quantity(significant(value * 1e6), "µs")
     return Quantity(significant(value * 1e9), "ns")

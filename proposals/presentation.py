@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import ceil, floor, log10
 from typing import Any
 
 from diagnosis.models import DiagnosisRecord
@@ -63,12 +64,26 @@ class Card:
     memory: list[bars.Term] = field(default_factory=list)
 
     @property
+    def groups(self) -> list[tuple[str, str, int]]:
+        """What the picture marks, before or after: colour class, axes, size."""
+        shown = [*(self.after.groups if self.after else ()), *(self.before.groups if self.before else ())]
+        return list({(css, names): (css, names, size) for css, names, size in reversed(shown)}.values())[::-1]
+
+    @property
+    def new_mesh(self) -> bool:
+        return any(name not in (self.data.get("changes") or {}) for name, _, _ in self.changes)
+
+    @property
     def time(self) -> Mapping[str, float] | None:
         return self.data["predicted"].get("step_time_s")
 
     @property
     def hbm(self) -> Mapping[str, float] | None:
         return self.data["predicted"].get("hbm_per_chip_bytes")
+
+    @property
+    def missing(self) -> str:
+        return missing_facts(self.data["predicted"].get("missing") or ())
 
     @property
     def free_bytes(self) -> float | None:
@@ -108,7 +123,15 @@ def ladder(
         for part in side.terms:
             seen.setdefault(part.key, part)
     legend = sorted(seen.values(), key=lambda part: (part.order, part.key))
-    return Ladder(baseline, cards, max(reach, default=0.0) * 1.04, legend)
+    return Ladder(baseline, cards, _round_up(max(reach, default=0.0)), legend)
+
+
+def _round_up(value: float) -> float:
+    """The next number of two significant digits: the end of a scale that people can read."""
+    if value <= 0:
+        return 0.0
+    step = 10.0 ** (floor(log10(value)) - 1)
+    return ceil(value * 1.01 / step) * step
 
 
 def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRecord | None) -> Side:
@@ -138,13 +161,14 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         predicted.get("hbm_per_chip_bytes"),
         factor != 1.0,
     )
+    changes = changed_settings(config, data)
     before, after = torus.before_and_after(config, data["mesh"])
     return Card(
         proposal=item,
         data=data,
         kind=KIND_WORDS.get(item.kind, item.kind),
         side=side,
-        changes=changed_settings(config, data),
+        changes=changes,
         terms=_term_changes(baseline, side),
         before=before,
         after=after,
@@ -188,6 +212,20 @@ def _term_changes(baseline: Side, side: Side) -> list[TermChange]:
         for key, part in merged.items()
     ]
     return sorted(rows, key=lambda row: (row.term.order, row.term.key))
+
+
+#: Facts that a plan can miss, in words.
+_FACTS = {
+    "model": "the model’s shape", "training.global_batch": "the global batch",
+    "training.seq_len": "the sequence length", "hardware": "the chips", "step_time": "a measured step time",
+}  # fmt: skip
+
+
+def missing_facts(names: Iterable[str]) -> str:
+    """`the model’s shape and the sequence length`; a sentence is passed on as it is."""
+    words = [_FACTS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in names]
+    words = sorted(set(words), key=words.index)
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def rejected_by_rule(plan: PlanRecord) -> list[tuple[str, list[Mapping[str, Any]]]]:

@@ -30,6 +30,11 @@ class Drawing:
     groups: list[tuple[str, str, int]] = field(default_factory=list)
 
     @property
+    def shown_width(self) -> int:
+        """Pixels: a few chips are not blown up, many are made to fit."""
+        return round(min(132.0, self.box_width * 1.9))
+
+    @property
     def box_width(self) -> float:
         return self.width + 4
 
@@ -80,7 +85,7 @@ def draw(
     if not dims or chips > MAX_CHIPS or chips < 2 or prod(size for _, size in axes) != chips:
         return None
     rows, columns, planes = _layout(dims)
-    across = planes if planes <= 4 else ceil(sqrt(planes))
+    across = ceil(sqrt(planes))
     gap = _CELL
     plane_w, plane_h = columns * _CELL + 4, rows * _CELL + 4
 

@@ -39,6 +39,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             "ladder": presentation.ladder(plan, found, page.experiment.config or {}, record),
             "findings": {f["rule"]: f["title"] for f in (record.data.get("findings", ()) if record else ())},
+            "missing": presentation.missing_facts(plan.data.get("missing") or ()),
             "considered": plan.data.get("considered", 0),
             "rejected_count": len(rejected),
             "may_decide": page.membership.may(Role.REVIEWER),

@@ -1,0 +1,61 @@
+"""Progress that tells the truth: live, after a reload, and when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import violations
+
+
+def test_steps_follow_the_run_without_a_reload(server: str, as_engineer: Any, page: Page) -> None:
+    from experiments.models import RunStatus
+    from experiments.services import events
+    from tests.browser.factories import advance, make_working
+
+    experiment, run = make_working(as_engineer, "Live")
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    steps = page.locator("#steps")
+    expect(steps.locator(".is-now")).to_contain_text("Converting host 1 of 1")
+    expect(steps.get_by_role("img", name="38.0 % of this step")).to_be_visible()
+    assert violations(page) == []
+    events.progress(run, "Reading steps and ops", fraction=0.8)
+    expect(steps.locator(".is-now")).to_contain_text("Reading steps and ops")
+    page.reload()
+    expect(steps.locator(".is-now")).to_contain_text("Reading steps and ops")
+    advance(run, RunStatus.PROPOSING)
+    # The diagnosis is shown as soon as it is there, while the proposals are still being made.
+    expect(page.get_by_role("heading", name="Bound by communication")).to_be_visible()
+    expect(steps.locator(".is-now")).to_contain_text("Proposing")
+    advance(run, RunStatus.READY)
+    expect(page.get_by_role("link", name="See proposals")).to_be_visible()
+    expect(steps).to_have_count(0)
+
+
+def test_a_failure_appears_with_its_reason_and_the_next_step(server: str, as_engineer: Any, page: Page) -> None:
+    from experiments.services import runs
+    from tests.browser.factories import make_working
+
+    experiment, run = make_working(as_engineer, "Fails")
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    expect(page.locator("#steps .is-now")).to_contain_text("Ingesting")
+    assert runs.fail(run, "host0.xplane.pb is empty; copy it again from the host.")
+    expect(page.get_by_role("alert")).to_contain_text("host0.xplane.pb is empty; copy it again from the host.")
+    expect(page.locator("#steps .is-fail")).to_contain_text("Ingesting")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("#steps .is-now")).to_contain_text("Uploaded")
+
+
+def test_home_shows_what_runs_and_what_waits(server: str, as_engineer: Any, page: Page) -> None:
+    from tests.browser.factories import make_configuring, make_failed, make_working
+
+    make_working(as_engineer, "Running now, on home")
+    make_failed(as_engineer, "Failed, on home")
+    make_configuring(as_engineer, "Waits, on home")
+    page.goto(server + "/")
+    expect(page.locator("#running")).to_contain_text("Running now, on home")
+    needs = page.get_by_role("region", name="Needs you")
+    expect(needs).to_contain_text("host1.xplane.pb ends after 2 B")
+    expect(needs).to_contain_text("Waits, on home")
+    assert violations(page) == []

@@ -1,0 +1,44 @@
+"""Numbers in sentences find their evidence, and text from profiles stays text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.template import Context, Template
+
+
+def sentence(text: str, *evidence: dict[str, Any]) -> str:
+    template = Template('{% load quantities %}{% cited text evidence "finding-0" %}')
+    return template.render(Context({"text": text, "evidence": evidence, "evidence_base": "/e/"}))
+
+
+def test_a_number_opens_the_evidence_of_its_value_and_unit() -> None:
+    html = sentence(
+        "Takes 28.3 % of the step, 520 ms.",
+        {"label": "time", "value": 0.52, "unit": "s", "origin": "measured"},
+        {"label": "share", "value": 0.2826, "unit": "share", "origin": "computed"},
+    )
+    assert 'href="/e/finding-0-1/"' in html and ">28.3 %</a>" in html
+    assert 'href="/e/finding-0-0/"' in html and ">520 ms</a>" in html
+
+
+def test_a_number_without_evidence_stays_text() -> None:
+    assert "<a" not in sentence("Takes 61.0 % of it.", {"label": "x", "value": 0.5, "unit": "share", "origin": "computed"})
+
+
+def test_of_two_equal_numbers_the_label_tells() -> None:
+    html = sentence(
+        "Duty cycle is 100 %, and the collectives take 100 %.",
+        {"label": "share of the largest ops", "value": 1.0, "unit": "share", "origin": "computed", "text": "100 %"},
+        {"label": "duty cycle", "value": 1.0, "unit": "share", "origin": "measured", "text": "100 %"},
+    )
+    assert html.index("finding-0-1") == html.index("finding-0-")
+
+
+def test_hostile_text_is_shown_and_not_run() -> None:
+    html = sentence(
+        "<script>alert(1)</script> `<b>` takes 5.0 %",
+        {"label": '"><img src=x>', "value": 0.05, "unit": "share", "origin": "measured"},
+    )
+    assert "<script>" not in html and "<b>" not in html and "<img" not in html
+    assert "<code>&lt;b&gt;</code>" in html

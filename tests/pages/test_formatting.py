@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import formatting
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (35.71, "35.7 s"), (7.35469, "7,355 ms"), (0.7168, "716.8 ms"), (0.00407, "4.07 ms"), (3.2e-5, "32.0 µs"),
+        (-0.29, "−290.0 ms"), (0.0, "0 ms"),
+    ],
+)  # fmt: skip
+def test_seconds_take_the_unit_an_engineer_would(value: float, text: str) -> None:
+    assert str(formatting.seconds(value)).replace(formatting.NBSP, " ") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.6, "60.0 %"), (0.0535, "5.35 %"), (0.99998, "99.998 %"), (0.00002, "0.002 %"), (0.0, "0 %"), (1.0, "100 %")],
+)
+def test_shares_near_the_ends_stay_apart_from_them(value: float, text: str) -> None:
+    assert str(formatting.share(value)).replace(formatting.NBSP, " ") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (25.6e9, "bytes_per_s", "25.6 GB/s"), (197e12, "flops_per_s", "197 TFLOP/s"), (1.92, "speedup", "1.92×"),
+        (704, "count", "704"), (12, "bytes", "12 B"), (16.9e9, "bytes", "16.9 GB"),
+    ],
+)  # fmt: skip
+def test_quantities_carry_si_units(value: float, unit: str, text: str) -> None:
+    assert str(formatting.quantity(value, unit)).replace(formatting.NBSP, " ") == text
+
+
+def test_numbers_in_a_sentence_are_found_with_their_units() -> None:
+    found = formatting.written_numbers("99.998 % of 7,355 ms, 704 times at 25.6 GB/s, 1.25× (model.py:12, fusion.7)")
+    assert [(n.value, n.unit) for n in found[:5]] == [
+        (pytest.approx(0.99998), "share"), (pytest.approx(7.355), "s"), (704.0, ""), (25.6e9, "bytes_per_s"),
+        (1.25, "speedup"),
+    ]  # fmt: skip
+
+
+@given(st.floats(min_value=1e-9, max_value=9e4))
+def test_a_time_reads_back_as_what_it_was(value: float) -> None:
+    """What a page prints is within the last digit of the value, whatever the unit."""
+    (found,) = formatting.written_numbers(str(formatting.seconds(value)))
+    assert found.unit == "s"
+    assert found.value == pytest.approx(value, rel=0.006)
+
+
+@given(st.floats(min_value=1e-7, max_value=1.0))
+def test_a_share_reads_back_as_what_it_was(value: float) -> None:
+    (found,) = formatting.written_numbers(str(formatting.share(value)))
+    assert found.value == pytest.approx(value, rel=0.06, abs=1e-9)
+    assert (found.value == 1.0) == (round(value * 100, 6) == 100) or value > 0.999999
