@@ -95,20 +95,21 @@ def profile() -> StepProfile:
 
 
 def main() -> dict[str, float]:
-    """Seconds of the fastest of three runs, first run apart (nothing cached), and peak memory of this process."""
+    """Seconds of the fastest of three runs (nothing is remembered between them), and peak memory of this process."""
     prepared = profile()
-    times = []
+    times, processor = [], []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         diagnose(prepared, config())
         times.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
     start = time.perf_counter()
     diagnose(prepared, config()).to_json(top=20)
     with_json = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"diagnosis of {OPS:,} distinct ops: first {times[0]:.2f} s, then {min(times[1:]):.2f} s (aim < 2 s)")
+    print(f"diagnosis of {OPS:,} distinct ops: {min(times):.2f} s, processor {min(processor):.2f} s (aim < 2 s)")
     print(f"with its JSON {with_json:.2f} s; peak memory {peak / 1e6:,.0f} MB")
-    return {"first_s": times[0], "again_s": min(times[1:]), "with_json_s": with_json, "peak_bytes": float(peak)}
+    return {"wall_s": min(times), "processor_s": min(processor), "with_json_s": with_json, "peak_bytes": float(peak)}
 
 
 if __name__ == "__main__":

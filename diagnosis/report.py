@@ -15,8 +15,7 @@ class Evidence:
 
     origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  unit: `s`, `share`, `bytes`,
     `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.  text: the number exactly as
-    the
-    sentence prints it (``41.6 %``), so that a page can link it.
+    the sentence prints it (``41.6 %``), so that a page can link it.
     """
 
     label: str

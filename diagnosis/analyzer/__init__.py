@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diagnosis.analyzer import bottleneck, breakdown, kpis, links, report, rules, tables
+from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
@@ -53,6 +54,14 @@ def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Di
     Works with whatever was measured: without steps, without a configuration, with five ops or none; what cannot be told
     is None with its reason, and the last finding says what to record.
     """
+    try:
+        return _diagnose(profile, config)
+    finally:
+        # What was remembered of this profile's text (megabytes of it) must not outlive it in a worker.
+        forget()
+
+
+def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosis:
     facts = read_facts(profile, config)
     verdict = bottleneck.judge(facts)
     findings = rules.run(facts)

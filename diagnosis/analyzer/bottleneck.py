@@ -171,14 +171,16 @@ def _communication_is_open(facts: Facts, communication: float, reconciled: bool)
 
     In a sample of the ops: the KPI is not explained by them, or there is none, or what it states is noticeable.  In a
     complete list: it is noticeable, and the matrix units stand idle for half of the time or more, so that the many
-    small
-    ops that make up the rest do not show a program near its compute roof.
+    small ops that make up the rest do not show a program near its compute roof.
     """
     noticeable = communication >= 0.03
     if facts.thin:
         return noticeable or not reconciled or facts.profile.kpis.get("communication") is None
     busy = facts.kpis.get("flops_utilization")
-    return noticeable and (busy is None or busy < 0.5)
+    if busy is not None:
+        return noticeable and busy < 0.5
+    # Without a roofline "does no work" is only that nothing was measured: the time itself has to say it.
+    return noticeable if facts.has_roofline else communication >= 0.15
 
 
 def _quality(facts: Facts) -> float:

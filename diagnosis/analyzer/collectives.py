@@ -63,7 +63,7 @@ class Collective:
 
 
 @lru_cache(maxsize=65536)
-def _dashed(text: str) -> str:
+def dashed(text: str) -> str:
     return _GAP.sub("-", _CAMEL.sub("-", text)).lower()
 
 
@@ -77,14 +77,14 @@ def _kind_in(text: str) -> str | None:
 @lru_cache(maxsize=65536)
 def identify(name: str, category: str, line: str) -> tuple[str, str] | None:
     """(kind, part) of a collective, None for any other op.  kind is `collective` where only that much can be told."""
-    plain, group = _dashed(name), _dashed(category)
+    plain, group = dashed(name), dashed(category)
     text = f"{plain} {group}"
     if _host_transfer(group):
         return None
     opcode, calls = "", ""
     instruction = hlo.parse(line) if line and _WORTH_PARSING.search(line) else None
     if instruction:
-        opcode, calls = instruction.opcode, _dashed(instruction.calls)
+        opcode, calls = instruction.opcode, dashed(instruction.calls)
         if opcode.startswith("async-"):
             calls = f"{calls} {' '.join(instruction.operand_names)}"
     part = "sync"

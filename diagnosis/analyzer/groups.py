@@ -1,8 +1,7 @@
 """Who talks to whom: `replica_groups` in XLA's three notations and `source_target_pairs`, as arrays of device ids.
 
 Explicit ``{{0,1},{2,3}}``; iota ``[2,2]<=[4]`` or ``[2,2]<=[2,2]T(1,0)``; mesh ``mesh['x'=2,'y'=2] {'y'}`` with
-optional
-sub-axes ``'x':(2)2``.  Source: xla/hlo/ir/replica_group.cc and collective_device_list.cc (OpenXLA).
+optional sub-axes ``'x':(2)2``.  Source: xla/hlo/ir/replica_group.cc and collective_device_list.cc (OpenXLA).
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def _mesh(axes_text: str, between: str, refs_text: str) -> Groups | None:
 
 
 @lru_cache(maxsize=4096)
-def _groups(kind: str, text: str) -> Groups | None:
+def parse_notation(kind: str, text: str) -> Groups | None:
     if kind == "source_target_pairs":
         found = _explicit(text, pairs=True)
         return found if found is not None and found.members.size and found.size == 2 else None
@@ -151,8 +150,8 @@ def parse(text: str) -> Groups | None:
         return None
     rest = text[match.end() :]
     if rest.startswith("{"):
-        return _groups(match.group(1), _braces(rest, 0))
+        return parse_notation(match.group(1), _braces(rest, 0))
     for pattern in (_MESH, _IOTA):
         if found := pattern.match(rest):
-            return _groups(match.group(1), found.group(0))
+            return parse_notation(match.group(1), found.group(0))
     return None

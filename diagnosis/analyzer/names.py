@@ -74,15 +74,15 @@ def module(path: str, fallback: str = "") -> str:
     segments = [segment for segment in _SEPARATOR.split(path) if segment]
     for segment in reversed(segments):
         # jvp(loss_fn) wraps a whole model: the loss itself is named without a wrapper further down.
-        if not _WRAPPER.match(segment) and (found := _segment_module(segment)):
+        if not _WRAPPER.match(segment) and (found := segment_module(segment)):
             return found
     if "transpose(jvp" not in path and any(_MODULES[5][1].search(segment) for segment in segments):
         return "optimizer"
-    return _segment_module(fallback) if fallback else ""
+    return segment_module(fallback) if fallback else ""
 
 
 @lru_cache(maxsize=65536)
-def _segment_module(segment: str) -> str:
+def segment_module(segment: str) -> str:
     return next((name for name, pattern in _MODULES if pattern.search(segment)), "")
 
 

@@ -56,9 +56,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def run(facts: Facts) -> tuple[Finding, ...]:
-    """All findings, largest possible saving first; what saves nothing by itself comes last."""
+    """All findings, largest possible saving first; what saves nothing by itself comes last.
+
+    That there is little to gain stands before everything: it says how to read the rest.
+    """
     found = [finding for rule in RULES for finding in rule(facts)]
-    found += overview.little_to_gain(facts, found)
     found.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
-    found += overview.record_more(facts)
-    return tuple(found)
+    return (*overview.little_to_gain(facts, found), *found, *overview.record_more(facts))

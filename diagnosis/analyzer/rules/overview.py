@@ -130,7 +130,9 @@ def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
         return
     cost = time_of(facts, "compute-bound ops", products)
     reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
-    rest = 1.0 - share * mean
+    outside = evidence(
+        "everything but products", max(0.0, 1.0 - share), "share", "computed", "1 − share of products", "op profile"
+    )
     yield finding(
         facts,
         "little_to_gain",
@@ -138,9 +140,9 @@ def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
         f"Products take {cost} {facts.base} and run at {reached} of the peak{lines(products)}.",
         "Keep this configuration. What remains is inside the products: lower precision, kernels, or fewer FLOPs (less "
         "recomputation, a smaller model).",
-        [cost, reached],
-        rest,
-        impact="The bound is the distance to a step of nothing but products at the peak, which no one reaches.",
+        [cost, reached, outside],
+        None,
+        impact=f"A better mesh could win at most the {outside} that is not products, if all of it vanished.",
     )
 
 

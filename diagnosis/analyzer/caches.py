@@ -1,0 +1,21 @@
+"""What the readers of text remember while one profile is read."""
+
+from __future__ import annotations
+
+from diagnosis.analyzer import collectives, groups, hlo, names
+
+
+def forget() -> None:
+    """Drop everything remembered of a profile's text."""
+    for remembered in (
+        hlo.parse,
+        groups.parse_notation,
+        collectives.identify,
+        collectives.dashed,
+        names.module,
+        names.phase,
+        names.family,
+        names.segment_module,
+        names.normal_category,
+    ):
+        remembered.cache_clear()
