@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
+from math import comb, prod
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ from perfmodel.workload import (
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
+#: Candidates a search may have: a few seconds of work, a few hundred megabytes of arrays.
+MOST_CANDIDATES = 5_000_000
 #: Rejected candidates listed by name; all are counted.
 LISTED_REJECTIONS = 200
 
@@ -170,6 +173,11 @@ def factorisations(number: int, axes: int) -> Ints:
     return columns
 
 
+def count_factorisations(number: int, axes: int) -> int:
+    """How many `factorisations` there are, without building them."""
+    return prod(comb(power + axes - 1, axes - 1) for _, power in _prime_powers(number))
+
+
 def _prime_powers(number: int) -> Iterator[tuple[int, int]]:
     prime = 2
     while number > 1:
@@ -211,22 +219,22 @@ def build_space(config: ExperimentConfig, constraints: Constraints | None = None
     for axis in axes:
         if config.mesh.role(axis) not in ROLE_FIELDS:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
+    training = config.training
+    batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
+    remats, shardings = rules.remats or (training.remat,), rules.weight_shardings or (training.weight_sharding,)
+    count = count_factorisations(config.hardware.chips_per_slice, len(axes))
+    count *= max(1, len(batches)) * len(remats) * len(shardings)
+    if count > MOST_CANDIDATES:
+        raise ConfigError(
+            "mesh.ici", f"{len(axes)} axes over these chips make {count:.2g} candidates; name fewer axes with --axes"
+        )
     sizes = factorisations(config.hardware.chips_per_slice, len(axes))
     keep = np.ones(len(sizes), dtype=bool)
     for axis, size in rules.fixed.items():
         keep &= sizes[:, _column(axes, axis)] == size
     for axis, size in rules.at_most.items():
         keep &= sizes[:, _column(axes, axis)] <= size
-    training = config.training
-    batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
-    return Space(
-        config,
-        axes,
-        sizes[keep],
-        batches,
-        rules.remats or (training.remat,),
-        rules.weight_shardings or (training.weight_sharding,),
-    )
+    return Space(config, axes, sizes[keep], batches, remats, shardings)
 
 
 def _column(axes: Sequence[str], axis: str) -> int:

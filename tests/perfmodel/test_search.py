@@ -10,7 +10,7 @@ import pytest
 from perfmodel import legality
 from perfmodel.config import ConfigError
 from perfmodel.efficiency import Efficiencies
-from perfmodel.search import Constraints, build_space, factorisations, price_space, search
+from perfmodel.search import Constraints, build_space, count_factorisations, factorisations, price_space, search
 from perfmodel.step_time import predict
 from tests.perfmodel.cases import MIXTRAL, a100, tpu
 
@@ -29,6 +29,7 @@ def test_every_ordered_factorisation_once(number, axes):
         powers.append(power)
         prime += 1
     assert len(found) == prod(comb(power + axes - 1, axes - 1) for power in powers)
+    assert len(found) == count_factorisations(number, axes)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,14 @@ def test_missing_facts_and_unknown_axes_are_the_users_error():
         search(tpu(), constraints=Constraints(axes=("banana", "model")))
     with pytest.raises(ConfigError, match="pipeline"):
         search(tpu(), constraints=Constraints(fixed={"pipeline": 2}))
+
+
+def test_absurdly_many_candidates_are_refused_before_they_are_built():
+    config = tpu(dict.fromkeys("abcdefghijkl", 1), topology=(10_000_000,))
+    roles = dict.fromkeys("abcdefghijkl", "data")
+    config = replace(config, mesh=replace(config.mesh, axis_roles=roles))
+    with pytest.raises(ConfigError, match="fewer axes"):
+        build_space(config)
 
 
 def test_the_mesh_keeps_its_slices():
