@@ -11,6 +11,10 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
+#: How many times the limit is read and thrown away, so that a client that is still sending gets its answer.
+DRAINED = 4
+
+
 class BodyLimit:
     """ASGI application around another one: 413 with one sentence once a body is longer than `limit_bytes`."""
 
@@ -22,20 +26,23 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
-        if self._announced(scope) > self.limit_bytes:
-            await self._refuse(send)
+        if _announced(scope) > self.limit_bytes:
+            await self._refuse(receive, send, 0)
             return
         received = 0
         answered = refused = False
 
         async def counted() -> Message:
             nonlocal received, refused
+            if refused:
+                return {"type": "http.disconnect"}
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.limit_bytes and not answered and not refused:
+            if received > self.limit_bytes and not answered:
                 refused = True
-                await self._refuse(send)
-            return {"type": "http.disconnect"} if refused else message
+                await self._refuse(receive, send, received)
+                return {"type": "http.disconnect"}
+            return message
 
         async def answer(message: Message) -> None:
             nonlocal answered
@@ -45,15 +52,22 @@ class BodyLimit:
 
         await self.application(scope, counted, answer)
 
-    def _announced(self, scope: Message) -> int:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit():
-                return int(value)
-        return 0
-
-    async def _refuse(self, send: Send) -> None:
+    async def _refuse(self, receive: Receive, send: Send, received: int) -> None:
+        more = True
+        while more and received <= DRAINED * self.limit_bytes:
+            message = await receive()
+            received += len(message.get("body", b""))
+            more = message["type"] == "http.request" and message.get("more_body", False)
         limit = f"{self.limit_bytes / 1e6:,.0f} MB"
         text = f"The upload is larger than {limit}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB.\n".encode()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": text})
+
+
+def _announced(scope: Message) -> int:
+    """The Content-Length; 0 for a body in chunks, which says so only by arriving."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

@@ -20,6 +20,10 @@ class Address:
     moved: bool = False
 
     @property
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
     def url(self) -> str:
         """As a browser on this machine opens it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)

@@ -43,6 +43,7 @@ class Piece:
     hung_after_s: float = 60.0
     before_start: Callable[[], None] = _nothing
     folder: Path = CODE
+    hint: str = ""  # what to do when it does not start
 
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
@@ -71,6 +72,11 @@ class Piece:
                 start_new_session=True,
             )
         self.started_at = self.last_well = time.monotonic()
+
+    @property
+    def subject(self) -> str:
+        """The name as a sentence begins with it: Redis, The worker."""
+        return self.name if self.name[0].isupper() else f"The {self.name}"
 
     @property
     def is_running(self) -> bool:

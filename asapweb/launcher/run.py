@@ -110,6 +110,8 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     if address.moved:
         _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
     _say(f"\nOpen      {address.url}\nSign in   {sign_in}   (works once)")
+    if not address.is_loopback and "ALLOWED_HOSTS" not in os.environ:
+        _say("Other machines are refused until ALLOWED_HOSTS names this one as they call it (docs/operation.md).")
     _say(f"Ctrl-C stops everything; logs are in {home.logs}")
 
 
@@ -163,6 +165,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
             Piece(
                 name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
                 before_start=redis.end_stale, folder=home.redis,
+                hint=f"; {home.redis} may be moved away, queued work is found again in the database",
             )
         )  # fmt: skip
         variables["CELERY_BROKER_URL"] = redis.url

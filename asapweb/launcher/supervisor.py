@@ -37,13 +37,15 @@ class Supervisor:
                 # Asked for first: a process that answered and then ended is not well.
                 healthy = piece.is_healthy()
                 if not piece.is_running:
-                    raise UserError(f"The {piece.name} does not start: {piece.last_words()} (log: {piece.log})")
+                    raise UserError(
+                        f"{piece.subject} does not start: {piece.last_words()}{piece.hint} (log: {piece.log})"
+                    )
                 if healthy:
                     piece.last_well = time.monotonic()
                     waiting.remove(piece)
                     self.say(f"  {piece.name:<14} ready in {time.monotonic() - began:4.1f} s")
                 elif time.monotonic() - began > patience_s:
-                    raise UserError(f"The {piece.name} does not answer after {patience_s:.0f} s; see {piece.log}")
+                    raise UserError(f"{piece.subject} does not answer after {patience_s:.0f} s; see {piece.log}")
             if waiting:
                 time.sleep(0.05)
 
@@ -66,12 +68,12 @@ class Supervisor:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             delay = piece.schedule_restart()
             when = "starting it again" if delay == 0 else f"starting it again in {delay:.1f} s (log: {piece.log})"
-            self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} {how}: {when}.")
+            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} {how}: {when}.")
         if piece.process is None and time.monotonic() >= piece.next_start:
             try:
                 piece.start()
             except OSError as error:
-                self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} cannot be started: {error}.")
+                self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} cannot be started: {error}.")
                 piece.schedule_restart()
             except UserError as error:
                 self.say(f"{time.strftime('%H:%M:%S')}  {error}")
@@ -83,7 +85,7 @@ class Supervisor:
         if piece.is_healthy():
             piece.last_well = time.monotonic()
         elif time.monotonic() - piece.last_well > piece.hung_after_s:
-            self.say(f"{time.strftime('%H:%M:%S')}  The {piece.name} does not answer: ending it.")
+            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} does not answer: ending it.")
             piece.kill()
 
     def stop(self) -> None:

@@ -121,6 +121,15 @@ def test_a_damaged_database_is_named_with_its_log(folder: Path, used_home: Path)
     assert processes_of(folder / "data") == []
 
 
+def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
+    (folder / "redis").mkdir()
+    (folder / "redis" / "appendonly.aof").write_bytes(b"not what Redis writes" * 100)
+    sentence = refused(folder)
+    assert sentence.startswith("Redis does not start")
+    assert "moved away" in sentence
+    assert processes_of(folder) == []
+
+
 def test_a_path_longer_than_a_socket_address(folder: Path) -> None:
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER

@@ -1,0 +1,81 @@
+"""The web server as `asap run` starts it: probes, limits, headers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.launcher.application import Application, running
+
+
+@pytest.fixture(scope="module")
+def application(first_start: Application) -> Iterator[Application]:
+    with running(first_start.home, ASAP_MAX_UPLOAD_MB="1") as started:
+        yield started
+
+
+def request(
+    application: Application, method: str, path: str, body: object = None, **headers: str
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    place = urlsplit(application.address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body=body, headers=named)  # type: ignore[arg-type]
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, answer.headers, content
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_probes_know_neither_our_name_nor_tls(application: Application, path: str) -> None:
+    assert request(application, "GET", path, Host="10.1.2.3:8000")[0] == 200
+    assert request(application, "HEAD", path)[0] == 200
+    assert request(application, "POST", path)[0] == 405
+
+
+def test_a_page_under_a_foreign_name_is_refused(application: Application) -> None:
+    assert request(application, "GET", "/sign-in/", Host="evil.example")[0] == 400
+
+
+def test_every_page_carries_a_strict_policy(application: Application) -> None:
+    _, headers, _ = request(application, "GET", "/sign-in/")
+    policy = headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_static_files_have_names_of_their_content(application: Application) -> None:
+    manifest = json.loads((application.home / "static" / "staticfiles.json").read_text())
+    status, headers, _ = request(application, "GET", f"/static/{manifest['paths']['app.css']}", Accept_Encoding="gzip")
+    assert status == 200
+    assert "immutable" in headers["Cache-Control"]
+    assert headers["Content-Encoding"] == "gzip"
+
+
+def test_a_body_above_the_limit_is_refused_with_a_sentence(application: Application) -> None:
+    status, _, content = request(application, "POST", "/api/experiments/", b"x" * 2_000_000)
+    assert status == 413
+    assert b"larger than 1 MB" in content
+    assert application.is_ready()
+
+
+def test_a_body_in_chunks_that_never_says_its_length_is_refused_too(application: Application) -> None:
+    chunks: Iterator[bytes] = (b"x" * 100_000 for _ in range(20))
+    status, _, content = request(
+        application, "POST", "/api/experiments/", chunks, Content_Type="application/octet-stream"
+    )
+    assert status == 413
+    assert b"larger than 1 MB" in content
+    assert not list(Path(application.home, "uploading").iterdir())
+
+
+def test_a_body_below_the_limit_reaches_the_application(application: Application) -> None:
+    assert request(application, "POST", "/api/experiments/", b"x" * 900_000)[0] in (401, 403)
