@@ -71,7 +71,10 @@ def broken_rules(
     """Which candidates break which divisibility rule.  Rules whose facts are missing are left out."""
     broken: dict[str, Bools] = {}
     if global_batch is not None:
-        broken["batch"] = np.mod(global_batch, sizes.batch_shards * sizes.micro_batches) != 0
+        # A micro-batch that does not divide a group's share leaves a broken number of them.
+        broken["batch"] = (np.mod(global_batch, sizes.batch_shards * np.rint(sizes.micro_batches)) != 0) | (
+            np.abs(sizes.micro_batches - np.rint(sizes.micro_batches)) > 1e-6
+        )
     if seq_len is not None:
         broken["sequence"] = np.mod(seq_len, sizes.seq) != 0
     if shape is None:

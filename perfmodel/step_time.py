@@ -36,7 +36,8 @@ class Priced:
 
     parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
     resources_s: the breakdown the bounds rest on: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
-    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.
+    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  hardware_flops_s: time of
+    all FLOPs executed, recomputed ones included, at peak.
     """
 
     estimate_s: Floats
@@ -59,7 +60,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     scores_again = np.where(is_minimal, e.recompute_minimal, again)
 
     year = np.where(np.isnan(t.software_year), e.software_year, t.software_year)
-    speed = np.exp(np.asarray(e.software_per_year) * (year - e.software_year))
+    # Kernels of a generation improve most in their first year: older software counts as a year old.
+    age = np.clip(year - e.software_year, -1.0, 1.0)
+    speed = np.exp(np.asarray(e.software_per_year) * age)
     tall = t.rows / (t.rows + e.rows_half)
     # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.
     widths = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow) + (1.0 - t.mlp_share) * (
@@ -83,7 +86,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     with_weights = _slower(dense + experts + head, streamed)
     products = (with_weights + scores) / speed
     launches = (t.layer_passes * e.layer_s + t.moe_layer_passes * e.moe_layer_s) * (3.0 + again) / 3.0
-    launches = launches / np.exp(np.asarray(e.launch_per_year) * (year - e.software_year))
+    launches = launches / np.exp(np.asarray(e.launch_per_year) * age)
 
     # Norms, activation functions and the optimizer run beside no product; what fusion saves of them is not exposed.
     elementwise = (t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
@@ -138,6 +141,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     overlappable = [value for name, value in resources.items() if name not in ("bubble", "overhead")]
     lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
     upper = sum(resources.values(), np.zeros(1))
+    executed = t.dense_s + t.experts_s + t.scores_s + t.head_s
+    executed = executed + again * (t.dense_forward_s + t.experts_forward_s) + scores_again * t.scores_forward_s
     parts = {"compute": products + waiting, "hbm": hbm_exposed}
     parts |= {f"ici:{name}": value for name, value in exposed.items()}
     parts |= {"dcn": dcn_exposed, "bubble": bubble, "overhead": overhead}
@@ -150,7 +155,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
         parts_s=parts,
         resources_s=resources,
         exposed_comms_s=exposed_comms,
-        hardware_flops_s=t.dense_s + t.experts_s + t.scores_s + t.head_s,
+        hardware_flops_s=executed,
     )
 
 

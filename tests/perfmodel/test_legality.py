@@ -24,6 +24,7 @@ def test_a_sound_mesh_breaks_no_rule():
         (tpu(slices=2), "chips"),
         (tpu({"data": 128, "model": 4}, batch=130), "batch"),
         (tpu({"data": 128, "model": 4}, batch=128, grad_accum=3), "batch"),
+        (tpu({"data": 128, "model": 4}, batch=640, micro_batch=3), "batch"),
         (tpu({"data": 64, "seq": 8}, seq=4100), "sequence"),
         (tpu({"data": 8, "model": 64}), "heads"),
         (tpu({"data": 32, "model": 16}), "kv_heads"),
