@@ -164,6 +164,10 @@ def _exposed(profile: StepProfile) -> tuple[float | None, float | None]:
     return exposed / step, max(0.0, total - exposed) / step
 
 
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def model_flops_utilization(
     step: float | None, config: ExperimentConfig | None, chip: Chip | None
 ) -> tuple[float | None, str, str]:
@@ -183,7 +187,7 @@ def model_flops_utilization(
         if not value
     ]
     if lacking or not (step and config.model and training.global_batch_tokens and training.seq_len and chip):
-        return None, f"needs {' and '.join(lacking)}", ""
+        return None, f"needs {_listed(lacking)}", ""
     per_token = accounting.model_flops_per_token(config.model, training.seq_len)
     peak = chip.peak(training.precision)
     total = per_token * training.global_batch_tokens

@@ -25,9 +25,12 @@ def digits(value: float, significant: int = 3) -> str:
 def format_share(value: float) -> str:
     """0–1 as percent.  Near 100 % the distance to it is what counts, so that keeps two digits."""
     percent = 100.0 * value
+    if abs(percent) < 1e-6:
+        return "0 %"
     if 90.0 < percent < 100.0:
         rest = 100.0 - percent
-        return f"{percent:.{max(1, min(6, 1 - floor(log10(rest))))}f} %"
+        text = f"{percent:.{max(1, min(6, 1 - floor(log10(rest))))}f}".rstrip("0")
+        return f"{text}0 %" if text.endswith(".") else f"{text} %"
     return f"{digits(percent)} %"
 
 
