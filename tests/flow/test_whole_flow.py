@@ -1,4 +1,4 @@
-"""The main job in a browser, on the application as `make run` starts it: launcher, PostgreSQL, Redis, worker, server."""
+"""The main job in a browser, on the application as `make run` starts it: launcher, database, broker, worker, server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from experiments.samples.samples import SAMPLES, Sample
 from tests.launcher.application import Application, children, eventually
 
 ANALYSIS_MS = 90_000
-CHROMIUM_ARGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="session")
