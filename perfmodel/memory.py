@@ -76,9 +76,9 @@ def per_chip(w: Workload) -> MemoryUse:
     in_flight = np.minimum(1.0 + np.where(stages > 1, (stages - 1.0) / (stages * virtual), 0.0), train.micro_batches)
     layers = model.layers * in_flight
     # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
-    # sequence parallelism, which comes with 8-bit training.  That also keeps the inputs of products in 8 bits.
+    # sequence parallelism.  8-bit training keeps the inputs of products in 8 bits.
     eight = (chip.gpu > 0) & (train.low_precision > 0)
-    wide = np.where((chip.gpu > 0) & ~eight, 1.0, mesh.model)
+    wide = np.where((chip.gpu > 0) & (train.sequence_parallel == 0), 1.0, mesh.model)
     kept_bytes = np.where(eight, 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
     none = rows * kept_bytes * (model.saved_none_model / wide + model.saved_none_sharded / mesh.model)
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)

@@ -23,10 +23,12 @@ from perfmodel.step_time import Prediction, check_products, combine, missing_fac
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats, Ints, Links
 from perfmodel.workload import (
+    LOW_PRECISIONS,
     MOMENT_BYTES,
     REMAT,
     ROLE_FIELDS,
     SHARDING,
+    WITHOUT_SEQUENCE_PARALLELISM,
     TrainingNumbers,
     Workload,
     assemble_mesh,
@@ -267,7 +269,6 @@ def space_workload(space: Space, rows: slice) -> Workload:
         micro = np.maximum(1.0, batches / (groups * training.micro_batch))
     else:
         micro = np.full((1, 1, 1, 1), float(max(1, training.grad_accum)))
-    low = training.precision in ("fp8", "mxfp8", "nvfp4", "int8")
     year = config.extra.get("software_year")
     return Workload(
         chip=chip_numbers(hardware, training.precision),
@@ -281,7 +282,8 @@ def space_workload(space: Space, rows: slice) -> Workload:
             remat=np.array([REMAT.index(name) for name in space.remats])[None, None, :, None],
             sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
             moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
-            low_precision=np.array([1.0 if low else 0.0]),
+            low_precision=np.array([1.0 if training.precision in LOW_PRECISIONS else 0.0]),
+            sequence_parallel=np.array([0.0 if training.precision in WITHOUT_SEQUENCE_PARALLELISM else 1.0]),
             software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
         ),
     )

@@ -34,6 +34,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "expert": ("expert",),
     "pipeline": ("pipeline",),
 }
+LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4", "int8")
+#: No key says whether a tensor axis of GPUs also shards the activations as wide as the model (sequence parallelism):
+#: recipes of today do, those that still train in fp16 do not (OptiCo's Figure 5 shows it in their memory).
+WITHOUT_SEQUENCE_PARALLELISM = ("fp16", "fp32")
 #: Bytes per element: what crosses HBM and the wires for activations and gathered weights, master weights, Adam moments.
 ACTIVATION_BYTES = 2.0
 WEIGHT_BYTES = 2.0
@@ -57,7 +61,6 @@ class ChipNumbers:
     hosts: Floats
     chips: Floats
     gpu: Floats
-    matrix_tile: Floats
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ModelNumbers:
     flops_projections: Floats
     flops_scores: Floats
     flops_scores_per_local_key: Floats
+    flops_scores_per_global_key: Floats
     qk_width: Floats
     v_width: Floats
     flops_mlp: Floats
@@ -135,6 +139,7 @@ class TrainingNumbers:
     sharding: npt.NDArray[np.int64]
     moment_bytes: Floats
     low_precision: Floats
+    sequence_parallel: Floats
     software_year: Floats
 
 
@@ -165,7 +170,6 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
         hosts=_array(max(1.0, hardware.chips / chip.chips_per_host)),
         chips=_array(hardware.chips),
         gpu=_array(1.0 if chip.kind == "gpu" else 0.0),
-        matrix_tile=_array(chip.matrix_tile),
     )
 
 
@@ -200,13 +204,13 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         qk = v = shape.head_dim
         kv = 2.0 * shape.kv_heads * shape.head_dim
         heads_wide = float(shape.heads * shape.head_dim)
+    per_key = 2.0 * shape.heads * accounting.score_width(shape)
+    local = accounting.local_layers(shape, seq_len)
     values = {
         "flops_projections": flops.attention_projections,
         "flops_scores": flops.attention_scores,
-        "flops_scores_per_local_key": 2.0
-        * shape.heads
-        * accounting.score_width(shape)
-        * accounting.local_layers(shape, seq_len),
+        "flops_scores_per_local_key": per_key * local,
+        "flops_scores_per_global_key": per_key * (shape.layers - local),
         "qk_width": qk,
         "v_width": v,
         "flops_mlp": flops.dense_mlp,
@@ -318,7 +322,8 @@ def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | 
         remat=np.array([REMAT.index(training.remat)]),
         sharding=np.array([SHARDING.index(training.weight_sharding)]),
         moment_bytes=_array(MOMENT_BYTES.get(training.optimizer, 8.0)),
-        low_precision=_array(1.0 if training.precision in ("fp8", "mxfp8", "nvfp4", "int8") else 0.0),
+        low_precision=_array(1.0 if training.precision in LOW_PRECISIONS else 0.0),
+        sequence_parallel=_array(0.0 if training.precision in WITHOUT_SEQUENCE_PARALLELISM else 1.0),
         software_year=_array(float(year) if isinstance(year, int | float) else np.nan),
     )
 
