@@ -23,7 +23,7 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "django.contrib.staticfiles",
+    "asapweb.apps.NeededStaticFilesConfig",
     "csp",
     "django_htmx",
     "drf_spectacular",

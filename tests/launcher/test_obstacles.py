@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from asapweb.launcher import postgres
 from asapweb.launcher.folders import LEAST_FREE_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
 from tests.launcher.application import UNPRIVILEGED, command, environment, processes_of, refused, running
@@ -177,3 +178,22 @@ def _needs_reachable_python(user: str | None) -> None:
     )
     if tried.returncode != 0:
         pytest.skip(f"{user} may not run {sys.executable}, which lies in another user's folder")
+
+
+@needs_root
+def test_root_with_an_environment_that_nobody_else_can_enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout below /root: PostgreSQL's programs are copied to where its user may run them."""
+    private = folder / "private"
+    shutil.copytree(postgres.WHEEL_INSTALLATION, private / "pg", symlinks=True)
+    private.chmod(0o700)
+    monkeypatch.setattr(postgres, "WHEEL_INSTALLATION", private / "pg")
+    monkeypatch.setattr(postgres, "SHARED_FOLDER", folder / "shared")
+    cluster = postgres.place_cluster(folder, folder / "log", durable=False)
+    assert cluster.binaries.is_relative_to(folder / "shared")
+    cluster.initialise()
+    process = cluster.start()
+    try:
+        assert cluster.is_alive()
+    finally:
+        cluster.stop(process)
+    assert not cluster.is_alive()
