@@ -18,6 +18,8 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
+from knox.auth import TokenAuthentication
+from rest_framework.exceptions import AuthenticationFailed
 
 from accounts.models import Role
 from accounts.permissions import get_for
@@ -121,10 +123,27 @@ def _read(experiment_id: int, last_id: int) -> Batch:
     return Batch(items, state is None or (RunStatus(state).is_final and len(items) < BATCH))
 
 
+class SignedOut(Exception):
+    """Neither a session nor a token says who asks."""
+
+
+def _user(request: HttpRequest) -> Any:
+    """Whom the session, or else the API token, stands for; raises SignedOut."""
+    if request.user.is_authenticated:
+        return request.user
+    try:
+        found = TokenAuthentication().authenticate(request)
+    except AuthenticationFailed:
+        found = None
+    if found is None:
+        raise SignedOut
+    return found[0]
+
+
 def _allowed(request: HttpRequest, pk: int, last_id: int) -> bool:
     """Check permission (raising) and whether anything is left to stream; gives this request's connection back."""
     try:
-        experiment = get_for(request.user, Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk)
+        experiment = get_for(_user(request), Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk)
         return not (RunStatus(experiment.state).is_final and not events.after(pk, last_id).exists())
     finally:
         connections.close_all()  # the stream may stay open for long, and reads through the watcher
@@ -143,14 +162,14 @@ async def stream(request: HttpRequest, pk: int) -> HttpResponseBase:
     Each is `id`, `event` (the kind) and `data` (JSON).  After the last event of a run that has ended comes
     `event: end`, and the stream closes; a browser that asks again gets 204, which tells it to stop.
     """
-    user = await request.auser()
-    if not user.is_authenticated:
-        return HttpResponse("Sign in to follow this experiment.\n", status=401, content_type="text/plain")
     last_id = last_event_id(request)
     if last_id is None:
         return HttpResponse("Last-Event-ID must be a whole number.\n", status=400, content_type="text/plain")
-    request.user = user
-    if not await sync_to_async(_allowed)(request, pk, last_id):
+    try:
+        anything_left = await sync_to_async(_allowed)(request, pk, last_id)
+    except SignedOut:
+        return HttpResponse("Sign in to follow this experiment.\n", status=401, content_type="text/plain")
+    if not anything_left:
         return HttpResponse(status=204)
     response = StreamingHttpResponse(_messages(pk, last_id), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"

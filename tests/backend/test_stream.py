@@ -194,6 +194,21 @@ def test_who_may_follow(name, status):
     assert run_async(ask()) == status
 
 
+def test_a_program_follows_with_its_token():
+    people = make_people()
+    experiment = make_experiment(people)
+    runs.fail(runs.newest(experiment), "over")
+    token = people.api("viewer").post("/api/tokens/").json()["token"]
+
+    async def ask(given):
+        async with opened(address(experiment), headers=[(b"authorization", f"Token {given}".encode())]) as response:
+            await response.until(lambda r: r.done.is_set())
+        return response.status
+
+    assert run_async(ask(token)) == 200
+    assert run_async(ask("nonsense")) == 401
+
+
 def test_a_wrong_method_and_a_wrong_id_are_refused():
     people = make_people()
     experiment = make_experiment(people)
