@@ -16,6 +16,7 @@ urlpatterns = [
     path("experiments/<int:pk>/retry/", views.retry, name="retry"),
     path("experiments/<int:pk>/files/", views.add_files, name="add_files"),
     path("experiments/<int:pk>/files/<int:file_pk>/exclude/", views.exclude_file, name="exclude_file"),
+    path("experiments/<int:pk>/hosts/exclude/", views.exclude_host, name="exclude_host"),
     path("experiments/<int:pk>/delete/", views.delete, name="delete_experiment"),
     path("experiments/<int:pk>/memory/", views.memory, name="memory"),
     path("experiments/<int:pk>/memory.jsonl", views.memory_export, name="memory_export"),

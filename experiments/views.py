@@ -239,13 +239,26 @@ def exclude_file(request: HttpRequest, pk: int, file_pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER)
+@require_POST
+def exclude_host(request: HttpRequest, pk: int) -> HttpResponse:
+    """Go on without the host that the failed analysis named, be it a file or inside an archive."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    try:
+        if page.run is not None:
+            uploads.exclude_host(page.run, request.POST.get("host", ""), request.user)  # type: ignore[arg-type]
+    except (uploads.UploadError, runs.RunError) as error:
+        messages.error(request, str(error))
+    return redirect("experiment", pk)
+
+
+@require(Role.VIEWER)
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete the experiment with its files, diagnosis and proposals."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if request.method == "POST":
         name = page.experiment.name
-        uploads.delete(page.experiment)
+        uploads.delete(page.experiment, request.user)  # type: ignore[arg-type]
         messages.success(request, f"Deleted {name}.")
         return redirect("experiments")
     return render(request, "experiments/delete.html", page.context("diagnosis"))

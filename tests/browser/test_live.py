@@ -43,7 +43,7 @@ def test_a_failure_appears_with_its_reason_and_the_next_step(server: str, as_eng
     assert runs.fail(run, "host0.xplane.pb is empty; copy it again from the host.")
     expect(page.get_by_role("alert")).to_contain_text("host0.xplane.pb is empty; copy it again from the host.")
     expect(page.locator("#steps .is-fail")).to_contain_text("Ingesting")
-    page.get_by_role("button", name="Retry").click()
+    page.get_by_role("button", name="Retry", exact=True).click()
     expect(page.locator("#steps .is-now")).to_contain_text("Uploaded")
 
 

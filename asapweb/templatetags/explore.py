@@ -1,0 +1,81 @@
+"""Pictures of Explore and Accuracy drawn on the server: ranges and the memory treemap, as SVG in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from asapweb.explore.answer import Part
+from experiments import bars, formatting
+
+register = template.Library()
+
+
+@register.simple_tag
+def bounds_bar(time: Mapping[str, float], scale: float) -> SafeString:
+    """Bounds as a thin band, the 80 % range as a thick one, the estimate as a mark, on the scale of the bars above."""
+    low, width = bars.percent(time["lower"], scale), bars.percent(time["upper"] - time["lower"], scale)
+    low80, width80 = bars.percent(time["low80"], scale), bars.percent(time["high80"] - time["low80"], scale)
+    words = (
+        f"Bounds {formatting.seconds(time['lower'])} to {formatting.seconds(time['upper'])}, 80 % between "
+        f"{formatting.seconds(time['low80'])} and {formatting.seconds(time['high80'])}"
+    )
+    return format_html(
+        '<svg class="bar bar--range" role="img" aria-label="{}"><rect class="bounds" x="{}" width="{}" y="35%" '
+        'height="30%"/><rect class="range80" x="{}" width="{}" y="10%" height="80%"/>'
+        '<line class="mark" x1="{}" x2="{}" y1="0" y2="100%"/></svg>',
+        words, low, width, low80, width80, *[bars.percent(time["estimate"], scale)] * 2,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def memory_map(parts: Sequence[Part], label: str) -> SafeString:
+    """The memory of a chip as a treemap; parts too small for their words are named in the table beside it."""
+    boxes = format_html_join(
+        "",
+        '<rect class="f-{}" x="{}%" y="{}%" width="{}%" height="{}%"><title>{}: {}</title></rect>',
+        (
+            (
+                part.term.css, *_rounded(part), part.term.label,
+                str(formatting.quantity(part.term.value, "bytes")),
+            )
+            for part in parts
+        ),
+    )  # fmt: skip
+    words = format_html_join(
+        "",
+        '<text class="{}" x="{}%" y="{}%"><tspan dy="-.25em">{}</tspan></text>'
+        '<text class="{}" x="{}%" y="{}%"><tspan dy="1.1em">{}</tspan></text>',
+        (
+            (*_middle(part), part.term.label, *_middle(part), str(formatting.quantity(part.term.value, "bytes")))
+            for part in parts
+            if part.named
+        ),
+    )
+    return format_html('<svg class="treemap" role="img" aria-label="{}">{}{}</svg>', label, boxes, words)
+
+
+def _rounded(part: Part) -> tuple[str, str, str, str]:
+    box = part.box
+    return f"{box.x:.3f}", f"{box.y:.3f}", f"{box.width:.3f}", f"{box.height:.3f}"
+
+
+def _middle(part: Part) -> tuple[str, str, str]:
+    box = part.box
+    css = "on-free" if part.term.key == "free" else "on-mem"
+    return css, f"{box.x + box.width / 2:.3f}", f"{box.y + box.height / 2:.3f}"
+
+
+@register.filter
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A share 0–1 in percent with the same decimals in every row of a column."""
+    return "–" if value is None else f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+
+
+@register.filter
+def signed_percent(value: float) -> str:
+    text = formatting.number(value * 100, 1)
+    return f"{'+' if value > 0 else ''}{text}{formatting.NBSP}%"
