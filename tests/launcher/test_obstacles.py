@@ -184,9 +184,10 @@ def _needs_reachable_python(user: str | None) -> None:
 def test_root_with_an_environment_that_nobody_else_can_enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout below /root: PostgreSQL's programs are copied to where its user may run them."""
     private = folder / "private"
-    shutil.copytree(postgres.WHEEL_INSTALLATION, private / "pg", symlinks=True)
+    for part in (postgres.INSTALLATION, postgres.LIBRARIES):
+        shutil.copytree(postgres.PACKAGES / part, private / part, symlinks=True)
     private.chmod(0o700)
-    monkeypatch.setattr(postgres, "WHEEL_INSTALLATION", private / "pg")
+    monkeypatch.setattr(postgres, "PACKAGES", private)
     monkeypatch.setattr(postgres, "SHARED_FOLDER", folder / "shared")
     cluster = postgres.place_cluster(folder, folder / "log", durable=False)
     assert cluster.binaries.is_relative_to(folder / "shared")
