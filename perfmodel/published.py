@@ -168,7 +168,9 @@ def _precision(row: Mapping[str, Any]) -> str:
 
 
 def _software_date(row: Mapping[str, Any]) -> str | None:
-    """NeMo containers carry year and month in their name."""
+    """NeMo containers carry year and month in their name; the Selene rows are of May 2022 (arXiv 2205.05198)."""
+    if row["framework"].startswith("Megatron-LM"):
+        return "2022-05"
     match = re.match(r"(\d\d)\.(\d\d)(?:\.\d+)? NeMo", row["notes"])
     return f"20{match[1]}-{match[2]}" if match else None
 
@@ -255,20 +257,21 @@ def _filled(parallelism: Mapping[str, int], where: str, devices: int) -> dict[st
     return sizes
 
 
+#: Outputs of the MLP's first products: where they are kept, little is left to recompute.
+_MLP_KEPT = ("mlpwi", "mlpwi_0", "mlpwi_1")
+
+
 def _maxtext_remat(remat: Mapping[str, str] | None) -> str:
-    """Our policy for MaxText's: what it moves to the host is `offload`; a `custom` one that keeps tensors on the device
-    beside the layer's input is `minimal`."""
+    """Our nearest policy for MaxText's.  What it moves to the host is `offload`; a `custom` one is `minimal` where it
+    keeps the MLP's first products, which are most of the work, and `full` where it keeps less."""
     if not remat:
         return "full"
     policy = remat.get("remat_policy", "full")
     if policy != "custom":
         return "offload" if "offload" in policy else "minimal" if policy.startswith("minimal") else "full"
-    kept = {key: value for key, value in remat.items() if key != "remat_policy"}
-    if "offload" in kept.values():
+    if "offload" in remat.values():
         return "offload"
-    return (
-        "minimal" if any(value == "device" for key, value in kept.items() if key != "decoder_layer_input") else "full"
-    )
+    return "minimal" if any(remat.get(key) == "device" for key in _MLP_KEPT) else "full"
 
 
 # GPU: Megatron-Bridge, Megatron-LM

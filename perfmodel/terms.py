@@ -18,7 +18,8 @@ from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, 
 #: Keys per block of a fused attention kernel: MaxText's splash attention default, FlashAttention's tile.
 TPU_ATTENTION_BLOCK = 512.0
 GPU_ATTENTION_BLOCK = 128.0
-GPU_HEAD = 128.0
+#: Head size up to which a smaller head saves no time.
+HEAD_LANES = 128.0
 #: Gradients cross the wires in the compute precision, and are added up in float32.
 GRADIENT_BYTES = 2.0
 GRADIENT_SUM_BYTES = 4.0
@@ -168,16 +169,19 @@ def step_terms(w: Workload) -> Terms:
 
 
 def _scores_padding(w: Workload) -> Floats:
-    """What an attention kernel computes over what counts: head sizes padded to the systolic array (book 2.3), a window
-    rounded up to the kernel's blocks of keys, of which half a block more is touched on either side."""
-    model, tile = w.model, np.maximum(w.chip.matrix_tile, 1.0)
-    padded = np.ceil(model.qk_width / tile) * tile + np.ceil(model.v_width / tile) * tile
-    heads = padded / (model.qk_width + model.v_width)
-    # On a GPU the exponentials of the softmax, one per score whatever the head size, take as long as heads of 128.
-    heads = np.where(w.chip.gpu > 0, np.maximum(1.0, 2.0 * GPU_HEAD / (model.qk_width + model.v_width)), heads)
-    block = np.where(w.chip.gpu > 0, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK)
-    block = np.minimum(block, w.training.seq_len / 2.0)
-    return np.asarray(heads * (1.0 + model.flops_scores_per_local_key * block / np.maximum(model.flops_scores, 1.0)))
+    """What an attention kernel computes over what counts.
+
+    Heads are padded to 128 (a TPU's lanes; on a GPU the exponentials of a score take as long whatever the head size).
+    Kernels work on blocks of queries: below the causal diagonal half a block more, beside a window a block more.
+    """
+    model = w.model
+    if_gpu = w.chip.gpu > 0
+    padded = np.ceil(model.qk_width / HEAD_LANES) + np.ceil(model.v_width / HEAD_LANES)
+    heads = padded * HEAD_LANES / (model.qk_width + model.v_width)
+    heads = np.where(if_gpu, np.maximum(1.0, 2.0 * HEAD_LANES / (model.qk_width + model.v_width)), heads)
+    block = np.minimum(np.where(if_gpu, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK), w.training.seq_len / 2.0)
+    more = (model.flops_scores_per_local_key + model.flops_scores_per_global_key / 2.0) * block
+    return np.asarray(heads * (1.0 + more / np.maximum(model.flops_scores, 1.0)))
 
 
 def _slices(w: Workload) -> Floats:
