@@ -9,7 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.types.json import Json
 
 
-class OrderedJSONField(models.JSONField):  # type: ignore[type-arg]
+class OrderedJSONField(models.JSONField):
     """A JSONField in a column of type `json`.
 
     `jsonb` sorts the keys of objects, but the key order of a mesh is its layout on the topology, major to minor.

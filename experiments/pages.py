@@ -24,7 +24,7 @@ class ExperimentPage:
     def context(self, tab: str, **more: Any) -> dict[str, Any]:
         """The template context of a page: what the head and the tabs show, and the page's own."""
         experiment = self.experiment
-        statuses = list(experiment.proposals.order_by("-plan_id", "rank").values_list("plan_id", "status"))  # type: ignore[attr-defined]
+        statuses = list(experiment.proposals.order_by("-plan_id", "rank").values_list("plan_id", "status"))
         newest = [status for plan, status in statuses if plan == statuses[0][0]]
         approved = any(status == "approved" for _, status in statuses)
         return {

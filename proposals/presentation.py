@@ -13,6 +13,7 @@ from experiments import bars
 from proposals import torus
 from proposals.models import PlanRecord, Proposal
 
+_RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
     "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
 }  # fmt: skip
@@ -154,13 +155,8 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
     time = predicted.get("step_time_s") or {}
     terms = bars.step_terms({k: v * factor for k, v in (predicted.get("breakdown_s") or {}).items()}, roles)
-    side = Side(
-        terms,
-        *(time[key] * factor if time.get(key) is not None else None for key in ("estimate", "low80", "high80")),
-        "predicted",
-        predicted.get("hbm_per_chip_bytes"),
-        factor != 1.0,
-    )
+    estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
+    side = Side(terms, estimate, low, high, "predicted", predicted.get("hbm_per_chip_bytes"), scaled=factor != 1.0)
     changes = changed_settings(config, data)
     before, after = torus.before_and_after(config, data["mesh"])
     return Card(

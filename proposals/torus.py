@@ -114,7 +114,7 @@ def draw(
         paths.append(("d", "".join(_square(*place(chip), grow=1.0) for chip in sorted(set(by_class["d"])))))
     frames = [(*corner(plane), plane_w, plane_h) for plane in range(planes)]
     down = ceil(planes / across)
-    groups = [
+    groups: list[tuple[str, str, int]] = [
         (css, " and ".join(axis for axis, _ in legend[css]), legend[css][0][1])
         for css in ("m", "s", "d")
         if css in legend
