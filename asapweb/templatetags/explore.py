@@ -79,3 +79,14 @@ def percent(value: float | None, decimals: int = 1) -> str:
 def signed_percent(value: float) -> str:
     text = formatting.number(value * 100, 1)
     return f"{'+' if value > 0 else ''}{text}{formatting.NBSP}%"
+
+
+@register.simple_tag
+def error_bar(error: float, naive: float, scale: float) -> SafeString:
+    """Our error as a bar, the naive model's as a mark; the numbers stand beside it."""
+    at = bars.percent(naive, scale)
+    return format_html(
+        '<svg class="cellbar bar" aria-hidden="true"><rect class="f-soft" width="100%" height="100%"/>'
+        '<rect class="f-ink" width="{0}" height="100%"/><line class="mark" x1="{1}" x2="{1}" y1="-2" y2="10"/></svg>',
+        bars.percent(error, scale), at,
+    )  # fmt: skip

@@ -1,0 +1,22 @@
+"""What was measured on the experiment that Explore started from, as a bar beside the predicted ones."""
+
+from __future__ import annotations
+
+from asapweb.explore.answer import Bar
+from diagnosis.models import DiagnosisRecord
+from experiments import bars
+from experiments.bars import Term
+from experiments.pages import ExperimentPage
+from perfmodel.config import ExperimentConfig
+
+
+def baseline(page: ExperimentPage, config: ExperimentConfig | None) -> Bar | None:
+    """The profiled step by term, undivided where the diagnosis could not divide it; None if not measured."""
+    total = page.experiment.step_time_s
+    if not total:
+        return None
+    record = DiagnosisRecord.objects.filter(run__experiment=page.experiment).order_by("-pk").first()
+    breakdown = (record.data.get("breakdown_s") if record is not None else None) or {}
+    roles = config.mesh.axis_roles if config is not None else None
+    terms = bars.step_terms(breakdown, roles) or [Term("other", "Not divided", "idle", total)]
+    return Bar("Measured", terms, total, "measured")

@@ -1,0 +1,168 @@
+"""All meshes of a state, priced at once and kept: moving between meshes of one space prices nothing again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import comb
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import legality
+from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config_file import config_to_json, parse_config
+from perfmodel.efficiency import Efficiencies, load_efficiencies
+from perfmodel.search import PricedSpace, Space, build_space, price_space, ranking, space_workload
+from perfmodel.step_time import Priced, combine
+from perfmodel.terms import step_terms
+from perfmodel.workload import chip_of
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: More meshes than this cannot be priced while somebody waits.
+LIMIT = 50_000
+MEMORY_RULE = legality.RULES.index("memory")
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """A priced space by mesh: estimate in seconds, memory in bytes, first broken rule (-1: none).
+
+    ranked: legal meshes, fastest first.  front: legal meshes that no other beats in both time and memory.
+    """
+
+    space: Space
+    efficiencies: Efficiencies
+    estimate_s: npt.NDArray[np.float64]
+    memory_bytes: npt.NDArray[np.float64]
+    broken: npt.NDArray[np.int8]
+    ranked: Ints
+    front: Bools
+
+    @property
+    def considered(self) -> int:
+        return len(self.estimate_s)
+
+    @property
+    def rejected(self) -> int:
+        return self.considered - len(self.ranked)
+
+    def rejected_by_rule(self) -> list[tuple[str, int]]:
+        counts = np.bincount(self.broken[self.broken >= 0].astype(np.int64), minlength=len(legality.RULES))
+        return [(rule, int(n)) for rule, n in zip(legality.RULES, counts, strict=True) if n]
+
+    def index(self, mesh: Mesh) -> int | None:
+        """Where a mesh stands in the space; None where its axes are others."""
+        sizes = dict(mesh.ici)
+        if set(sizes) != set(self.space.axes):
+            return None
+        wanted = np.array([sizes[axis] for axis in self.space.axes])
+        found = np.flatnonzero((self.space.sizes == wanted).all(axis=1))
+        return int(found[0]) if len(found) else None
+
+    def sizes(self, index: int) -> dict[str, int]:
+        return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
+
+    def config(self, index: int) -> ExperimentConfig:
+        return self.space.config_at(index, 0, 0, 0)
+
+    def priced(self, indices: Ints) -> Priced:
+        """The full prices of a few meshes, as arrays over them."""
+        few = replace(self.space, sizes=self.space.sizes[indices])
+        return combine(step_terms(space_workload(few, slice(0, len(indices)))), self.efficiencies)
+
+    def order(self, show: str, sort: str) -> Ints:
+        """Meshes as the table lists them."""
+        if show == "legal" and sort == "step":
+            return self.ranked
+        chosen = {
+            "legal": self.broken < 0,
+            "rejected": self.broken >= 0,
+        }.get(show, np.ones(self.considered, dtype=bool))
+        rows = np.flatnonzero(chosen)
+        key, other = (
+            (self.memory_bytes, self.estimate_s) if sort.endswith("memory") else (self.estimate_s, self.memory_bytes)
+        )
+        found = rows[np.lexsort((other[rows], key[rows]))]
+        return found[::-1] if sort.startswith("-") else found
+
+
+def ways(number: int, axes: int) -> int:
+    """How many meshes of so many axes there are."""
+    count, prime = 1, 2
+    while number > 1:
+        power = 0
+        while number % prime == 0:
+            number //= prime
+            power += 1
+        count *= comb(power + axes - 1, axes - 1)
+        prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
+    return count
+
+
+def meshes_of(config: ExperimentConfig) -> Meshes:
+    """The space of a configuration, whatever its own mesh sizes; the configuration names model, batch and sequence.
+
+    Raises ConfigError as `perfmodel.search` does.
+    """
+    data = config_to_json(config)
+    total = config.hardware.chips_per_slice
+    axes = [axis for axis, _ in config.mesh.ici]
+    data["mesh"]["ici"] = {axis: total if at == 0 else 1 for at, axis in enumerate(axes)}
+    for key in ("name", "notes"):
+        data.pop(key, None)
+    return _meshes(json.dumps(data))
+
+
+@lru_cache(maxsize=24)
+def _meshes(text: str) -> Meshes:
+    config, _ = parse_config(json.loads(text))
+    space = build_space(config)
+    efficiencies = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
+    priced = price_space(space, efficiencies)
+    estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
+    ranked = ranking(priced)
+    return Meshes(space, efficiencies, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
+
+
+def _front(priced: PricedSpace, ranked: Ints) -> Bools:
+    """Legal meshes that nothing beats in time and memory together."""
+    estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
+    front = np.zeros(len(estimate), dtype=bool)
+    order = ranked[np.lexsort((used[ranked], estimate[ranked]))]
+    if len(order):
+        least = np.minimum.accumulate(used[order])
+        better = np.r_[True, used[order][1:] < least[:-1]]
+        front[order[better]] = True
+    return front
+
+
+def legal_sizes(config: ExperimentConfig, candidates: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
+    """Sizes by axis that break no rule by themselves, all other axes being one."""
+    numbers = np.array(candidates, dtype=np.float64)
+    one = np.ones(1)
+    result: dict[str, tuple[int, ...]] = {}
+    for axis, _ in config.mesh.ici:
+        role = config.mesh.role(axis)
+        values: dict[str, Any] = dict.fromkeys(legality.Sizes.__annotations__, one)
+        values |= {
+            "micro_batches": np.array([float(config.training.grad_accum)]),
+            "virtual_stages": np.array([float(config.training.virtual_stages)]),
+            role: numbers,
+        }
+        if config.training.micro_batch:
+            values["micro_batches"] = one
+        training = config.training
+        broken = legality.broken_rules(legality.Sizes(**values), config.model, training.global_batch, training.seq_len)
+        bad = np.zeros(len(numbers), dtype=bool)
+        for name, flags in broken.items():
+            if not (name == "batch" and role not in ("replica", "data", "fsdp", "expert")):
+                bad |= np.broadcast_to(flags, bad.shape)
+        kept = tuple(n for n, flag in zip(candidates, bad, strict=True) if not flag)
+        result[axis] = kept or (1,)
+    return result

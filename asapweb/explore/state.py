@@ -1,0 +1,328 @@
+"""The state of Explore is the address: from a query to a configuration and back.
+
+The query uses the names of the configuration form (`experiments.config_form`), so both say the same things alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import isqrt, prod
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+from experiments import config_form
+from perfmodel import config_file
+from perfmodel.chips import load_chips
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.search import default_axes
+
+#: What the page shows to somebody who has asked for nothing yet.
+START: Mapping[str, Any] = {
+    "hardware": {"chip": "v5e", "topology": [16, 16]},
+    "model": {"name": "llama3.1-8b"},
+    "training": {"global_batch": 256, "seq_len": 8192},
+}
+SHOWN = ("legal", "rejected", "all")
+SORTS = ("step", "-step", "memory", "-memory")
+NOTHING = "none"
+
+
+@dataclass(frozen=True)
+class State:
+    """data: the contract's JSON.  config: the same as values, None where errors stand against it.  errors: sentences by
+    dotted field.  follows: the axis that keeps the product, or `none`.  automatic: nobody chose a mesh yet.
+    notes: what was changed to make it fit."""
+
+    data: dict[str, Any]
+    config: ExperimentConfig | None
+    errors: dict[str, str]
+    warnings: tuple[str, ...] = ()
+    follows: str = ""
+    automatic: bool = False
+    notes: tuple[str, ...] = ()
+    experiment: int | None = None
+    show: str = "legal"
+    sort: str = "step"
+    page: int = 1
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return dict(self.data.get("mesh", {}).get("ici", {}))
+
+    @property
+    def total(self) -> int | None:
+        return chips_per_slice(self.data)
+
+    def with_mesh(self, ici: Mapping[str, int]) -> State:
+        """The same with these sizes, checked anew."""
+        mesh = {**self.data.get("mesh", {}), "ici": dict(ici)}
+        return checked(replace(self, data={**self.data, "mesh": mesh}, automatic=False))
+
+    def query(self, **changes: Any) -> str:
+        """The address of this state, what has its default left out."""
+        values = {"show": self.show, "sort": self.sort, "page": self.page, **changes}
+        pairs = pairs_of(self.data)
+        if self.experiment:
+            pairs.append(("experiment", str(self.experiment)))
+        if self.follows and self.follows != first_follower(list(self.sizes)):
+            pairs.append(("follow", self.follows))
+        defaults = {"show": "legal", "sort": "step", "page": 1}
+        pairs += [(key, str(value)) for key, value in values.items() if value and value != defaults.get(key)]
+        return urlencode(pairs)
+
+
+def read(query: QueryDict) -> State:
+    """The state an address describes.  What is wrong stays as it was written, with a sentence in `errors`."""
+    data = _data(query)
+    automatic = not _part(data, "mesh").get("ici")
+    data["mesh"] = {**_part(data, "mesh"), "ici": _axes(query, data)}
+    if not _part(data, "hardware").get("slices"):
+        data["hardware"] = {**_part(data, "hardware"), "slices": 1}
+    names = list(data["mesh"]["ici"])
+    follows = query.get("follow", "")
+    if follows not in (*names, NOTHING):
+        follows = first_follower(names)
+    notes = _fit(data, query, follows, automatic)
+    show, sort = query.get("show", ""), query.get("sort", "")
+    return checked(
+        State(
+            data=data,
+            config=None,
+            errors={},
+            follows=follows,
+            automatic=automatic,
+            notes=notes,
+            experiment=_whole(query.get("experiment", "")),
+            show=show if show in SHOWN else "legal",
+            sort=sort if sort in SORTS else "step",
+            page=_whole(query.get("page", "")) or 1,
+        )
+    )
+
+
+def checked(state: State) -> State:
+    """The state with its configuration, or with the sentences that stand against it."""
+    errors: dict[str, str] = {}
+    for complaint in config_file.all_errors(state.data):
+        errors.setdefault(complaint.field, complaint.message)
+    if errors:
+        return replace(state, config=None, errors=errors)
+    config, warnings = config_file.parse_config(state.data)
+    # Defaults become explicit, so that the address says all that was priced.
+    return replace(state, config=config, errors={}, warnings=tuple(warnings), data=_explicit(config))
+
+
+def searchable(state: State) -> ExperimentConfig | None:
+    """The configuration whose meshes can be listed, even where its own mesh has the wrong product."""
+    if state.config is not None:
+        return state.config
+    total, names = state.total, list(state.sizes)
+    if total is None or not names:
+        return None
+    return state.with_mesh(refit(dict.fromkeys(names, 1), total, first_follower(names))).config
+
+
+def _explicit(config: ExperimentConfig) -> dict[str, Any]:
+    data = config_file.config_to_json(config)
+    for key in ("name", "notes"):
+        data.pop(key, None)
+    return data
+
+
+def from_config(data: Mapping[str, Any], experiment: int | None = None) -> State:
+    """The state that starts from an experiment's configuration, complete or not."""
+    return read(QueryDict(urlencode([*pairs_of(data), *([("experiment", str(experiment))] if experiment else [])])))
+
+
+def _part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _data(query: QueryDict) -> dict[str, Any]:
+    if not any(query.get(key) for key in ("chip", "topology", "model", "ici_name", "global_batch")):
+        return {key: dict(value) for key, value in START.items()}
+    data = config_form.data_from(query)
+    model = data.get("model")
+    if isinstance(model, dict) and query.get("model") == config_form.CUSTOM:
+        data.pop("model")
+        name = query.get("shape_name", "").strip()
+        if model:
+            data["model"] = {**({"name": name} if name else {}), **model}
+    overrides = {key: _number(query.get(f"override_{key}", "")) for key in config_file.OVERRIDE_KEYS}
+    overrides = {key: value for key, value in overrides.items() if value is not None}
+    if overrides:
+        data["hardware"] = {**data["hardware"], "overrides": overrides}
+    software = {key: query.get(f"software_{key}", "").strip() for key in config_file.SOFTWARE_KEYS}
+    if any(software.values()):
+        data["software"] = {key: value for key, value in software.items() if value}
+    return data
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _number(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def pairs_of(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A configuration, complete or not, as the fields of the form."""
+    hardware, mesh, training = _part(data, "hardware"), _part(data, "mesh"), _part(data, "training")
+    pairs: list[tuple[str, Any]] = [("chip", hardware.get("chip"))]
+    topology = hardware.get("topology")
+    pairs.append(("topology", "x".join(str(d) for d in topology) if isinstance(topology, list | tuple) else topology))
+    slices = hardware.get("slices")
+    pairs.append(("slices", slices if slices != 1 else None))
+    pairs += [(f"override_{key}", value) for key, value in _part(hardware, "overrides").items()]
+    roles = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}
+    parts = ("ici", "dcn") if slices not in (None, 1) else ("ici",)
+    for part in parts:
+        axes = _part(mesh, part)
+        for axis, size in axes.items():
+            pairs += [(f"{part}_name", axis), (f"{part}_size", size)]
+            if any(name in roles for name in axes):
+                pairs.append((f"{part}_role", roles.get(axis, "")))
+    pairs += _model_pairs(data.get("model"))
+    keys = (*config_form.TRAINING_NUMBERS, *config_form.TRAINING_WORDS)
+    hidden = {"grad_accum": 1, "virtual_stages": 1}
+    pairs += [(key, training.get(key)) for key in keys if training.get(key) != hidden.get(key)]
+    pairs += [(f"software_{key}", value) for key, value in _part(data, "software").items()]
+    return [(key, str(value)) for key, value in pairs if value is not None and (value != "" or key.endswith("_role"))]
+
+
+def _model_pairs(model: Any) -> list[tuple[str, Any]]:
+    if isinstance(model, str):
+        return [("model", model)]
+    if not isinstance(model, Mapping) or not model:
+        return []
+    if not any(key in model for key in config_form.SHAPE_NUMBERS):
+        return [("model", model.get("name"))]
+    pairs: list[tuple[str, Any]] = [("model", config_form.CUSTOM), ("shape_name", model.get("name"))]
+    for key, value in model.items():
+        if key not in ("name", "source"):
+            pairs.append((f"shape_{key}", 1 if value is True else None if value is False else value))
+    return pairs
+
+
+def _axes(query: QueryDict, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of the axes the page shows: those given, in the order asked for, and the usual ones at size one."""
+    given: dict[str, Any] = dict(_part(_part(data, "mesh"), "ici"))
+    asked = query.get("axes", "").replace(",", " ").replace("·", " ").split()[:16]
+    names = list(dict.fromkeys(asked)) or _usual(data, given)
+    return {name: given.get(name, 1) for name in names}
+
+
+def _usual(data: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The axes that the search varies for this chip and model."""
+    hardware = _part(data, "hardware")
+    if hardware.get("chip") not in load_chips():
+        return list(given) or list(config_form.DEFAULT_AXES[1:])
+    mesh = Mesh(tuple((name, 1) for name in given), (), dict(_part(_part(data, "mesh"), "axis_roles")))
+    model = None
+    try:
+        rest = {"hardware": {"chip": hardware["chip"], "topology": [1]}, "mesh": {"ici": {"data": 1}}}
+        model = config_file.parse_config({**rest, "model": data.get("model")})[0].model
+    except ConfigError:
+        pass  # the model's own error is said elsewhere
+    try:
+        return list(default_axes(ExperimentConfig(Hardware(hardware["chip"], (1,)), mesh, model, Training())))
+    except ValueError:  # an axis whose role nobody knows
+        return list(given)
+
+
+def chips_per_slice(data: Mapping[str, Any]) -> int | None:
+    """Product of the topology; None while it is no list of whole numbers."""
+    dims = _part(data, "hardware").get("topology")
+    if not isinstance(dims, list) or not dims or not all(isinstance(d, int) and 0 < d <= 10**7 for d in dims):
+        return None
+    total = prod(dims)
+    return total if total <= config_file.MAX_CHIPS else None
+
+
+def first_follower(names: list[str]) -> str:
+    """The axis that takes what the others leave, unless told otherwise: the batch, which is most often free."""
+    return next((name for name in names if name in ("data", "fsdp")), names[0] if names else NOTHING)
+
+
+def _fit(data: dict[str, Any], query: QueryDict, follows: str, automatic: bool) -> tuple[str, ...]:
+    """Make the products equal to the chips where that is what was asked for; says what it changed."""
+    _fit_slices(data)
+    sizes, total = data["mesh"]["ici"], chips_per_slice(data)
+    if total is None or not sizes or not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+        return ()
+    if automatic:
+        data["mesh"]["ici"] = refit(dict.fromkeys(sizes, 1), total, follows)
+        return ()
+    if follows == NOTHING or prod(sizes.values()) == total:
+        return ()
+    moved, before = query.get("moved", ""), query.get("chips", "")
+    if moved in sizes:
+        data["mesh"]["ici"] = refit(sizes, total, follows, moved)
+        return ()
+    rest = prod(size for name, size in sizes.items() if name != follows)
+    if total % rest == 0:
+        new = {**sizes, follows: total // rest}
+    elif before != str(total) and before:
+        new = refit(sizes, total, follows)
+    else:
+        return ()
+    data["mesh"]["ici"] = new
+    changes = ", ".join(f"{name} {sizes[name]} → {new[name]}" for name in sizes if sizes[name] != new[name])
+    return (f"The mesh was fitted to {total:,} chips per slice: {changes}.",)
+
+
+def _fit_slices(data: dict[str, Any]) -> None:
+    """Across slices, `data` takes what the other axes leave."""
+    slices, mesh = _part(data, "hardware").get("slices"), data["mesh"]
+    if not isinstance(slices, int) or slices <= 1:
+        return
+    dcn = {"data": 1, **_part(mesh, "dcn")}
+    if all(isinstance(size, int) and size > 0 for size in dcn.values()):
+        rest = prod(size for name, size in dcn.items() if name != "data")
+        if rest * dcn["data"] != slices and slices % rest == 0:
+            dcn["data"] = slices // rest
+    data["mesh"] = {**mesh, "dcn": dcn}
+
+
+@lru_cache(maxsize=256)
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending; in time that grows with the root of the number."""
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
+
+
+def refit(sizes: Mapping[str, int], total: int, follows: str, moved: str = "") -> dict[str, int]:
+    """Sizes whose product is `total`.
+
+    `moved` keeps its size; every other axis keeps its own as far as it divides what is left; `follows` takes the rest.
+    Where `moved` does not divide the total nothing changes.
+    """
+    if moved and total % sizes[moved]:
+        return dict(sizes)
+    taker = follows
+    if taker not in sizes or taker == moved:
+        others = [name for name in sizes if name != moved]
+        if not others:
+            return dict(sizes)
+        taker = next((name for name in others if sizes[name] > 1), others[0])
+    new = dict(sizes)
+    left = total // sizes[moved] if moved else total
+    for name, size in sizes.items():
+        if name in (moved, taker):
+            continue
+        new[name] = max(n for n in divisors(left) if n <= size)
+        left //= new[name]
+    new[taker] = left
+    return new

@@ -1,0 +1,212 @@
+"""All meshes of a state as a page of a table and as the dots of a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from django.core.paginator import Paginator
+
+from asapweb.explore.answer import RULES
+from asapweb.explore.spaces import MEMORY_RULE, Meshes
+from asapweb.explore.state import State
+from experiments.bars import Term
+from perfmodel import legality
+from perfmodel.step_time import Priced
+from perfmodel.workload import chip_numbers
+
+ROWS = 15
+#: Dots of the plot: beyond them only the fastest legal meshes are drawn, and the page says so.
+DOTS = 1500
+#: Groups of axes that communicate together, as terms: words, colour class, order.
+_GROUPS = {
+    "model": ("ICI model", "ici", 10),
+    "seq": ("ICI seq", "ici-2", 15),
+    "expert": ("ICI expert", "ici-2", 16),
+    "pipeline": ("ICI pipeline", "ici-2", 17),
+    "weights": ("ICI weights", "ici-3", 20),
+    "expert_weights": ("ICI expert weights", "ici-3", 21),
+    "replica": ("ICI replica", "ici-3", 22),
+}
+_TERMS = {
+    "compute": ("Compute", "compute", 0), "hbm": ("HBM", "hbm", 1), "dcn": ("DCN", "dcn", 30),
+    "bubble": ("Pipeline bubble", "idle", 49), "overhead": ("Overhead", "idle", 60),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A mesh of the table.  Seconds, bytes, tokens/s; slower: times the fastest legal mesh; rule: why rejected."""
+
+    index: int
+    sizes: Mapping[str, int]
+    step_s: float
+    low80_s: float
+    high80_s: float
+    slower: float | None
+    tokens_per_s_per_chip: float
+    memory_bytes: float
+    terms: list[Term]
+    rule: str
+    why: str
+    front: bool
+    yours: bool
+    query: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A page of meshes and what to say about all of them."""
+
+    rows: list[Row]
+    page: Any
+    scale_s: float
+    rank: int | None
+    fastest: Row | None
+    meshes: Meshes
+    by_rule: list[tuple[str, str, int]]
+
+
+def table(state: State, meshes: Meshes) -> Table:
+    assert state.config is not None or state.total is not None
+    yours = meshes.index(state.config.mesh) if state.config is not None else None
+    order = meshes.order(state.show, state.sort)
+    page = Paginator(order, ROWS).get_page(state.page)
+    fastest = int(meshes.ranked[0]) if len(meshes.ranked) else None
+    shown = [int(index) for index in page.object_list]
+    wanted = shown if fastest is None or fastest in shown else [*shown, fastest]
+    rows = {row.index: row for row in _rows(state, meshes, wanted, yours, fastest)}
+    ranks = np.flatnonzero(meshes.ranked == yours) if yours is not None else []
+    return Table(
+        rows=[rows[index] for index in shown],
+        page=page,
+        scale_s=max((rows[index].step_s for index in shown), default=0.0),
+        rank=int(ranks[0]) + 1 if len(ranks) else None,
+        fastest=rows[fastest] if fastest is not None else None,
+        meshes=meshes,
+        by_rule=[(rule, RULES[rule], n) for rule, n in meshes.rejected_by_rule()],
+    )
+
+
+def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, fastest: int | None) -> list[Row]:
+    if not indices:
+        return []
+    chosen = np.array(indices, dtype=np.int64)
+    priced = meshes.priced(chosen)
+    config = meshes.space.config
+    tokens = (config.training.global_batch_tokens or 0) / config.hardware.chips
+    low, high = _each(priced.low80_s, len(indices)), _each(priced.high80_s, len(indices))
+    terms = _terms(priced, len(indices))
+    result = []
+    for at, index in enumerate(indices):
+        broken = int(meshes.broken[index])
+        step = float(meshes.estimate_s[index])
+        sizes = meshes.sizes(index)
+        result.append(
+            Row(
+                index=index,
+                sizes=sizes,
+                step_s=step,
+                low80_s=float(low[at]),
+                high80_s=float(high[at]),
+                slower=step / float(meshes.estimate_s[fastest]) if fastest is not None else None,
+                tokens_per_s_per_chip=tokens / step,
+                memory_bytes=float(meshes.memory_bytes[index]),
+                terms=terms[at],
+                rule=RULES[legality.RULES[broken]] if broken >= 0 else "",
+                why=_why(meshes, index) if broken >= 0 else "",
+                front=bool(meshes.front[index]),
+                yours=index == yours,
+                query=mesh_query(state, sizes),
+            )
+        )
+    return result
+
+
+def _why(meshes: Meshes, index: int) -> str:
+    """The broken rules in sentences."""
+    return " ".join(violation.message for violation in legality.check(meshes.config(index)))
+
+
+def mesh_query(state: State, sizes: Mapping[str, int]) -> str:
+    """The address of the same state on another mesh."""
+    mesh = {**state.data.get("mesh", {}), "ici": dict(sizes)}
+    return replace(state, data={**state.data, "mesh": mesh}).query()
+
+
+def _each(values: Any, count: int) -> Any:
+    """One value per mesh."""
+    return np.broadcast_to(values, (count, 1, 1, 1)).reshape(-1)
+
+
+def _terms(priced: Priced, count: int) -> list[list[Term]]:
+    """What the estimate of each mesh is made of, in the house's order."""
+    columns = []
+    for key, values in priced.parts_s.items():
+        label, css, order = _GROUPS[key.removeprefix("ici:")] if key.startswith("ici:") else _TERMS[key]
+        columns.append((order, key, label, css, _each(values, count)))
+    columns.sort(key=lambda column: column[0])
+    return [
+        [
+            Term(key, label, css, float(values[at]), order)
+            for order, key, label, css, values in columns
+            if values[at] > 0
+        ]
+        for at in range(count)
+    ]
+
+
+def plot(state: State, meshes: Meshes) -> dict[str, Any]:
+    """Dots of the plot: [GB, ms, sizes, kind] with kind 0 legal, 1 on the front, 2 too large for the memory."""
+    large = np.flatnonzero(meshes.broken == MEMORY_RULE)
+    large = large[np.argsort(meshes.estimate_s[large], kind="stable")]
+    legal = meshes.ranked
+    on_front = legal[meshes.front[legal]]
+    drawn = np.union1d(legal[:DOTS], on_front)
+    room = max(0, DOTS - len(drawn))
+    capacity = _capacity(meshes)
+    limit = 1.6 * capacity
+    near = large[meshes.memory_bytes[large] <= limit][: min(room, 300)]
+    kinds = [(drawn, lambda i: 1 if meshes.front[i] else 0), (near, lambda i: 2)]
+    dots = [
+        [
+            round(float(meshes.memory_bytes[i]) / 1e9, 3),
+            float(f"{meshes.estimate_s[i] * 1e3:.5g}"),
+            [int(n) for n in meshes.space.sizes[i]],
+            kind(i),
+        ]
+        for rows, kind in kinds
+        for i in rows
+    ]
+    yours = meshes.index(state.config.mesh) if state.config is not None else None
+    return {
+        "axes": list(meshes.space.axes),
+        "roles": dict(meshes.space.config.mesh.axis_roles),
+        "query": _query_without_mesh(state),
+        "cap": round(capacity / 1e9, 3),
+        "dots": dots,
+        "yours": None
+        if yours is None
+        else [
+            round(float(meshes.memory_bytes[yours]) / 1e9, 3),
+            float(f"{meshes.estimate_s[yours] * 1e3:.5g}"),
+            [int(n) for n in meshes.space.sizes[yours]],
+        ],
+        "legal_drawn": len(drawn),
+        "legal": len(legal),
+        "too_large": len(large),
+        "too_large_drawn": len(near),
+    }
+
+
+def _capacity(meshes: Meshes) -> float:
+    """Bytes of HBM a chip has, with the site's override."""
+    config = meshes.space.config
+    return float(chip_numbers(config.hardware, config.training.precision).hbm_capacity_bytes[0])
+
+
+def _query_without_mesh(state: State) -> str:
+    mesh = {**state.data.get("mesh", {}), "ici": {}}
+    return replace(state, data={**state.data, "mesh": mesh}).query(page=1)

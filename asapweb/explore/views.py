@@ -1,0 +1,299 @@
+"""The pages Explore and Accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import Role
+from accounts.permissions import require
+from asapweb.explore import answer as answers
+from asapweb.explore import measured, report, spaces
+from asapweb.explore.answer import Answer, Bar
+from asapweb.explore.spaces import Meshes
+from asapweb.explore.state import State, divisors, from_config, read, searchable
+from asapweb.explore.table import mesh_query, plot, table
+from asapweb.explore.trust import accuracy
+from experiments import config_form
+from experiments.models import Experiment
+from experiments.pages import ExperimentPage, experiment_page
+from experiments.services import configuration as configurations
+from perfmodel.catalogue import model_names
+from perfmodel.chips import load_chips
+from perfmodel.config import ConfigError
+from perfmodel.config_file import OPTIMIZERS
+from perfmodel.search import default_axes
+from perfmodel.step_time import missing_facts, predict
+
+#: Text longer than this is no config.json.
+MAX_PASTED = 200_000
+_FACTS = {
+    "model": "the model",
+    "training.global_batch": "the global batch",
+    "training.seq_len": "the sequence length",
+}
+
+
+@require(Role.VIEWER)
+@require_GET
+def explore(request: HttpRequest) -> HttpResponse:
+    """The model's answer to the state in the address; by htmx only the part that changes."""
+    state = read(request.GET)
+    page = experiment_page(request, state.experiment) if state.experiment else None
+    state, meshes, sentence = _meshes(state)
+    part = request.headers.get("HX-Target", "") if request.htmx else ""  # type: ignore[attr-defined]
+    context: dict[str, Any] = {"state": state, "here": "explore", "meshes_sentence": sentence}
+    context |= _table(state, meshes)
+    if part == "meshes":
+        return _answered(request, render(request, "explore/_meshes.html", context), state)
+    context |= _context(state, meshes, page)
+    if page is not None:
+        context = page.context("explore", **context)
+    if part == "answer":
+        context["live"] = "moved" in request.GET
+        return _answered(request, render(request, "explore/_partial.html", context), state)
+    response = render(request, "explore/explore.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def _answered(request: HttpRequest, response: HttpResponse, state: State) -> HttpResponse:
+    """A part; a choice that was made (not a slider on its way) becomes an address of its own."""
+    address = f"{reverse('explore')}?{state.query()}"
+    if request.headers.get("X-Commit") and request.headers.get("HX-Current-URL", "").partition("?")[2] != state.query():
+        response["HX-Push-Url"] = address
+    response["Cache-Control"] = "no-store"
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def _meshes(state: State) -> tuple[State, Meshes | None, str]:
+    """All meshes of the state, or a sentence that says why they cannot be listed.  A state without a mesh gets one."""
+    config = searchable(state)
+    if config is None:
+        return state, None, "The meshes can be listed once the hardware and the model are given without an error."
+    lacking = missing_facts(config)
+    if lacking:
+        named = " and ".join(_FACTS[name] for name in lacking)
+        return state, None, f"All meshes can be priced once {named} {'are' if len(lacking) > 1 else 'is'} given."
+    axes = len(default_axes(config))
+    count = spaces.ways(config.hardware.chips_per_slice, axes)
+    if count > spaces.LIMIT:
+        sentence = f"{count:,} meshes of {axes} axes are too many to price while you wait; leave out an axis."
+        return state, None, sentence
+    try:
+        meshes = spaces.meshes_of(config)
+    except ConfigError as error:
+        return state, None, f"{error}."
+    if state.automatic and len(meshes.ranked):
+        state = state.with_mesh(meshes.sizes(int(meshes.ranked[0])))
+    return state, meshes, ""
+
+
+def _table(state: State, meshes: Meshes | None) -> dict[str, Any]:
+    if meshes is None:
+        return {"table": None}
+    if not len(meshes.ranked) and state.show == "legal":
+        state = replace(state, show="rejected")
+    return {"table": table(state, meshes), "meshes": meshes, "show": state.show, "sort": state.sort}
+
+
+def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -> dict[str, Any]:
+    found, refusal = _answer(state)
+    base = measured.baseline(page, state.config) if page is not None else None
+    bars = _bars(found, meshes, base)
+    values = [bar.time["upper"] if bar.time and "upper" in bar.time else bar.total_s for bar in bars]
+    return {
+        "found": found,
+        "refusal": refusal,
+        "bars": bars,
+        "scale_s": max(values, default=0.0),
+        "speedup": _speedup(page, found),
+        "known_bytes": _known_bytes(found),
+        "optico": (accuracy() or {}).get("optico"),
+        "plot": plot(state, meshes) if meshes is not None else None,
+        "controls": _controls(state),
+        "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
+        "slots": sorted(config_form.SLOTS | {"form"}),
+        "fixes": _fixes(state),
+        "product": config_form.product_check(state.data),
+        "query": state.query(),
+    }
+
+
+def _answer(state: State) -> tuple[Answer | None, str]:
+    if state.config is None:
+        return None, ""
+    try:
+        return answers.answer(state.config), ""
+    except ConfigError as error:
+        return None, f"{error}."
+
+
+def _speedup(page: ExperimentPage | None, found: Answer | None) -> float | None:
+    """Tokens per second against the measured run's; None where either is not known."""
+    if page is None or found is None or not found.prediction.tokens_per_s_per_chip:
+        return None
+    experiment = page.experiment
+    before = configurations.load(experiment)
+    tokens = before.training.global_batch_tokens if before is not None else None
+    if before is None or not tokens or not experiment.step_time_s:
+        return None
+    now = found.prediction.tokens_per_s_per_chip * found.config.hardware.chips
+    return now / (tokens / experiment.step_time_s)
+
+
+def _known_bytes(found: Answer | None) -> float | None:
+    """What a chip needs before its activations."""
+    used = found.prediction.hbm_per_chip_bytes if found is not None else None
+    return sum(used[key] or 0.0 for key in ("params", "optimizer", "gradients")) if used is not None else None
+
+
+def _bars(found: Answer | None, meshes: Meshes | None, base: Bar | None) -> list[Bar]:
+    """The measured step where there is one, this mesh, and the fastest legal one where that is another."""
+    if found is None:
+        return []
+    yours = answers.bar("This mesh", found.config, found.prediction)
+    if yours is None:
+        return []
+    bars = [bar for bar in (base, yours) if bar is not None]
+    if meshes is not None and len(meshes.ranked):
+        best = int(meshes.ranked[0])
+        if best != meshes.index(found.config.mesh):
+            config = meshes.config(best)
+            fastest = answers.bar("Fastest legal", config, predict(config))
+            bars += [fastest] if fastest is not None else []
+    return bars
+
+
+def _controls(state: State) -> dict[str, Any]:
+    """What the form shows: fields, and for each axis its size and the sizes its slider stops at."""
+    fields = config_form.fields_from(state.data)
+    fields["topology"] = fields["topology"].replace(" × ", "×")
+    total, config = state.total, searchable(state)
+    stops: dict[str, list[int]] = {}
+    if total is not None:
+        every = divisors(total)
+        legal = spaces.legal_sizes(config, every) if config is not None else {}
+        for axis, size in state.sizes.items():
+            kept = set(legal.get(axis, every)) | ({size} if size in every else {1})
+            stops[axis] = sorted(kept)
+    overrides = state.data.get("hardware", {}).get("overrides", {})
+    software = state.data.get("software", {})
+    return {
+        "fields": fields,
+        "axes": [(field, stops.get(field.name, [])) for field in fields["ici"]],
+        "axis_names": " ".join(state.sizes),
+        "dcn": fields["dcn"],
+        "shape_name": (state.data.get("model") or {}).get("name", "") if fields["model"] == config_form.CUSTOM else "",
+        "form": config_form,
+        "models": model_names(),
+        "chips": list(load_chips()),
+        "optimizers": OPTIMIZERS,
+        "total": total,
+        "has_roles": any(field.role for field in fields["ici"]),
+        "hidden": [(f"override_{key}", value) for key, value in overrides.items()]
+        + [(f"software_{key}", value) for key, value in software.items()],
+        "overrides": overrides,
+        "software": software,
+        "script": {
+            "sizes": state.sizes,
+            "stops": stops,
+            "query": state.query(),
+            "total": total,
+            "product": config_form.product_check(state.data),
+        },
+    }
+
+
+def _fixes(state: State) -> list[tuple[str, int, str]]:
+    """One axis at a time that would make the product right: (axis, size, address)."""
+    total, sizes = state.total, state.sizes
+    if "mesh.ici" not in state.errors or total is None:
+        return []
+    if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+        return []
+    found = []
+    for axis in sizes:
+        rest = 1
+        for name, size in sizes.items():
+            rest *= size if name != axis else 1
+        if total % rest == 0:
+            found.append((axis, total // rest, mesh_query(state, {**sizes, axis: total // rest})))
+    return found
+
+
+@require(Role.VIEWER)
+@require_GET
+def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
+    """From an experiment to Explore with its configuration in the address."""
+    page = experiment_page(request, pk)
+    experiment: Experiment = page.experiment
+    data = experiment.config or experiment.config_draft
+    if data is None and page.run is not None:
+        data = configurations.prefill(page.run.profile)
+    state = from_config(data or {}, experiment.pk)
+    return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}")
+
+
+@require(Role.VIEWER)
+@require_POST
+def use_model(request: HttpRequest) -> HttpResponse:
+    """A config.json pasted on the page becomes the shape in the address; nothing is stored."""
+    query = QueryDict(request.POST.get("state", "")[:20_000])
+    state = read(query)
+    text = request.POST.get("config_json", "")
+    checked = _pasted(text)
+    if isinstance(checked, str):
+        state, meshes, sentence = _meshes(state)
+        context = {
+            "state": state,
+            "here": "explore",
+            "meshes_sentence": sentence,
+            "paste_error": checked,
+            "pasted": text,
+        }
+        context |= _table(state, meshes) | _context(state, meshes, None)
+        return render(request, "explore/explore.html", context, status=422)
+    data = {**state.data, "model": checked}
+    state = from_config(data, state.experiment)
+    return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}", status=303)
+
+
+def _pasted(text: str) -> dict[str, Any] | str:
+    """The shape of a pasted config.json, or one sentence that says what is wrong."""
+    from perfmodel.checks import Checker
+    from perfmodel.model_file import model_to_json, read_model
+    from perfmodel.strict_text import parse_text
+
+    if not text.strip():
+        return "Paste the text of a config.json first."
+    if len(text) > MAX_PASTED:
+        return f"That is {len(text):,} characters; a config.json has a few thousand."
+    check = Checker()
+    try:
+        shape = read_model(check, parse_text(text))
+    except ConfigError as error:
+        return f"{error}."
+    if check.errors:
+        return f"{check.errors[0]}."
+    if shape is None:
+        return "That holds no model: a config.json names num_hidden_layers, hidden_size and more."
+    return model_to_json(shape)
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET"])
+def accuracy_page(request: HttpRequest) -> HttpResponse:
+    """How far predictions were off on published runs that the fit had not seen."""
+    numbers = accuracy()
+    context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}
+    if numbers is not None:
+        context |= report.context(numbers)
+    return render(request, "accuracy/accuracy.html", context)
