@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import signal
 import subprocess
@@ -59,17 +60,17 @@ def run(options: Options) -> int:
     home = open_home(home_folder())
     os.umask(0o077)
     with sole_use(home), _interruptible() as interruptions:
-        address = choose_address(options.host, options.port)
-        end_marked(home.path)  # what a killed launcher left behind
         supervisor = Supervisor(home.path, _say)
-        _say(f"ASAP Web, data in {home.path}")
         try:
+            address = choose_address(options.host, options.port)
+            end_marked(home.path)  # what a killed launcher left behind
+            _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
             supervisor.watch(also=_samples(home))
         except Interrupted:
             _say("Stopping …")
         finally:
-            interruptions.clear()
+            interruptions.clear()  # a second Ctrl-C ends the patience
             try:
                 supervisor.stop()
             except Interrupted:
@@ -201,7 +202,9 @@ def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
         ],
         log=home.log("worker"), home=home.path, is_healthy=is_alive, before_start=forget,
         environment={"ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole else "0"},
-        dies_with_us="QUIT", ends_within_s=5.0, hung_after_s=120.0,
+        dies_with_us="QUIT", ends_within_s=5.0,
+        # While a foreign broker is away the worker waits for it, which is no reason to end what it is doing.
+        hung_after_s=120.0 if sole else math.inf,
     )  # fmt: skip
 
 
