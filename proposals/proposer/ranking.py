@@ -32,7 +32,7 @@ COST_PER_FURTHER_AXIS = 0.02
 #: A mesh whose axes cut a torus dimension needs split physical axes and shares its wires between rings.
 COST_OF_SPLIT = 0.015
 #: Each doubling of an axis that the run did not have: nothing in the profile says what its collectives cost.
-COST_PER_FRESH_DOUBLING = 0.04
+COST_PER_FRESH_DOUBLING = {True: 0.005, False: 0.04}
 #: A step that leaves the same resource in charge needs another step after it.
 COST_OF_SAME_BOTTLENECK = 0.05
 #: Each doubling away from what ran: layouts and schedules to tune again, and ground fewer runs have covered.  More
@@ -76,7 +76,7 @@ def rank(
     newly_split = split & ~split[meshes.baseline]
     costs = COST_PER_FURTHER_AXIS * np.maximum(meshes.axes_moved() - 2, 0) + COST_OF_SPLIT * newly_split
     costs = costs + COST_PER_DOUBLING[config.model is not None] * distance
-    costs = costs + COST_PER_FRESH_DOUBLING * _fresh_doublings(meshes)
+    costs = costs + COST_PER_FRESH_DOUBLING[config.model is not None] * _fresh_doublings(meshes)
     copies = meshes.role("replica") / meshes.role("replica")[meshes.baseline]
     costs = costs + COST_PER_COPY * np.maximum(0.0, np.log2(copies))
     costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(meshes, prices, diagnosis)
