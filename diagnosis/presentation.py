@@ -35,7 +35,8 @@ _MORE_TILES = (
 )
 _STEP_SHARES = {"duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_ops", "host"}
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
-MAX_DOTS = 400
+#: The roofline's dots: the longest products among the longest ops; smaller ones could not be seen.
+MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
 
 
 @dataclass(frozen=True)
@@ -216,15 +217,18 @@ def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str,
     facts = data.get("roofline") or {}
     peak = facts.get("peak_flops_per_s")
     bandwidth = facts.get("peak_hbm_bytes_per_s") or facts.get("hbm_bytes_per_s")
+    rate, intensity = "data__flops_per_s", "data__operational_intensity"
+    products = ops.filter(rank__lte=MAX_RANK, mesh_axis="", data__collective=None)
+    products = products.filter(**{f"{rate}__gt": 0, f"{intensity}__gt": 0}).order_by("rank")
     points = []
-    products = ops.filter(mesh_axis="", data__collective=None)
-    for row in products.filter(data__flops_per_s__gt=0, data__operational_intensity__gt=0).order_by("rank")[:MAX_DOTS]:
-        rate, intensity = row.data["flops_per_s"], row.data["operational_intensity"]
-        time_s = row.time_s if row.time_s is not None else row.time_share
-        bound = bounds.get(row.bound_by, row.bound_by)
-        points.append([row.name, intensity, rate / 1e12, time_s * 1e3, bound, row.rank])
+    columns = ("name", "rank", "bound_by", "time_s", "time_share", rate, intensity)
+    for name, rank, bound, time_s, share, flops, at in products.values_list(*columns)[:MAX_DOTS]:
+        shown_s = time_s if time_s is not None else share
+        points.append([name, at, flops / 1e12, shown_s * 1e3, bounds.get(bound, bound), rank])
     if not points:
         return None
+    longest = max(point[3] for point in points)
+    points = [point for point in points if point[3] >= SMALLEST_DOT * longest]
     return {"peak": peak / 1e12 if peak else None, "bw": bandwidth / 1e9 if bandwidth else None, "points": points}
 
 

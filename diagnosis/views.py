@@ -71,7 +71,9 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
     """One page of the ops table, as the address asks for it."""
     filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, "q")}
     sort = request.GET.get("sort", "-time_share")
-    found = services.ops(record, filters, sort, request.GET.get("page", "1"), size)
+    # Ranks follow the shares, and have the index.
+    order = "rank" if sort == "-time_share" else sort
+    found = services.ops(record, filters, order, request.GET.get("page", "1"), size)
     return {
         "ops": found,
         "sort": sort,

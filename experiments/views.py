@@ -28,11 +28,15 @@ from perfmodel.config import ROLES
 
 def form_context(data: Any, errors: dict[str, str] | None = None, from_profile: Collection[str] = ()) -> dict[str, Any]:
     """What the configuration form shows for a configuration, complete or not; from_profile: fields it filled in."""
+    placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
+    product = config_form.product_check(data or {})
+    if product is not None and product["ok"] is False and "mesh-ici" in placed:
+        placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product stands beside it already
     return {
         "fields": config_form.fields_from(data),
-        "errors": config_form.errors_by_slot(errors or {}, config_form.SLOTS),
+        "errors": placed,
         "preview": config_form.pretty(data or {}),
-        "product": config_form.product_check(data or {}),
+        "product": product,
         "chips": sorted(load_chips()),
         "models": model_names(),
         "roles": ROLES,

@@ -205,7 +205,8 @@ def evidence_link(href: str, text: str, evidence: Mapping[str, Any]) -> SafeStri
     origin = evidence.get("origin", "")
     key = ORIGINS.get(origin, ("", "", ""))[0]
     return format_html(
-        '<a class="ev" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body" hx-swap="innerHTML">{}</a>{}',
+        '<span class="nowrap"><a class="ev" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body">'
+        "{}</a>{}</span>",
         key, href, href, text, pv(origin, evidence.get("label", "")),
     )  # fmt: skip
 

@@ -41,13 +41,14 @@
       const longest = Math.max(...d.points.map(point => point[3]));
       /* names of the longest ops, as far as they do not cover each other */
       const across = value => Math.log(value / x0) / Math.log(x1 / x0), upward = value => Math.log(Math.max(value, y0) / y0) / Math.log(y1 / y0);
-      const named = [];
+      const named = [], taken = roof ? [{ from: across(ridge) - .3, to: across(ridge) + .02, y: upward(d.peak) }] : [];
       [...d.points].sort((a, b) => b[3] - a[3]).slice(0, 60).forEach(point => {
         if (point[3] < longest * .1 || named.length >= 7) return;
-        const x = across(point[1]), y = upward(point[2]);
-        if (!named.some(other => Math.abs(other.x - x) < .24 && Math.abs(other.y - y) < .07)) named.push({ x, y, rank: point[5] });
+        const x = across(point[1]), y = upward(point[2]), wide = 130 / Math.max(el.clientWidth - 72, 1);
+        const left = x > .8, box = left ? { from: x - wide, to: x, y } : { from: x - wide / 2, to: x + wide / 2, y };
+        if (!taken.some(other => other.from < box.to && box.from < other.to && Math.abs(other.y - y) < .065)) { taken.push(box); named.push({ rank: point[5], left }); }
       });
-      const isNamed = new Set(named.map(point => point.rank));
+      const isNamed = new Map(named.map(point => [point.rank, point.left]));
       const narrow = el.clientWidth < 480;
       const lines = roof ? [{ type: "line", silent: true, symbol: "none", data: [[start, start * d.bw / 1000], [ridge, d.peak], [x1, d.peak]], lineStyle: { color: c.text_3, width: 1.5 }, markPoint: { silent: true, symbol: "circle", symbolSize: 5, itemStyle: { color: c.text }, data: [{ coord: [ridge, d.peak] }], label: { show: true, position: "left", distance: 8, color: c.text_2, fontSize: 11, formatter: `ridge ${fmt(ridge)} FLOP/byte` } }, z: 1 }] : [];
       return {
@@ -61,7 +62,7 @@
           data: d.points.filter(point => (point[4] || "not said") === group).map(point => ({ value: [point[1], Math.max(point[2], y0), point[0], point[3], point[5]] })),
           symbolSize: value => 5 + 21 * Math.sqrt(value[3] / longest), itemStyle: { color: colour(group), opacity: .78, borderColor: c.surface, borderWidth: 1 }, emphasis: { itemStyle: { opacity: 1, borderColor: c.text } },
           label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, formatter: p => isNamed.has(p.value[4]) ? short(p.value[2]) : "" },
-          labelLayout: p => { const right = p.rect.x + p.rect.width / 2 > el.clientWidth * .72; return { align: right ? "right" : "left", x: right ? p.rect.x - 5 : p.rect.x + p.rect.width + 5, y: p.rect.y + p.rect.height / 2, verticalAlign: "middle" }; }
+          labelLayout: p => { const middle = p.rect.x + p.rect.width / 2, right = middle - 54 > (el.clientWidth - 72) * .8; return { align: right ? "right" : "center", x: right ? p.rect.x + p.rect.width : middle, y: p.rect.y - 9, verticalAlign: "middle" }; }
         }))]
       };
     }

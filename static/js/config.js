@@ -35,8 +35,9 @@
         const quiet = input && !input.value && !touched.has(input.name);
         const text = quiet ? "" : part.textContent;
         if (here.textContent !== text) here.textContent = text;
-        form.querySelectorAll('[aria-describedby~="' + part.id + '"]').forEach(field => {
-          if (text) field.setAttribute("aria-invalid", "true"); else field.removeAttribute("aria-invalid");
+        const fields = [...form.querySelectorAll('[aria-describedby~="' + part.id + '"]')], filled = fields.filter(field => field.value);
+        fields.forEach(field => {
+          if (text && (field.value || !filled.length)) field.setAttribute("aria-invalid", "true"); else field.removeAttribute("aria-invalid");
         });
       } else if (here.isEqualNode(part) === false) {
         here.replaceWith(part);

@@ -67,7 +67,7 @@ def test_the_mesh_is_checked_as_one_types(server: str, as_engineer: Any, page: P
     page.get_by_label("Size of model").fill("2")
     check = page.locator("#mesh-check")
     expect(check).to_have_text("4×2 = 8, needs 16")
-    expect(page.locator("#mesh-hint")).to_have_text("Multiply one axis by 2.")
+    expect(page.locator("#err-mesh-ici")).to_have_text("Multiply one axis by 2.")
     page.get_by_label("Size of model").fill("4")
     expect(check).to_have_text("4×4 = 16 of 16 chips")
     expect(check).to_have_attribute("data-ok", "true")
