@@ -13,9 +13,13 @@ from typing import Any
 from experiments.ingest.errors import IngestError
 from experiments.ingest.values import GIB, number
 
-SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
-_UNIT_KEY = re.compile(r"^(.+?)(?:_in)?_(ps|ns|us|ms|s|sec|seconds)$")
-_NUMBER_WITH_UNIT = re.compile(r"^\s*([-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|ps|ns|us|µs|ms|s)?\s*$")
+SECONDS = {
+    "ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0,
+    "picoseconds": 1e-12, "nanoseconds": 1e-9, "microseconds": 1e-6, "milliseconds": 1e-3,
+}  # fmt: skip
+_UNIT_KEY = re.compile(rf"^(.+?)(?:_in)?_({'|'.join(sorted(SECONDS, key=len, reverse=True))})$")
+_NUMBER_WITH_UNIT = re.compile(r"^\s*([-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|ps|ns|us|µs|μs|ms|s)?\s*$")
+_CAMEL = re.compile(r"[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+")
 
 #: Our field ← keys of XProf's tables, of its command line, and of the reports that the paper's agents read.
 TEXTS = {
@@ -41,6 +45,9 @@ SHARES = {
         "total_time_percent",
         "percent_time",
         "time_percent",
+        "total_time_in_percentage",
+        "total_self_time_in_percentage",
+        "time_in_percentage",
         "total_self_time_as_fraction",
         "time_fraction",
     ),
@@ -68,8 +75,11 @@ NUMBERS: dict[str, tuple[tuple[str, ...], float]] = {
 
 
 def key_of(name: Any) -> str:
-    """`"% of Total Time"` → `percent_of_total_time`."""
-    spelled = str(name)[:200].lower().replace("%", " percent ").replace("#", " ").replace("µ", "u")
+    """`"% of Total Time"` → `percent_of_total_time`, `"totalTimePs"` → `total_time_ps`."""
+    spelled = str(name)[:200]
+    if _CAMEL.fullmatch(spelled):
+        spelled = re.sub(r"(?=[A-Z])", "_", spelled)
+    spelled = spelled.lower().replace("%", " percent ").replace("#", " ").replace("µ", "u").replace("μ", "u")
     return re.sub(r"[^a-z0-9]+", "_", spelled).strip("_")
 
 
@@ -111,7 +121,7 @@ def quantity(value: Any, file: str, where: str) -> tuple[float, str] | None:
         if match:
             found = number(match.group(1).replace(",", ""))
             if found is not None:
-                return found, (match.group(2) or "").replace("µ", "u")
+                return found, (match.group(2) or "").replace("µ", "u").replace("μ", "u")
     else:
         found = number(value)
         if found is not None:
@@ -151,7 +161,8 @@ def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | No
     """One share, 0–1, per row.
 
     A `%` in the text or `percent` in the key means 0–100.  A bare number is read by its column: XProf's roofline states
-    0–1, its other tables 0–100, so a column that holds a value above 1.5 is in percent as a whole.
+    0–1 (also where it calls the column `…_in_percentage`), its other tables 0–100, so a column is in percent as a whole
+    if it holds a value above 1.5, or if it is of time and more than all of it would be listed otherwise.
     """
     keys = SHARES[field]
     raw: list[tuple[float, bool | None] | None] = []
@@ -161,10 +172,14 @@ def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | No
             if key in row and found is None:
                 value = at_least_zero(row[key], file, f"op {index + 1}, {key}")
                 if value is not None:
-                    known = True if value[1] == "%" or "percent" in key else None
+                    # A row of XProf's roofline holds both, and both as fractions.
+                    fraction = key.endswith("in_percentage") or "total_time_in_percentage" in row
+                    stated = value[1] == "%" or ("percent" in key and not (fraction and field == "time_share"))
+                    known = True if stated else None
                     found = (value[0], known)
         raw.append(found)
-    in_percent = any(entry is not None and entry[1] is None and entry[0] > 1.5 for entry in raw)
+    bare = [entry[0] for entry in raw if entry is not None and entry[1] is None]
+    in_percent = any(value > 1.5 for value in bare) or (field == "time_share" and sum(bare) > 1.1)
     result: list[float | None] = []
     for index, entry in enumerate(raw):
         if entry is None:

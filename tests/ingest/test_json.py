@@ -184,6 +184,40 @@ def test_percent_scales(tmp_path: Path) -> None:
     assert [op.roofline_efficiency for op in read(tmp_path, ops).ops] == [0.8, 0.001]
 
 
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_rows_of_the_roofline_as_plain_objects(tmp_path: Path, scale: float) -> None:
+    """XProf 2.24 calls a column of fractions `total_time_in_percentage`; reports made from it print percent."""
+    rows = [
+        {"operation": n, "category": "c", "bound_by": "HBM", "total_time_in_percentage": share * scale}
+        for n, share in (("a.1", 0.0497), ("b.2", 0.0062))
+    ]
+    shares = [op.time_share for op in read(tmp_path, {"step_time_ms": 100, "top_operations": rows}).ops]
+    assert shares == pytest.approx([0.0497, 0.0062])
+    if scale == 1.0:
+        for row in rows:
+            row["total_self_time_percent"] = row["total_time_in_percentage"]
+        assert [op.time_share for op in read(tmp_path, rows).ops] == pytest.approx(shares)
+
+
+def test_small_percentages_are_told_from_fractions_by_their_sum(tmp_path: Path) -> None:
+    """0.62 and 0.55 cannot both be shares of one: they are percent."""
+    rows = [{"name": n, "category": "c", "time_share": share} for n, share in (("a", 0.62), ("b", 0.55))]
+    assert [op.time_share for op in read(tmp_path, rows).ops] == pytest.approx([0.0062, 0.0055])
+
+
+def test_units_by_the_name_of_the_key(tmp_path: Path) -> None:
+    for key, value in (
+        ("totalTimePs", 3e12),
+        ("total_time_in_us", 3e6),
+        ("Total Time (ms)", 3e3),
+        ("total_time_seconds", 3),
+        ("total_time_microseconds", 3e6),
+        ("total_time", "3,000 ms"),
+    ):
+        op = read(tmp_path, [{"name": "a", "category": "x", key: value, "occurrences": 3}]).ops[0]
+        assert op.total_time_s == pytest.approx(3.0), key
+
+
 def test_export_of_an_empty_profile_is_no_measurement(tmp_path: Path) -> None:
     zero = {"device_duty_cycle_percent": "0.0%", "mxu_utilization_percent": "0.0%", "hbm_utilization_percent": "0.0%"}
     columns = [{"id": "selfTimePercent"}]
