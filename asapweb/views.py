@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -41,6 +42,7 @@ STATES = (
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def home(request: HttpRequest) -> HttpResponse:
     """What needs this person, what runs now, what is new."""
     membership = request.membership  # type: ignore[attr-defined]
@@ -87,6 +89,7 @@ def _pipe(experiment: Experiment) -> list[Any]:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def experiments(request: HttpRequest) -> HttpResponse:
     """The team's experiments: searched, narrowed, sorted and paged on the server."""
     team = request.membership.team  # type: ignore[attr-defined]

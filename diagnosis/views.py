@@ -7,6 +7,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -87,6 +88,7 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def ops(request: HttpRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
@@ -100,6 +102,7 @@ def ops(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line."""
     page = experiment_page(request, pk)
@@ -112,6 +115,7 @@ def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     """What stands behind one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -187,6 +188,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def progress(request: HttpRequest, pk: int) -> HttpResponse:
     """The steps alone, for the live page; once the run has moved on so far that the page changes, reload it."""
     page = experiment_page(request, pk)
@@ -270,6 +272,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def memory(request: HttpRequest, pk: int) -> HttpResponse:
     """The Sharding Memory: every event of the experiment, oldest first, by kind and text."""
     page = experiment_page(request, pk)

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
@@ -49,6 +50,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def rejected(request: HttpRequest, pk: int) -> HttpResponse:
     """Candidates that were not legal, by the rule they broke."""
     page = experiment_page(request, pk)
@@ -82,6 +84,7 @@ def decide(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER)
 @require_GET
+@vary_on_headers("HX-Request")
 def history(request: HttpRequest) -> HttpResponse:
     """Approved proposals of the team, searched and narrowed, one of them with both sides."""
     team = request.membership.team  # type: ignore[attr-defined]

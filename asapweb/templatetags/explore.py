@@ -86,7 +86,12 @@ def error_bar(error: float, naive: float, scale: float) -> SafeString:
     """Our error as a bar, the naive model's as a mark; the numbers stand beside it."""
     at = bars.percent(naive, scale)
     return format_html(
-        '<svg class="cellbar bar" aria-hidden="true"><rect class="f-soft" width="100%" height="100%"/>'
+        '<svg class="cellbar errbar" aria-hidden="true">'
         '<rect class="f-ink" width="{0}" height="100%"/><line class="mark" x1="{1}" x2="{1}" y1="-2" y2="10"/></svg>',
         bars.percent(error, scale), at,
     )  # fmt: skip
+
+
+@register.filter
+def correlation(value: float | None) -> str:
+    return "–" if value is None else formatting.number(value, 2)

@@ -50,7 +50,8 @@ def stored(django_db_modify_db_settings: None, django_db_blocker: Any) -> Iterat
     usual = database["NAME"]
 
     def on_cluster(statement: str) -> None:
-        with psycopg.connect(host=database["HOST"], user=database["USER"], dbname="postgres", autocommit=True) as cluster:
+        place = {"host": database["HOST"], "user": database["USER"], "dbname": "postgres"}
+        with psycopg.connect(**place, autocommit=True) as cluster:
             cluster.execute(statement)
 
     with django_db_blocker.unblock():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -25,9 +26,11 @@ CONFIG: dict[str, Any] = {
     "name": "dense 30b on v5p-64",
     "hardware": {"chip": "v5p", "topology": [4, 4, 4], "slices": 1},
     "mesh": {"ici": {"replica": 1, "data": 4, "seq": 2, "model": 8}, "dcn": {"data": 1}},
-    "model": {"layers": 48, "d_model": 6144, "d_ff": 24576, "heads": 48, "kv_heads": 8, "head_dim": 128, "vocab": 64000},
+    "model": {
+        "layers": 48, "d_model": 6144, "d_ff": 24576, "heads": 48, "kv_heads": 8, "head_dim": 128, "vocab": 64000,
+    },
     "training": {"global_batch": 64, "seq_len": 4096, "precision": "bf16", "weight_sharding": "fsdp"},
-}
+}  # fmt: skip
 STEP_S = 1.84
 BREAKDOWN_S = {
     "compute": 0.81, "hbm": 0.22, "ici:model": 0.52, "ici:seq": 0.09, "ici:data": 0.13, "idle": 0.07,
@@ -189,7 +192,9 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
     )  # fmt: skip
 
 
-def _collective(axis: str, kind: str, time_s: float, achieved: float | None, possible: float, op: str) -> dict[str, Any]:
+def _collective(
+    axis: str, kind: str, time_s: float, achieved: float | None, possible: float, op: str
+) -> dict[str, Any]:
     return {
         "axis": axis, "kind": kind, "time_s": time_s, "share": time_s / STEP_S, "bytes": 1.2e8,
         "achieved_bytes_per_s": achieved, "possible_bytes_per_s": possible, "ops": [op],
@@ -206,18 +211,23 @@ def plan() -> Plan:
 
     def predicted(breakdown: dict[str, float], hbm: dict[str, float], per: float = 1.0) -> Predicted:
         total = sum(breakdown.values())
-        time = {"lower": 0.8 * total, "estimate": total, "upper": 1.4 * total, "low80": 0.9 * total, "high80": 1.13 * total}
+        factors = {"lower": 0.8, "estimate": 1.0, "upper": 1.4, "low80": 0.9, "high80": 1.13}
+        time = {key: factor * total for key, factor in factors.items()}
         gain = STEP_S / total * per
         return Predicted(time, gain, gain / 1.13, gain / 0.9, hbm, breakdown)
 
-    def proposal(rank: int, kind: str, title: str, ici: dict[str, int], changes: dict[str, Any], p: Predicted, sure: float):
+    def proposal(
+        rank: int, kind: str, title: str, ici: dict[str, int], changes: dict[str, Any], p: Predicted, sure: float
+    ) -> ProposalPlan:
         return ProposalPlan(
             rank, kind, title, {"ici": ici, "dcn": {"data": 1}}, changes, p, sure,
             ("The model axis takes 28.3 % of the step.", "With rings of 4 its traffic falls to less than half."),
             ("The model axis falls from 520 ms to 230 ms.",), ("More memory per chip for weights.",),
             (
-                Citation("book", "5.4", "Tensor parallelism", "Traffic per chip of a ring of `n` is (n − 1)/n of the tensor.",
-                         "https://jax-ml.github.io/scaling-book/training"),
+                Citation(
+                    "book", "5.4", "Tensor parallelism", "A ring of `n` moves (n − 1)/n of the tensor per chip.",
+                    "https://jax-ml.github.io/scaling-book/training",
+                ),
                 Citation("profile", "", "Collectives per axis"),
             ),
             ("One step from what was measured.",), ("Overlap was not measured.",), ("tensor_parallel_communication",),
@@ -226,17 +236,25 @@ def plan() -> Plan:
     halved = {"compute": 0.79, "hbm": 0.22, "ici:model": 0.23, "ici:seq": 0.09, "ici:data": 0.18, "idle": 0.07}
     hidden = {"compute": 0.81, "hbm": 0.22, "ici:model": 0.44, "ici:seq": 0.06, "ici:data": 0.06, "idle": 0.07}
     bolder = {"compute": 1.58, "hbm": 0.42, "ici:seq": 0.18, "ici:data": 0.52, "idle": 0.07}
+    now = {"estimate": 1.8, "low80": 1.7, "high80": 1.95}
+    flags = {"xla_flags": ["--xla_tpu_enable_async_collective_fusion=true"]}
     return Plan(
-        baseline=Predicted({"estimate": 1.8, "low80": 1.7, "high80": 1.95}, 1.0, None, None, _hbm(1.9, 1.9, 5.7, 14.0), {}),
+        baseline=Predicted(now, 1.0, None, None, _hbm(1.9, 1.9, 5.7, 14.0), {}),
         proposals=(
-            proposal(1, "recommendation", "Halve tensor parallelism, double data parallelism",
-                     {"replica": 1, "data": 8, "seq": 2, "model": 4}, {}, predicted(halved, _hbm(1.9, 1.9, 5.7, 21.0)), 0.87),
-            proposal(2, "safer", "Keep the mesh, hide communication behind compute", {"replica": 1, "data": 4, "seq": 2,
-                     "model": 8}, {"xla_flags": ["--xla_tpu_enable_async_collective_fusion=true"]},
-                     predicted(hidden, _hbm(1.9, 1.9, 5.7, 14.5)), 0.91),
-            proposal(3, "bolder", "No tensor parallelism, twice the batch",
-                     {"replica": 1, "data": 32, "seq": 2, "model": 1}, {"global_batch": 128},
-                     predicted(bolder, _hbm(1.9, 1.9, 5.7, 62.0), 2.0), 0.58),
+            proposal(
+                1, "recommendation", "Halve tensor parallelism, double data parallelism",
+                {"replica": 1, "data": 8, "seq": 2, "model": 4}, {}, predicted(halved, _hbm(1.9, 1.9, 5.7, 21.0)), 0.87,
+            ),
+            proposal(
+                2, "safer", "Keep the mesh, hide communication behind compute",
+                {"replica": 1, "data": 4, "seq": 2, "model": 8}, flags,
+                predicted(hidden, _hbm(1.9, 1.9, 5.7, 14.5)), 0.91,
+            ),
+            proposal(
+                3, "bolder", "No tensor parallelism, twice the batch",
+                {"replica": 1, "data": 32, "seq": 2, "model": 1}, {"global_batch": 128},
+                predicted(bolder, _hbm(1.9, 1.9, 5.7, 62.0), 2.0), 0.58,
+            ),
         ),
         rejected=tuple(
             Rejected({"ici": {"data": 64 // m, "model": m}, "dcn": {}}, "kv heads", f"8 KV heads do not divide by {m}.")
@@ -266,7 +284,7 @@ def advance(run: Run, to: RunStatus) -> None:
         RunStatus.UPLOADED, RunStatus.INGESTING, RunStatus.DIAGNOSING, RunStatus.PROPOSING, RunStatus.CHECKING,
         RunStatus.READY,
     ]  # fmt: skip
-    for old, new in zip(order, order[1:], strict=False):
+    for old, new in pairwise(order):
         if order.index(RunStatus(run.status)) > order.index(old):
             continue
         if run.status == to:

@@ -115,8 +115,9 @@ def test_members_of_other_teams_are_out_of_reach(people: Any) -> None:
     from accounts.models import Membership
 
     theirs = Membership.objects.get(user=people.outsider)
-    assert client_of(people.administrator).post(f"/settings/members/{theirs.pk}/", {"role": "viewer"}).status_code == 404
-    assert client_of(people.administrator).post(f"/settings/members/{theirs.pk}/link/").status_code == 404
+    client = client_of(people.administrator)
+    assert client.post(f"/settings/members/{theirs.pk}/", {"role": "viewer"}).status_code == 404
+    assert client.post(f"/settings/members/{theirs.pk}/link/").status_code == 404
 
 
 def test_a_viewer_is_told_why_the_buttons_are_off(

@@ -23,7 +23,8 @@ def test_a_number_opens_the_evidence_of_its_value_and_unit() -> None:
 
 
 def test_a_number_without_evidence_stays_text() -> None:
-    assert "<a" not in sentence("Takes 61.0 % of it.", {"label": "x", "value": 0.5, "unit": "share", "origin": "computed"})
+    other = {"label": "x", "value": 0.5, "unit": "share", "origin": "computed"}
+    assert "<a" not in sentence("Takes 61.0 % of it.", other)
 
 
 def test_of_two_equal_numbers_the_label_tells() -> None:
