@@ -24,11 +24,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def children() -> list[int]:
-    """Processes that this one has started and that still run."""
+    """Converting processes that this one has started and that still run; the session's database is also its child."""
     found: list[int] = []
     for task in Path("/proc/self/task").iterdir():
         found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
+    return [pid for pid in found if b"ingest" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def private_folders() -> list[str]:
