@@ -35,7 +35,7 @@
       line.cells[1].textContent = size(file.size);
       const badge = line.querySelector(".badge");
       badge.classList.add("badge--" + kind); badge.textContent = word;
-      line.querySelector(".msg span:last-child").textContent = text;
+      line.querySelector(".said span:last-child").textContent = text;
       const remove = line.querySelector("button");
       remove.setAttribute("aria-label", "Remove " + file.name);
       remove.addEventListener("click", () => { files.splice(at, 1); keep(); input.focus(); });
