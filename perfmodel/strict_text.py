@@ -99,7 +99,8 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
-            raise ConfigError("", f"YAML aliases (*name) are not read; write the value out{_where(self.peek_event())}")
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise ConfigError("", f"YAML aliases (*name) are not read; write the value out{_where(event)}")
         self._depth = getattr(self, "_depth", 0) + 1
         if self._depth > MAX_DEPTH:
             raise ConfigError("", "the configuration is nested too deeply")
@@ -111,7 +112,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str | int | float | bool | None):
                 raise ConfigError("", f"a key must be plain text{_where(key_node)}")
             if key in seen:
