@@ -19,9 +19,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from perfmodel.chips import PRECISIONS, load_chips
+from perfmodel.chips import load_chips
 from perfmodel.efficiency import EFFICIENCIES_FILE, Efficiencies, load_efficiencies
-from perfmodel.fit_priors import ARCHITECTURE_SPREAD, ARCHITECTURES, EFFECTS, PRIORS, SAME_SILICON, from_scale, to_scale
+from perfmodel.fit_priors import (
+    ARCHITECTURE_SPREAD,
+    ARCHITECTURES,
+    EFFECTS,
+    PRECISION_LOSS,
+    PRIORS,
+    SAME_SILICON,
+    from_scale,
+    to_scale,
+)
 from perfmodel.published import PublishedRun, load_published
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import Terms, step_terms
@@ -77,8 +86,11 @@ class Problem:
 
     @cached_property
     def _prior(self) -> dict[str, Floats]:
+        loss = np.array([PRECISION_LOSS.get(run.config.training.precision, 0.0) for run in self.runs])
         return {
-            name: np.array([to_scale(name, PRIORS[kind][name].value) for kind in self.kinds]) for name in PRIORS["tpu"]
+            name: np.array([to_scale(name, PRIORS[kind][name].value) for kind in self.kinds])
+            + (loss if name == "matmul" else 0.0)
+            for name in PRIORS["tpu"]
         }
 
     def efficiencies(self, x: Floats) -> Efficiencies:
@@ -218,43 +230,33 @@ def table(p: Problem, x: Floats, error: Floats) -> dict[str, dict[str, float]]:
     """Tables of efficiencies.toml: per kind, kind and precision, chip, chip and precision (see EfficiencyTable)."""
     shift = {(parameter.name, parameter.key): value for parameter, value in zip(p.parameters, x, strict=True)}
     dense, mixture = spreads(p, error, np.ones(len(p.runs), dtype=bool))
+
+    def value(name: str, kind: str, precision: str, keys: Sequence[str]) -> float:
+        at = to_scale(name, PRIORS[kind][name].value) + sum(shift.get((name, key), 0.0) for key in keys)
+        at += PRECISION_LOSS.get(precision, 0.0) if name == "matmul" else 0.0
+        return float(from_scale(name, np.asarray(at)))
+
     tables: dict[str, dict[str, float]] = {}
     for kind, priors in PRIORS.items():
-        first = p.kinds.index(kind)
-        row = {
-            name: _value(name, prior.value, [shift.get((name, f"kind.{kind}"), 0.0)]) for name, prior in priors.items()
-        }
-        tables[f"kind.{kind}"] = row | {"spread": float(dense[first]), "spread_mixture": float(mixture[first])}
-        for precision in PRECISIONS:
-            keys = [f"kind.{kind}", f"kind.{kind}.{precision}"]
-            if any((name, keys[1]) in shift for name in EFFECTS):
-                tables[keys[1]] = {
-                    name: _value(name, priors[name].value, [shift.get((name, key), 0.0) for key in keys])
-                    for name in EFFECTS
-                }
-    for (name, key), value in shift.items():
-        if name == "architecture":
-            tables[key] = {name: float(np.exp(value))}
+        first, key = p.kinds.index(kind), f"kind.{kind}"
+        tables[key] = {name: value(name, kind, "", [key]) for name in priors}
+        tables[key] |= {"spread": float(dense[first]), "spread_mixture": float(mixture[first])}
+        for precision in PRECISION_LOSS:
+            keys = [key, f"{key}.{precision}"]
+            tables[keys[1]] = {name: value(name, kind, precision, keys) for name in EFFECTS}
     for chip in load_chips().values():
-        silicon = SAME_SILICON.get(chip.name, chip.name)
-        if not any((name, f"chip.{silicon}") in shift for name in EFFECTS):
+        silicon, kind = SAME_SILICON.get(chip.name, chip.name), f"kind.{chip.kind}"
+        if ("matmul", f"chip.{silicon}") not in shift:
             continue
-        for precision in ("", *(q for q in PRECISIONS if q in chip.peak_flops_per_s)):
-            suffix = f".{precision}" if precision else ""
-            keys = [f"kind.{chip.kind}", f"chip.{silicon}"]
-            if precision:
-                keys += [f"kind.{chip.kind}.{precision}", f"chip.{silicon}.{precision}"]
-                if not any((name, keys[2]) in shift for name in EFFECTS):
-                    continue
-            tables[f"chip.{chip.name}{suffix}"] = {
-                name: _value(name, PRIORS[chip.kind][name].value, [shift.get((name, key), 0.0) for key in keys])
-                for name in EFFECTS
-            }
+        tables[f"chip.{chip.name}"] = {name: value(name, chip.kind, "", [kind, f"chip.{silicon}"]) for name in EFFECTS}
+        for precision in PRECISION_LOSS:
+            if chip.runs_natively(precision):
+                keys = [kind, f"{kind}.{precision}", f"chip.{silicon}", f"chip.{silicon}.{precision}"]
+                tables[f"chip.{chip.name}.{precision}"] = {n: value(n, chip.kind, precision, keys) for n in EFFECTS}
+    for (name, key), moved in shift.items():
+        if name == "architecture":
+            tables[key] = {name: float(np.exp(moved))}
     return tables
-
-
-def _value(name: str, prior: float, shifts: Sequence[float]) -> float:
-    return float(from_scale(name, np.asarray(to_scale(name, prior) + sum(shifts))))
 
 
 def write_table(path: Path, p: Problem, tables: dict[str, dict[str, float]]) -> None:

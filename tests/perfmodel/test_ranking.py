@@ -1,6 +1,5 @@
 """Ranking matters more than the level: published groups that differ in parallelism."""
 
-import numpy as np
 from scipy.stats import spearmanr
 
 from perfmodel.step_time import predict
@@ -14,5 +13,7 @@ def test_ranking_of_opticos_expert_tuning():
     speed = [predict(a100(*row[:4])).tokens_per_s_per_chip for row in rows]
     measured = [row[4] for row in rows]
     assert spearmanr(speed, measured).statistic >= 0.9
-    first = measured[int(np.argmax(speed))]
-    assert first >= 0.99 * max(measured)
+    # The choice is between meshes: at one batch.
+    same = [i for i, row in enumerate(rows) if row[2] == 512]
+    first = max(same, key=lambda i: speed[i])
+    assert measured[first] >= 0.99 * max(measured)

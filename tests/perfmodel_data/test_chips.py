@@ -1,0 +1,108 @@
+"""Chips as data: sources, fallbacks, wraparound, and finding a chip from a profile's device type."""
+
+import copy
+import tomllib
+
+import pytest
+
+from perfmodel.chips import CHIPS_FILE, ChipDataError, chip_from_device_type, get_chip, load_chips, parse_chips
+
+CONTRACT = (
+    "v3 v4 v5e v5p v6e tpu7x v100-16gb a100-40gb a100-80gb h100 h200 b200 b300 gb200 gb300 mi300x".split()  # noqa: SIM905
+)
+
+
+@pytest.fixture
+def rows():
+    return copy.deepcopy(tomllib.loads(CHIPS_FILE.read_text(encoding="utf-8")))
+
+
+def test_every_chip_of_the_contract_loads_with_a_source_for_every_number():
+    assert list(load_chips()) == CONTRACT
+    for chip in load_chips().values():
+        numbers = [f"peak.{precision}" for precision in chip.peak_flops_per_s] + ["hbm_bytes", "hbm_bytes_per_s"]
+        assert all(chip.sources[number] for number in numbers)
+        assert 0 < chip.hbm_usable_bytes <= chip.hbm_bytes
+
+
+def test_a_number_or_a_row_without_source_does_not_load(rows):
+    rows["v5e"]["hbm_bytes"] = 16e9
+    with pytest.raises(ChipDataError, match="without a source"):
+        parse_chips(rows)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        ("hbm_bytes", [16e9, "rumour"], "not among"),
+        ("hbm_bytes", [-16e9, "book"], "positive"),
+        ("hbm_bytes", [float("nan"), "book"], "positive"),
+        ("hbm_bytes", [float("inf"), "book"], "finite"),
+        ("colour", ["green", "book"], "unknown key"),
+    ],
+)
+def test_wrong_rows_do_not_load(rows, key, value, word):
+    rows["v5e"][key] = value
+    with pytest.raises(ChipDataError, match=word):
+        parse_chips(rows)
+
+
+def test_a_missing_number_does_not_load(rows):
+    del rows["v5e"]["hbm_bytes_per_s"]
+    with pytest.raises(ChipDataError, match="missing"):
+        parse_chips(rows)
+
+
+def test_the_books_tables():
+    """Scaling book 2.3."""
+    v5p = get_chip("V5P")
+    assert v5p.peak("bf16") == 4.59e14
+    assert v5p.peak("int8") == 2 * 4.59e14
+    assert v5p.ici_link_bytes_per_s == 9e10
+    assert v5p.ici_axes == 3
+    assert get_chip("v5e").dcn_bytes_per_s_per_chip == pytest.approx(3.1e9, rel=0.01)
+
+
+def test_wraparound_rules_of_the_book():
+    """2.2: v5e closes axes of 16, v5p whole cubes of four."""
+    assert get_chip("v5e").wraps((8, 16)) == (False, True)
+    assert get_chip("v5p").wraps((4, 4, 8)) == (True, True, True)
+    assert get_chip("v5p").wraps((2, 2, 4)) == (False, False, False)
+    assert get_chip("v6e").wraps((1, 16)) == (False, True)
+
+
+def test_a_precision_without_units_runs_in_the_next_one():
+    assert get_chip("v6e").peak("fp8") == get_chip("v6e").peak("bf16")
+    assert not get_chip("v6e").runs_natively("fp8")
+    assert get_chip("h100").peak("nvfp4") == get_chip("h100").peak("fp8")
+    assert get_chip("v5p").peak("fp32") < get_chip("v5p").peak("bf16")
+    for chip in load_chips().values():
+        for precision in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32"):
+            assert chip.peak(precision) > 0
+
+
+@pytest.mark.parametrize(
+    ("device_type", "chip"),
+    [
+        ("TPU v5 lite", "v5e"),
+        ("TPU v5", "v5p"),
+        ("TPU v5p", "v5p"),
+        ("TPU v6 lite", "v6e"),
+        ("TPU v4", "v4"),
+        ("TPU7x", "tpu7x"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA GB200", "gb200"),
+        ("TPU v4 lite", None),
+        ("Nvidia GPU (Hopper)", None),
+        ("CPU", None),
+        ("", None),
+    ],
+)
+def test_chip_from_the_name_xprof_uses(device_type, chip):
+    assert chip_from_device_type(device_type) == chip
+
+
+def test_an_unknown_chip_is_answered_with_the_nearest():
+    with pytest.raises(KeyError, match="did you mean h100"):
+        get_chip("h10")

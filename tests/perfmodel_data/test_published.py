@@ -1,0 +1,87 @@
+"""Published rows as configurations: what the frameworks' words mean in ours."""
+
+import json
+
+import pytest
+
+from perfmodel.config_file import all_errors, config_to_json
+from perfmodel.published import RUNS_FILE, UnmappedError, load_published, map_row, maxtext_flops_per_token
+
+ROWS = {row["id"]: row for row in json.loads(RUNS_FILE.read_text(encoding="utf-8"))}
+
+
+def run(row_id):
+    return map_row(ROWS[row_id])
+
+
+def test_every_row_is_mapped_or_listed_with_a_reason():
+    published = load_published()
+    assert {r.id for r in published.runs} | set(published.unmapped) == set(ROWS)
+    assert not {r.id for r in published.runs} & set(published.unmapped)
+    assert all(published.unmapped.values())
+    assert len(published.runs) > 250
+
+
+def test_every_mapped_row_is_a_legal_configuration_that_survives_json():
+    for mapped in load_published().runs:
+        assert all_errors(json.loads(json.dumps(config_to_json(mapped.config)))) == []
+        assert mapped.step_time_s > 0
+
+
+def test_an_ironwood_chip_is_two_devices_and_one_chip():
+    """b009: 128 devices, data 2 by fsdp 64, on 64 chips: both devices of a chip lie on the inner axis."""
+    mapped = run("b009")
+    assert mapped.config.hardware.chips == 64
+    assert mapped.config.mesh.ici == (("replica", 2), ("fsdp", 32))
+    assert mapped.config.training.global_batch == 1280
+
+
+def test_maxtexts_minus_one_takes_what_is_left_and_its_data_axis_replicates():
+    mapped = run("b004")
+    assert mapped.config.mesh.size("replica") == 4
+    assert mapped.config.mesh.size("fsdp") == 16
+
+
+def test_slices_lie_on_dcn():
+    mapped = run("b063")
+    assert mapped.config.hardware.slices == 16
+    assert mapped.config.mesh.dcn == (("data", 16),)
+    assert mapped.config.hardware.chips == 4096
+
+
+def test_megatrons_words():
+    """b150: 256 GB300, TP 2 PP 8 CP 2 VP 4, 1536 sequences in micro-batches of one."""
+    config = run("b150").config
+    assert config.mesh.ici == (("pipeline", 8), ("data", 8), ("context", 2), ("model", 2))
+    assert config.training.grad_accum == 1536 // 8
+    assert config.training.virtual_stages == 4
+    assert config.training.precision == "mxfp8"
+    assert config.training.weight_sharding == "zero1"
+    assert config.hardware.topology == (64, 4)
+    assert config.extra["software_year"] == pytest.approx(2026 + 5 / 12)
+
+
+def test_experts_span_the_data_ranks_and_the_tensor_axis_shards_the_rest():
+    """b131: EP 64 on 64 GPUs with TP 2: 32 data ranks carry experts, the tensor axis halves each."""
+    mesh = run("b131").config.mesh
+    assert mesh.size("expert") == 32
+    assert mesh.size("model") == 2
+
+
+def test_tflops_become_step_time_by_maxtexts_own_count():
+    """Rows that publish both agree with MaxText's count of before its pull request 1988 to a tenth of a percent."""
+    checked = 0
+    for mapped in load_published().runs:
+        convention = mapped.row["flops_convention"] or ""
+        if mapped.row["step_time_s"] and mapped.row["tflops_per_chip"] and convention.startswith("full_noncausal"):
+            tokens = mapped.config.training.global_batch_tokens / mapped.config.hardware.chips
+            count = maxtext_flops_per_token(mapped.shape, mapped.config.training.seq_len)
+            assert count * tokens / mapped.step_time_s == pytest.approx(mapped.row["tflops_per_chip"] * 1e12, rel=2e-3)
+            checked += 1
+    assert checked >= 10
+
+
+@pytest.mark.parametrize(("row_id", "word"), [("b180", "sft"), ("b021", "diffusion"), ("b403", "planner")])
+def test_rows_that_cannot_be_used_say_why(row_id, word):
+    with pytest.raises(UnmappedError, match=word):
+        run(row_id)
