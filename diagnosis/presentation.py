@@ -86,7 +86,7 @@ class ModuleRow:
     module: str
     times: list[tuple[str, float]]
     segments: list[bars.Segment]
-    total_s: float
+    total: float
     share: float
 
 
@@ -212,7 +212,8 @@ def axis_name(axis: Any) -> str:
 def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str, str]) -> dict[str, Any] | None:
     """The chart's data in TFLOP/s and GB/s; None where no op has both rate and intensity.
 
-    points: [name, intensity FLOP/byte, TFLOP/s, ms, bound, rank], the longest MAX_DOTS.
+    points: [name, intensity FLOP/byte, TFLOP/s, time, bound, rank], the longest MAX_DOTS; unit: of the time, `ms` per
+    step or `percent` of the device time.
     """
     facts = data.get("roofline") or {}
     peak = facts.get("peak_flops_per_s")
@@ -220,29 +221,39 @@ def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str,
     rate, intensity = "data__flops_per_s", "data__operational_intensity"
     products = ops.filter(rank__lte=MAX_RANK, mesh_axis="", data__collective=None)
     products = products.filter(**{f"{rate}__gt": 0, f"{intensity}__gt": 0}).order_by("rank")
-    points = []
+    points, unit = [], "ms"
     columns = ("name", "rank", "bound_by", "time_s", "time_share", rate, intensity)
     for name, rank, bound, time_s, share, flops, at in products.values_list(*columns)[:MAX_DOTS]:
-        shown_s = time_s if time_s is not None else share
-        points.append([name, at, flops / 1e12, shown_s * 1e3, bounds.get(bound, bound), rank])
+        weight = time_s * 1e3 if time_s is not None else share * 100
+        unit = "ms" if time_s is not None else "percent"
+        points.append([name, at, flops / 1e12, weight, bounds.get(bound, bound), rank])
     if not points:
         return None
     longest = max(point[3] for point in points)
     points = [point for point in points if point[3] >= SMALLEST_DOT * longest]
-    return {"peak": peak / 1e12 if peak else None, "bw": bandwidth / 1e9 if bandwidth else None, "points": points}
+    return {
+        "unit": unit,
+        "peak": peak / 1e12 if peak else None,
+        "bw": bandwidth / 1e9 if bandwidth else None,
+        "points": points,
+    }
 
 
-def modules(ops: QuerySet[OpRow]) -> list[ModuleRow]:
-    """Time per module and resource, by descending time; ops that carry no module stand under `not named`."""
+def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
+    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.
+
+    Ops that carry no module stand under `not named`.
+    """
+    found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
+    unit = "s" if any(time for _, _, time, _ in found) else "share"
     sums: dict[str, dict[str, float]] = {}
-    total = 0.0
-    for module, res, seconds in ops.order_by().values_list("module", "resource").annotate(t=Sum("time_s")):
-        if not seconds:
+    for module, res, time, share in found:
+        if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
         row = sums.setdefault(module or "not named", {})
-        row[column] = row.get(column, 0.0) + seconds
-        total += seconds
+        row[column] = row.get(column, 0.0) + amount
+    total = sum(sum(row.values()) for row in sums.values())
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)
     css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "idle"}
     rows = []
@@ -251,7 +262,7 @@ def modules(ops: QuerySet[OpRow]) -> list[ModuleRow]:
         whole = sum(parts.values())
         times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
         rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, whole / total))
-    return sorted(rows, key=lambda row: -row.total_s)
+    return sorted(rows, key=lambda row: -row.total), unit
 
 
 def group_counts(ops: QuerySet[OpRow], column: str) -> list[dict[str, Any]]:

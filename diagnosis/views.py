@@ -43,7 +43,10 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     config = page.experiment.config or {}
     mesh = config.get("mesh") or page.experiment.mesh or {}
     step_s = data.get("kpis", {}).get("step_time_s")
-    terms = bars.step_terms(data.get("breakdown_s") or {}, mesh.get("axis_roles"))
+    in_seconds = bool(data.get("breakdown_s"))
+    parts = data.get("breakdown_s") or data.get("breakdown_share") or {}
+    terms = bars.step_terms(parts, mesh.get("axis_roles"))
+    modules, module_unit = presentation.modules(record.ops.all())
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
     tiles = presentation.tiles(data)
@@ -59,7 +62,9 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms_total": total,
         "matrix": presentation.matrix(data, mesh, step_s),
         "roofline": presentation.roofline(data, record.ops.all(), BOUNDS),
-        "modules": presentation.modules(record.ops.all()),
+        "modules": modules,
+        "module_unit": module_unit,
+        "terms_unit": "s" if in_seconds else "share",
         "profile": summary,
         "notes": summary.get("notes") or [],
         "note_count": len(data.get("warnings") or ())

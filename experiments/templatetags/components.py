@@ -141,13 +141,14 @@ def stack_bar(
     low: float | None = None,
     high: float | None = None,
     css: str = "",
+    unit: str = "s",
 ) -> SafeString:
     """Terms end to end on a common scale; hatched where predicted, with a whisker for its range."""
     drawn = bars.segments(terms, scale)
     rects = format_html_join(
         "",
         '<rect class="f-{}" x="{}" width="{}" height="100%"><title>{}: {}</title></rect>',
-        ((s.term.css, s.x, s.width, s.term.label, str(formatting.seconds(s.term.value))) for s in drawn),
+        ((s.term.css, s.x, s.width, s.term.label, str(formatting.quantity(s.term.value, unit))) for s in drawn),
     )
     gaps = format_html_join("", '<rect class="gap" x="{}" width="1" height="100%"/>', ((s.x,) for s in drawn[1:]))
     extra = SafeString("")

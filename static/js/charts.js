@@ -27,7 +27,7 @@
   const short = text => text.length > 34 ? text.slice(0, 33) + "…" : text;
 
   const kinds = {
-    /* points: [name, FLOP/byte, TFLOP/s, ms, bound, rank]; peak in TFLOP/s, bw in GB/s, either may be null */
+    /* points: [name, FLOP/byte, TFLOP/s, time, bound, rank], the time in ms per step or percent; peak in TFLOP/s, bw in GB/s, either may be null */
     roofline(d, c, el) {
       const shades = [["Matrix units", c.compute], ["HBM", c.hbm], ["VMEM", c.ici_3], ["Unknown", c.idle]];
       const colour = bound => (shades.find(([word]) => bound.toLowerCase().includes(word.toLowerCase().split(" ")[0])) || [0, /compute|flops/i.test(bound) ? c.compute : /mem|bandwidth/i.test(bound) ? c.hbm : c.control])[1];
@@ -54,7 +54,7 @@
       return {
         ...base(c), grid: { left: 54, right: 18, top: 30, bottom: 40 },
         legend: { top: 0, right: 0, itemWidth: 9, itemHeight: 9, icon: "roundRect", textStyle: { color: c.text_2, fontSize: 11 }, data: groups, type: "scroll" },
-        tooltip: { ...base(c).tooltip, formatter: p => p.seriesType === "scatter" ? `{b|${rich(short(p.value[2]))}}\n${fmt(p.value[0])} FLOP/byte · ${fmt(p.value[1])} TFLOP/s\n${time(p.value[3])} per step, bound by ${rich(p.seriesName)}` : "" },
+        tooltip: { ...base(c).tooltip, formatter: p => p.seriesType === "scatter" ? `{b|${rich(short(p.value[2]))}}\n${fmt(p.value[0])} FLOP/byte · ${fmt(p.value[1])} TFLOP/s\n${d.unit === "percent" ? fmt(p.value[3]) + " % of device time" : time(p.value[3]) + " per step"}, bound by ${rich(p.seriesName)}` : "" },
         xAxis: axis(c, { type: "log", min: x0, max: x1, name: "FLOPs per HBM byte (log)", axisLabel: { color: c.text_3, fontSize: 11, hideOverlap: true, formatter: decade } }),
         yAxis: axis(c, { type: "log", min: y0, max: y1, name: "TFLOP/s per core (log)", nameGap: 40, axisLabel: { color: c.text_3, fontSize: 11, hideOverlap: true, formatter: decade } }),
         series: [...lines, ...groups.map(group => ({
