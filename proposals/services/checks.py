@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from django.db import transaction
 
@@ -15,9 +14,9 @@ from experiments.services import events
 from experiments.services.text import clean_json
 from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training
-from perfmodel.config_file import with_mesh
+from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import Prediction, predict
+from proposals.candidate import candidate
 from proposals.models import PlanRecord, Proposal
 from proposals.services import backing
 
@@ -46,16 +45,6 @@ class Verdict:
     broken: tuple[str, ...]
     struck: tuple[Struck, ...]
     claims: int
-
-
-def candidate(config: ExperimentConfig, mesh: dict[str, Any], changes: dict[str, Any]) -> ExperimentConfig:
-    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match."""
-    proposed = Mesh(
-        ici=tuple(mesh["ici"].items()), dcn=tuple(mesh.get("dcn", {}).items()), axis_roles=config.mesh.axis_roles
-    )
-    known = {field.name for field in fields(Training)}
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
-    return replace(with_mesh(config, proposed), training=replace(config.training, **values))
 
 
 def check(record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile) -> Verdict:

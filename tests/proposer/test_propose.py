@@ -14,9 +14,9 @@ from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.step_time import predict
+from proposals.candidate import candidate
 from proposals.plan import Plan
 from proposals.proposer import propose
-from proposals.services.checks import candidate
 
 CORES, STEPS = 16, 4
 

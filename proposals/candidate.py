@@ -1,0 +1,20 @@
+"""The configuration that a proposal would run: the experiment's own with another mesh and a few training keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from perfmodel.config import ExperimentConfig, Mesh, Training
+from perfmodel.config_file import with_mesh
+
+
+def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match."""
+    proposed = Mesh(
+        ici=tuple(mesh["ici"].items()), dcn=tuple(mesh.get("dcn", {}).items()), axis_roles=config.mesh.axis_roles
+    )
+    known = {field.name for field in fields(Training)}
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
+    return replace(with_mesh(config, proposed), training=replace(config.training, **values))

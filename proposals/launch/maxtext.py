@@ -1,0 +1,336 @@
+"""MaxText: the flags of one run, and the ahead-of-time compilation that checks them without the chips.
+
+Sources (AI-Hypercomputer/maxtext): src/maxtext/configs/base.yml (flag names), src/maxtext/configs/types.py (which
+values and products are accepted, pipeline and batch rules, fp8 with accumulation), src/maxtext/utils/maxtext_utils.py
+`create_device_mesh`, src/maxtext/utils/max_utils.py (products; reordering for context parallelism),
+src/maxtext/trainers/pre_train/train_compile.py, docs/guides/monitoring_and_debugging/features_and_diagnostics.md.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from perfmodel.catalogue import load_catalogue
+from perfmodel.config import ExperimentConfig
+from perfmodel.shapes import ModelShape
+from proposals.launch.file import (
+    Header,
+    LaunchFile,
+    NotExpressible,
+    Required,
+    Word,
+    array,
+    comment,
+    export_more,
+    slug,
+    word,
+    xla_flags,
+)
+from proposals.launch.placement import Placement, granules, must_split, nvlink_domain, place
+
+DATA_FILE = Path(__file__).with_name("maxtext.toml")
+#: MaxText's mesh axes that a configuration can use, in MaxText's order (base.yml, mesh_axes), by the name in its flags.
+AXES = ("data", "pipeline", "fsdp", "context", "tensor", "expert")
+_REMAT = {"none": "minimal_with_context", "minimal": "minimal", "full": "full", "offload": "minimal_offloaded"}
+_SOURCES = "MaxText's base.yml and types.py"
+
+Flags = dict[str, Word]
+
+
+@cache
+def data() -> Mapping[str, Any]:
+    """maxtext.toml: slices and models that MaxText knows by name."""
+    with DATA_FILE.open("rb") as file:
+        return tomllib.load(file)
+
+
+def files(config: ExperimentConfig, header: Header) -> tuple[LaunchFile, LaunchFile]:
+    """The run and its ahead-of-time check."""
+    try:
+        placed = place(config)
+        flags, notes = _flags(placed)
+    except NotExpressible as reason:
+        why = (str(reason),)
+        return LaunchFile("maxtext.sh", "maxtext", "", why), LaunchFile("maxtext_check.sh", "maxtext-check", "", why)
+    run = _script(config, header, flags, notes, "train", {"run_name": slug(config.name)})
+    return LaunchFile("maxtext.sh", "maxtext", run, notes), _check(placed, header, flags, notes)
+
+
+def _check(placed: Placement, header: Header, flags: Flags, notes: tuple[str, ...]) -> LaunchFile:
+    name = "maxtext_check.sh"
+    try:
+        topology, slices = compile_topology(placed)
+    except NotExpressible as reason:
+        return LaunchFile(name, "maxtext-check", "", (str(reason),))
+    gpu = placed.chip.kind == "gpu"
+    where = (
+        "Runs on one host of the same GPUs: MaxText compiles for GPUs only on a GPU."
+        if gpu
+        else "Runs on any machine with jax[tpu], without a TPU; it reports the memory of the compiled step, or that it "
+        "does not fit."
+    )
+    more: Flags = {"compile_topology": topology, "compile_topology_num_slices": slices}
+    text = _script(placed.config, header, flags, (where, *notes), "train_compile", more)
+    return LaunchFile(name, "maxtext-check", text, (where,))
+
+
+def _script(
+    config: ExperimentConfig, header: Header, flags: Flags, notes: tuple[str, ...], program: str, more: Flags
+) -> str:
+    placed_on_gpu = flags.get("hardware") == "gpu"
+    variable = "XLA_FLAGS" if placed_on_gpu else "LIBTPU_INIT_ARGS"
+    lines = [f"{key}={word(value)}" for key, value in {**more, **flags}.items()]
+    tool = "MaxText ahead-of-time check" if program == "train_compile" else "MaxText"
+    return (
+        "#!/usr/bin/env bash\n"
+        f"{comment([*header.lines(tool, _SOURCES), *notes])}\n"
+        "set -euo pipefail\n"
+        f"{export_more(variable, xla_flags(config))}"
+        f"{array('FLAGS', lines)}\n"
+        f'python3 -m maxtext.trainers.pre_train.{program} "${{FLAGS[@]}}" "$@"\n'
+    )
+
+
+def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
+    notes = list(placed.notes)
+    flags: Flags = _model(placed.config.model, notes)
+    if placed.chip.kind == "gpu":
+        flags["hardware"] = "gpu"
+    sizes = _parallelism(placed, notes)
+    flags |= {f"{part}_{axis}_parallelism": sizes[part][axis] for part in ("ici", "dcn") for axis in AXES}
+    flags |= _layout(placed, sizes["ici"], notes)
+    flags |= _batch(placed, sizes, notes)
+    flags |= _training(placed, sizes, notes)
+    notes.append("Data set, output directory and number of steps are not part of the proposal: add them as arguments.")
+    return flags, tuple(notes)
+
+
+def _axis(role: str, part: str, placed: Placement) -> str:
+    """MaxText's axis for a canonical role.  `data` of another slice holds a copy of the weights."""
+    if role in ("data", "fsdp"):
+        sharded = placed.shards_weights and (role == "fsdp" or part == "ici")
+        return "fsdp" if sharded else "data"
+    return {"replica": "data", "seq": "context", "model": "tensor"}.get(role, role)
+
+
+def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int]]:
+    mesh = placed.mesh
+    sizes = {part: dict.fromkeys(AXES, 1) for part in ("ici", "dcn")}
+    for axis, size in mesh.dcn:
+        sizes["dcn"][_axis(mesh.role(axis), "dcn", placed)] *= size
+    if placed.chip.kind == "tpu":
+        for axis, size in mesh.ici:
+            sizes["ici"][_axis(mesh.role(axis), "ici", placed)] *= size
+    else:
+        across, inside = granules(placed.config, nvlink_domain(placed.config))
+        for (axis, _), out, within in zip(mesh.ici, across, inside, strict=True):
+            name = _axis(mesh.role(axis), "ici", placed)
+            sizes["dcn"][name] *= out
+            sizes["ici"][name] *= within
+        if prod(across) > 1:
+            notes.append("To MaxText every NVLink domain is a slice, so the part of an axis across domains is dcn_*.")
+    order = [_axis(mesh.role(axis), "ici", placed) for axis, size in mesh.ici if size > 1]
+    if order != sorted(order, key=AXES.index):
+        notes.append(
+            f"MaxText orders its axes {', '.join(AXES)}, the proposal {', '.join(order)}: MaxText has no flag for the "
+            "order, so axes may lie on other links than those the prediction took."
+        )
+    context = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]
+    if context and not placed.shards_weights:
+        notes.append(
+            f"MaxText always shards weights over its context and expert axes, so {', '.join(dict.fromkeys(context))} "
+            "shards them too, although weight_sharding is not fsdp."
+        )
+    return sizes
+
+
+def _layout(placed: Placement, ici: Mapping[str, int], notes: list[str]) -> Flags:
+    if placed.chip.kind == "gpu" or not must_split([ici[axis] for axis in AXES], placed.physical):
+        return {}
+    notes.append("An axis takes a part of a torus dimension, so allow_split_physical_axes is needed.")
+    return {"allow_split_physical_axes": True}
+
+
+def per_device_batch(batch: int, devices: int) -> float:
+    """Sequences per device that MaxText turns back into exactly `batch`: it computes int(devices * value)."""
+    value = batch / devices
+    while int(devices * value) < batch:
+        value = math.nextafter(value, math.inf)
+    return value
+
+
+def _batch(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: list[str]) -> Flags:
+    config, training = placed.config, placed.config.training
+    stages = sizes["ici"]["pipeline"] * sizes["dcn"]["pipeline"]
+    count = placed.micro_batches
+    accumulate = 1 if stages > 1 else count
+    flags: Flags = {}
+    if training.global_batch is None:
+        flags["per_device_batch_size"] = Required("PER_DEVICE_BATCH_SIZE", "give the sequences per device")
+        notes.append("The global batch is not known; set PER_DEVICE_BATCH_SIZE.")
+    else:
+        if training.global_batch % accumulate:
+            raise NotExpressible(f"A global batch of {training.global_batch} does not divide by {accumulate} steps.")
+        value = per_device_batch(training.global_batch // accumulate, placed.devices)
+        flags["per_device_batch_size"] = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if training.seq_len is None:
+        flags["max_target_length"] = Required("MAX_TARGET_LENGTH", "give the tokens per sequence")
+        notes.append("The sequence length is not known; set MAX_TARGET_LENGTH.")
+    else:
+        flags["max_target_length"] = training.seq_len
+    flags["gradient_accumulation_steps"] = accumulate
+    context = sizes["ici"]["context"] * sizes["dcn"]["context"]
+    if context > 1 and (context % 2 or (training.seq_len or 0) % (2 * context)):
+        flags["context_parallel_load_balance"] = False
+    if stages > 1:
+        flags |= _pipeline(config, stages, count)
+    return flags
+
+
+def _pipeline(config: ExperimentConfig, stages: int, micro_batches: int) -> Flags:
+    model, repeats = config.model, max(1, config.training.virtual_stages)
+    if model is None:
+        raise NotExpressible("MaxText needs the number of layers for a pipeline, and the model is not known.")
+    layers = model.layers - (model.first_dense_layers if model.attention == "mla" else 0)
+    if layers % (stages * repeats):
+        raise NotExpressible(
+            f"MaxText pipelines layers that divide evenly: {layers} do not fill {stages} stages of {repeats} parts."
+        )
+    if micro_batches % stages:
+        raise NotExpressible(
+            f"MaxText needs a multiple of the {stages} stages as the number of micro-batches, not {micro_batches}."
+        )
+    batch = config.training.global_batch
+    if batch and batch % micro_batches:
+        raise NotExpressible(f"A global batch of {batch} does not divide by {micro_batches} micro-batches.")
+    return {
+        "num_pipeline_microbatches": micro_batches,
+        "num_layers_per_pipeline_stage": layers // (stages * repeats),
+        "num_pipeline_repeats": repeats,
+    }
+
+
+def _training(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: list[str]) -> Flags:
+    training = placed.config.training
+    flags: Flags = {"remat_policy": _REMAT[training.remat]}
+    if training.remat == "none":
+        notes.append("MaxText has no policy that keeps every activation; minimal_with_context recomputes the least.")
+    elif training.remat == "offload":
+        notes.append("MaxText's minimal_offloaded moves all it would keep to the host but the attention context.")
+    flags |= _precision(placed, sizes)
+    if training.weight_sharding == "zero1":
+        flags["shard_optimizer_over_data"] = True
+    if training.optimizer in ("adamw", "sgd", "muon"):
+        flags["opt_type"] = training.optimizer
+    elif training.optimizer == "adam":
+        flags |= {"opt_type": "adamw", "adam_weight_decay": 0.0}
+    else:
+        flags["opt_type"] = Required("OPT_TYPE", "choose adamw, adam_pax, sgd or muon")
+        notes.append(f"MaxText has no optimizer {training.optimizer!r}; set OPT_TYPE to one it has.")
+    return flags
+
+
+def _precision(placed: Placement, sizes: Mapping[str, Mapping[str, int]]) -> Flags:
+    precision, gpu = placed.config.training.precision, placed.chip.kind == "gpu"
+    if precision in ("bf16", "fp16", "fp32"):
+        return {"dtype": {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[precision]}
+    if precision == "int8":
+        return {"dtype": "bfloat16", "quantization": "int8", "use_qwix_quantization": True}
+    if not gpu:
+        if precision != "fp8":
+            raise NotExpressible(f"MaxText has no {precision} training on TPUs.")
+        return {"dtype": "bfloat16", "quantization": "fp8_full", "use_qwix_quantization": True}
+    pipelined = sizes["ici"]["pipeline"] * sizes["dcn"]["pipeline"] > 1
+    accumulates = placed.micro_batches > 1 and not pipelined
+    if placed.chip.name.startswith("mi"):
+        if precision != "fp8" or accumulates:
+            raise NotExpressible(f"MaxText cannot train in {precision} on {placed.chip.title} with accumulation.")
+        return {"dtype": "bfloat16", "quantization": "nanoo_fp8"}
+    # MaxText refuses its plain fp8 with gradient accumulation; current scaling keeps no history and is allowed.
+    fp8 = "te_fp8_currentscaling" if accumulates else "fp8"
+    return {"dtype": "bfloat16", "quantization": {"fp8": fp8, "mxfp8": "te_mxfp8", "nvfp4": "te_nvfp4"}[precision]}
+
+
+def _model(shape: ModelShape | None, notes: list[str]) -> Flags:
+    if shape is None:
+        notes.append("The model is not known; set MODEL_NAME to MaxText's name of it.")
+        return {"model_name": Required("MODEL_NAME", "give the name of the model in MaxText")}
+    known = load_catalogue().get(shape.name)
+    if known is not None and known.shape == shape and shape.name in data()["models"]:
+        name, differs = data()["models"][shape.name]
+        if differs:
+            notes.append(f"MaxText's own {name} is close, not equal: {differs}.")
+        return {"model_name": name}
+    mixture = shape.experts > 0
+    plain_mixture = not (shape.first_dense_layers or shape.shared_experts or shape.moe_layer_step > 1)
+    if shape.sliding_window or (mixture and shape.attention != "mla" and not plain_mixture) or shape.moe_layer_step > 1:
+        notes.append("No flags of MaxText describe this shape; write a model file for it and set MODEL_NAME.")
+        return {"model_name": Required("MODEL_NAME", "give the MaxText model file of this shape")}
+    notes.append("MaxText has no model of this shape; its sizes are given instead, the rest is MaxText's default.")
+    return _sizes(shape)
+
+
+def _sizes(shape: ModelShape) -> Flags:
+    flags: Flags = {
+        "base_num_decoder_layers": shape.layers,
+        "base_emb_dim": shape.d_model,
+        "base_mlp_dim": shape.d_ff,
+        "base_num_query_heads": shape.heads,
+        "base_num_kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab,
+        "mlp_activations": "['silu','linear']" if shape.mlp == "gated" else "['gelu']",
+        "logits_via_embedding": shape.tied_embeddings,
+        "decoder_block": "llama2",
+    }
+    if shape.experts:
+        width = shape.d_ff_expert or shape.d_ff
+        flags |= {
+            "decoder_block": "mixtral",
+            "num_experts": shape.experts,
+            "num_experts_per_tok": shape.experts_per_token,
+            "base_moe_mlp_dim": width,
+        }
+        if shape.attention != "mla":  # every layer is a mixture, and MaxText wants both widths equal
+            flags["base_mlp_dim"] = width
+    if shape.attention == "mla":
+        flags |= {
+            "decoder_block": "deepseek",
+            "attention_type": "mla",
+            "q_lora_rank": shape.q_lora_rank,
+            "kv_lora_rank": shape.kv_lora_rank,
+            "qk_nope_head_dim": shape.qk_nope_head_dim,
+            "qk_rope_head_dim": shape.qk_rope_head_dim,
+            "v_head_dim": shape.v_head_dim,
+            "first_num_dense_layers": shape.first_dense_layers if shape.experts else shape.layers,
+            "shared_experts": shape.shared_experts,
+        }
+    return flags
+
+
+def compile_topology(placed: Placement) -> tuple[str, int]:
+    """MaxText's name of one slice, and the number of slices.  Raises NotExpressible where it has none."""
+    config, chip = placed.config, placed.chip
+    shape = "x".join(str(size) for size in config.hardware.topology)
+    if chip.kind == "gpu":
+        if chip.name != "h100" or nvlink_domain(config) != 8:
+            raise NotExpressible(
+                f"MaxText compiles ahead of time for GPUs of A3 hosts (8 H100) only, not {chip.title}."
+            )
+        return "a3", config.hardware.chips // 8
+    known = data()["topologies"].get(chip.name)
+    # A dimension of one chip and the order of dimensions are a matter of notation.
+    wanted = sorted(size for size in config.hardware.topology if size > 1)
+    if known is None or not any(
+        sorted(int(n) for n in item.split("x") if int(n) > 1) == wanted for item in known["shapes"].split()
+    ):
+        raise NotExpressible(
+            f"MaxText's ahead-of-time compilation has no name for a slice of {shape} {chip.title} chips."
+        )
+    return f"{chip.name}-{config.hardware.chips_per_slice * known['units_per_chip']}", config.hardware.slices

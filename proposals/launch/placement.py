@@ -1,0 +1,155 @@
+"""A mesh of chips as a mesh of JAX devices: two per chip where the chip has two cores, and what the wires allow.
+
+Sources: jax/_src/mesh_utils.py (which logical meshes fill whole torus dimensions, the core of a chip as the last
+dimension of a TPU7x or v3 slice); scaling book 2.3 (devices per chip).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from perfmodel import legality
+from perfmodel.chips import Chip, get_chip
+from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.topology import lay_out, physical_dims
+from perfmodel.workload import micro_batches
+from proposals.launch.file import NotExpressible
+
+#: Roles that take the second device of a chip, in this order: batch shards cost least.
+_PAIR_ROLES = ("fsdp", "data", "replica", "seq", "model")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A configuration's mesh over JAX devices.
+
+    mesh: sizes in devices.  devices_per_slice, devices: JAX devices.  pair_axis: the axis doubled because a chip is two
+    devices, empty where it is one.  micro_batches: per optimizer step.
+    """
+
+    config: ExperimentConfig
+    chip: Chip
+    mesh: Mesh
+    devices_per_slice: int
+    pair_axis: str
+    micro_batches: int
+
+    @property
+    def devices(self) -> int:
+        return self.devices_per_slice * self.config.hardware.slices
+
+    @property
+    def shards_weights(self) -> bool:
+        return self.config.training.weight_sharding == "fsdp"
+
+    @property
+    def batch_per_micro_batch(self) -> int | None:
+        batch = self.config.training.global_batch
+        return batch // self.micro_batches if batch else None
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """Torus dimensions of a TPU slice as JAX sees them: the two cores of a chip are a dimension of their own."""
+        dims = tuple(self.config.hardware.topology)
+        return (*dims, self.chip.devices_per_chip) if self.chip.devices_per_chip > 1 else dims
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self.pair_axis:
+            return ()
+        before, after = dict(self.config.mesh.ici).get(self.pair_axis, 1), dict(self.mesh.ici)[self.pair_axis]
+        return (
+            f"A {self.chip.title} chip is two JAX devices, and the mesh of the proposal counts chips; the axis "
+            f"{self.pair_axis!r} is {after} devices instead of {before} chips. The prediction takes a chip as one.",
+        )
+
+
+def place(config: ExperimentConfig) -> Placement:
+    """The mesh over devices.  Raises NotExpressible where the second device of a chip fits on no axis."""
+    chip = get_chip(config.hardware.chip)
+    mesh, pair_axis = config.mesh, ""
+    if chip.kind == "tpu" and chip.devices_per_chip > 1:
+        mesh, pair_axis = _with_pairs(config, chip.devices_per_chip)
+    count = max(1, round(micro_batches(config.training, config.mesh)))
+    return Placement(config, chip, mesh, config.hardware.chips_per_slice * chip.devices_per_chip, pair_axis, count)
+
+
+def _with_pairs(config: ExperimentConfig, per_chip: int) -> tuple[Mesh, str]:
+    axes = config.mesh.ici
+    known = [axis for role in _PAIR_ROLES for axis, _ in axes if config.mesh.role(axis) == role]
+    # An axis the mesh does not have may be added at its place: the batch outermost, tensor innermost.
+    added = [name for name in ("data", "model") if name not in dict((*axes, *config.mesh.dcn))]
+    for axis in (*known, *added):
+        grown = tuple((name, size * per_chip if name == axis else size) for name, size in axes)
+        if axis not in known:
+            grown = ((axis, per_chip), *axes) if axis == "data" else (*axes, (axis, per_chip))
+        mesh = replace(config.mesh, ici=grown)
+        if not _breaks(replace(config, mesh=mesh), config):
+            return mesh, axis
+    raise NotExpressible(
+        f"A {get_chip(config.hardware.chip).title} chip is two JAX devices, and no axis of {config.mesh.text()} can be "
+        "doubled: neither batch, sequence nor heads divide once more."
+    )
+
+
+def _breaks(config: ExperimentConfig, before: ExperimentConfig) -> bool:
+    """Whether doubling an axis breaks a rule of divisibility that held."""
+    training = config.training
+    if training.micro_batch:  # the same micro-batches over twice the groups
+        count = max(1, round(micro_batches(before.training, before.mesh)))
+        config = replace(config, training=replace(training, micro_batch=None, grad_accum=count))
+    broken = legality.broken_rules(legality.sizes_of(config), config.model, training.global_batch, training.seq_len)
+    held = legality.broken_rules(legality.sizes_of(before), before.model, training.global_batch, training.seq_len)
+    return any(bool(np.any(flags)) and not bool(np.any(held[rule])) for rule, flags in broken.items())
+
+
+def must_split(sizes: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether `mesh_utils.create_device_mesh` refuses these axes unless it may split a torus dimension.
+
+    sizes: logical axes, the one that communicates most last; dims: of the slice.  The search is JAX's own: from the
+    last axis on, the largest subset of free dimensions whose product is the size.
+    """
+    free = list(dims)
+    for size in reversed(sizes):
+        found = next(
+            (
+                chosen
+                for count in range(len(free), 0, -1)
+                for chosen in combinations(range(len(free)), count)
+                if prod(free[i] for i in chosen) == size
+            ),
+            None,
+        )
+        if found is None:
+            if size > 1:
+                return True
+            continue
+        free = [0 if i in found else n for i, n in enumerate(free)]
+    return False
+
+
+def granules(config: ExperimentConfig, per_granule: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ICI axes of a GPU mesh as (across granules, inside a granule), granules of `per_granule` neighbouring GPUs.
+
+    The minor axes lie inside a granule.  Raises NotExpressible where an axis straddles unevenly.
+    """
+    total = config.hardware.chips_per_slice
+    inside = min(per_granule, total)
+    sizes = np.array([[size for _, size in config.mesh.ici]], dtype=np.int64)
+    if total % inside:
+        raise NotExpressible(f"{total} GPUs do not fill groups of {inside}.")
+    layout = lay_out(sizes, (total // inside, inside))
+    if not bool(layout.regular[0]):
+        raise NotExpressible(f"{config.mesh.text()} does not lie evenly on groups of {inside} GPUs.")
+    outer, inner = layout.extents[0, :, 0], layout.extents[0, :, 1]
+    return tuple(int(n) for n in outer), tuple(int(n) for n in inner)
+
+
+def nvlink_domain(config: ExperimentConfig) -> int:
+    """GPUs of one NVLink domain of the configuration."""
+    return physical_dims(get_chip(config.hardware.chip), config.hardware.topology)[1]

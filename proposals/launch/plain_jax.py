@@ -1,0 +1,199 @@
+"""Plain JAX: a Python file with the mesh, the PartitionSpecs and the flags, that checks itself without the chips.
+
+Sources: jax.experimental.mesh_utils (create_device_mesh, create_hybrid_device_mesh, allow_split_physical_axes),
+jax.sharding (NamedSharding.shard_shape, AbstractMesh), jax.checkpoint_policies; scaling book 5.1 for the scheme.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from perfmodel.config import ExperimentConfig, Mesh
+from proposals.launch import jax_body
+from proposals.launch.arrays import GROUPS, Array, activation_arrays, fit, groups, weight_arrays
+from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, xla_flags
+from proposals.launch.placement import Placement, must_split, place
+
+#: Roughly the accounting's policies: what a layer keeps for the backward pass.
+_POLICIES = {
+    "none": "jax.checkpoint_policies.everything_saveable",
+    "minimal": "jax.checkpoint_policies.dots_with_no_batch_dims_saveable",
+    "full": "jax.checkpoint_policies.nothing_saveable",
+    "offload": 'jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")',
+}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+NAME = "plain_jax.py"
+
+
+def file(config: ExperimentConfig, header: Header) -> LaunchFile:
+    """The Python file; `python plain_jax.py --check` runs it on forced CPU devices."""
+    try:
+        placed = place(config)
+    except NotExpressible as reason:
+        return LaunchFile(NAME, "jax", "", (str(reason),))
+    notes = list(placed.notes)
+    far = _far_names(placed.mesh)
+    arrays, states, uneven = _arrays(placed, far)
+    split = _split(placed, far)
+    if split:
+        notes.append("An axis takes a part of a torus dimension, so the mesh is built with allow_split_physical_axes.")
+    if placed.chip.kind == "tpu" and sum(size > 1 for _, size in placed.mesh.ici) > 1:
+        notes.append(
+            "create_device_mesh chooses the torus dimensions of each axis by itself; the prediction laid the axes on "
+            "them in the order given."
+        )
+    if uneven:
+        notes.append(f"Not sharded as far as the mesh allows, because a size does not divide: {', '.join(uneven)}.")
+    notes += _missing(placed)
+    text = "\n\n".join(
+        part.strip("\n")
+        for part in (
+            '"""' + _docstring(header, notes) + '"""',
+            jax_body.START.format(flags=_literal(xla_flags(config)), variable=_variable(placed)),
+            jax_body.DEVICES.format(devices=placed.devices),
+            _constants(placed, far, split, arrays, states),
+            jax_body.BODY,
+        )
+    )
+    return LaunchFile(NAME, "jax", text + "\n", tuple(notes))
+
+
+def _docstring(header: Header, notes: list[str]) -> str:
+    lines = comment([*header.lines("Plain JAX", "jax.experimental.mesh_utils"), *notes]).splitlines()
+    plain = "\n".join(line.removeprefix("#").strip() for line in lines)
+    return (plain + jax_body.USAGE).replace("\\", "/").replace('"""', "'''")
+
+
+def _variable(placed: Placement) -> str:
+    return "LIBTPU_INIT_ARGS" if placed.chip.kind == "tpu" else "XLA_FLAGS"
+
+
+def _missing(placed: Placement) -> list[str]:
+    """What the file cannot say."""
+    training, found = placed.config.training, []
+    if placed.config.model is None:
+        found.append("The model is not known: the file shards by role, without the shapes of its weights.")
+    if training.global_batch is None or training.seq_len is None:
+        found.append("Batch or sequence length is not known, so no activation is checked.")
+    if training.precision not in _DTYPES:
+        found.append(
+            f"JAX alone has no {training.precision} training; COMPUTE_DTYPE is bfloat16, and a quantisation library "
+            "such as Qwix has to replace the matrix products."
+        )
+    if placed.mesh.size("pipeline") > 1:
+        found.append("The specs place layers on stages; JAX has no pipeline schedule of its own, that is your code.")
+    return found
+
+
+def _far_names(mesh: Mesh) -> dict[str, str]:
+    """Name in the device mesh of every DCN axis larger than one: of its own, so that weights need not span it."""
+    taken = {axis for axis, _ in mesh.ici}
+    found: dict[str, str] = {}
+    for axis, size in mesh.dcn:
+        if size > 1:
+            name = f"dcn_{axis}"
+            while name in taken:
+                name = f"dcn_{name}"
+            taken.add(name)
+            found[axis] = name
+    return found
+
+
+def _split(placed: Placement, far: dict[str, str]) -> bool:
+    sizes = [1] * len(far) + [size for _, size in placed.mesh.ici]
+    return placed.chip.kind == "tpu" and must_split(sizes, placed.physical)
+
+
+def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
+    """Lines of ARRAYS and of OPTIMIZER_STATE, and the names of the arrays that a size keeps whole somewhere."""
+    config = placed.config
+    axes = groups(placed.mesh, config.training, far)
+    sizes = {name: size for axis, size in placed.mesh.dcn for name in (far.get(axis),) if name}
+    sizes |= dict(placed.mesh.ici)
+    length, batch = config.training.seq_len, config.training.global_batch
+    rows = placed.batch_per_micro_batch
+    found: list[Array] = []
+    if batch and length and rows:
+        found.append(Array("tokens", "batch", (batch, length), (("BATCH",), ("SEQ",))))
+    if config.model is not None:
+        found += weight_arrays(config.model)
+        if rows and length:
+            found += activation_arrays(config.model, config.training, rows, placed.chip.kind == "gpu")
+    if not found:
+        samples = {name: prod(sizes[axis] for axis in axes[name]) for name in GROUPS}
+        found = [
+            Array("tokens", "batch", (samples["BATCH"], samples["SEQ"]), (("BATCH",), ("SEQ",))),
+            Array("weight_in", "weight", (samples["WEIGHTS"], samples["MODEL"]), (("WEIGHTS",), ("MODEL",))),
+            Array("weight_out", "weight", (samples["MODEL"], samples["WEIGHTS"]), (("MODEL",), ("WEIGHTS",))),
+        ]
+    lines, states, uneven = list[str](), list[str](), list[str]()
+    for array in found:
+        weight = array.kind == "weight"
+        sharded = array if not weight or config.training.weight_sharding == "fsdp" else _unsharded(array)
+        spec, whole = _spec(sharded, axes, sizes)
+        state = spec
+        if weight and config.training.weight_sharding == "zero1":
+            state, whole = _spec(array, axes, sizes)
+        lines.append(f'    "{array.name}": ("{array.kind}", {array.shape}, {spec}),')
+        if state != spec:
+            states.append(f'    "{array.name}": {state},')
+        if not whole:
+            uneven.append(array.name)
+    return lines, states, uneven
+
+
+def _unsharded(array: Array) -> Array:
+    """A weight that only tensor, expert and pipeline axes shard."""
+    dims = tuple(tuple(g for g in names if g not in ("WEIGHTS", "EXPERT_WEIGHTS")) for names in array.dims)
+    return Array(array.name, array.kind, array.shape, dims)
+
+
+def _spec(array: Array, axes: dict[str, tuple[str, ...]], sizes: dict[str, int]) -> tuple[str, bool]:
+    """`P(STAGE, WEIGHTS, MODEL)`, with the axes themselves where a size does not divide by all of a group."""
+    kept, whole = fit(array, axes, sizes)
+    parts = []
+    for names, axis_names in zip(array.dims, kept, strict=True):
+        wanted = tuple(axis for group in names for axis in axes[group])
+        if not axis_names:
+            parts.append("None")
+        elif axis_names == wanted:
+            parts.append(" + ".join(group for group in names if axes[group]))
+        else:
+            parts.append(_literal(axis_names))
+    return f"P({', '.join(parts)})", whole
+
+
+def _literal(values: tuple[str, ...]) -> str:
+    """A tuple of texts as Python writes it, in double quotes where it can."""
+    inner = ", ".join(f'"{v}"' if v.isprintable() and not set(v) & set('"\\') else repr(v) for v in values)
+    return f"({inner},)" if len(values) == 1 else f"({inner})"
+
+
+def _constants(placed: Placement, far: dict[str, str], split: bool, arrays: list[str], states: list[str]) -> str:
+    training = placed.config.training
+    axes = groups(placed.mesh, training, far)
+    dcn = [(far[axis], size) for axis, size in placed.mesh.dcn if axis in far]
+    within = "".join(f'\n    ("{name}", {size}),' for name, size in placed.mesh.ici)
+    across = "".join(f'\n    ("{name}", {size}),' for name, size in dcn)
+    across = f"({across}\n)" if across else "()"
+    group_lines = [f"{name} = {_literal(axes[name])}" for name in GROUPS]
+    values = [
+        f"GLOBAL_BATCH = {training.global_batch}",
+        f"SEQ_LEN = {training.seq_len}",
+        f"MICRO_BATCHES = {placed.micro_batches}",
+        f"COMPUTE_DTYPE = jnp.{_DTYPES.get(training.precision, 'bfloat16')}",
+        f"REMAT_POLICY = {_POLICIES[training.remat]}  # for jax.checkpoint around a layer",
+    ]
+    return (
+        "# Mesh axes in devices, major to minor: across slices, and inside one.\n"
+        f"ACROSS_SLICES = {across}\n"
+        f"INSIDE_SLICE = ({within}\n)\n"
+        f"ALLOW_SPLIT_PHYSICAL_AXES = {split}\n\n"
+        + "\n".join(values)
+        + "\n\n# Mesh axes by what they shard.\n"
+        + "\n".join(group_lines)
+        + "\n\n# name: (kind, shape, sharding); activations are those of one layer and one micro-batch\nARRAYS = {\n"
+        + "\n".join(arrays)
+        + "\n}\n\n# Optimizer state that is sharded otherwise than its weights.\n"
+        + ("OPTIMIZER_STATE = {\n" + "\n".join(states) + "\n}" if states else "OPTIMIZER_STATE = {}")
+    )

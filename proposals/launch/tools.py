@@ -1,0 +1,31 @@
+"""All tools at once: what one proposal needs to be launched with any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfmodel.config import ExperimentConfig
+from proposals.candidate import candidate
+from proposals.launch import axlearn, maxtext, megatron, own_yaml, plain_jax
+from proposals.launch.file import Header, LaunchFile
+
+
+def files(
+    config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any], title: str = ""
+) -> tuple[LaunchFile, ...]:
+    """Launch files of one proposal, for every tool; what a tool cannot express has no text and says why.
+
+    config: of the experiment.  mesh: `{"ici": {axis: size}, "dcn": {axis: size}}` and changes: training keys, as in
+    `proposals.plan.ProposalPlan`.  title: one line about the proposal, for the heads of the files.  Raises ConfigError
+    where mesh and chips do not match.
+    """
+    proposed = candidate(config, mesh, changes)
+    header = Header(proposed, title)
+    return (
+        *maxtext.files(proposed, header),
+        plain_jax.file(proposed, header),
+        axlearn.file(proposed, header),
+        megatron.file(proposed, header),
+        own_yaml.file(proposed, header),
+    )
