@@ -17,7 +17,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page
 
 if TYPE_CHECKING:  # models cannot be imported before pytest has configured Django
     from accounts.models import User
@@ -137,6 +137,12 @@ def complaints(page: Page) -> Iterator[list[str]]:
 
     page.on("console", listen)
     page.on("pageerror", lambda error: said.append(str(error)))
+
+    def refuse(dialog: Dialog) -> None:
+        said.append(f"a script of the profile ran: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
     yield said
     assert said == []
 
