@@ -160,7 +160,9 @@ def _memory(prediction: Prediction) -> tuple[list[Part], float | None, float | N
     capacity, total = used["capacity"] or 0.0, used["total"]
     terms = bars.memory_terms({key: value for key, value in used.items() if value is not None})
     free = None if total is None else capacity - total
-    shown = [*terms, Term("free", "Free", "free", free)] if free is not None and free > 0 else terms
+    rest = capacity - sum(term.value for term in terms)
+    label = "Free" if total is not None else "Activations and free"
+    shown = [*terms, Term("free", label, "free", rest)] if rest > 0 else terms
     parts = [
         Part(shown[box.index], box, shown[box.index].value / capacity, box.width > 21 and box.height > 16)
         for box in treemap([term.value for term in shown])

@@ -38,7 +38,7 @@ _TERMS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A mesh of the table.  Seconds, bytes, tokens/s; slower: times the fastest legal mesh; rule: why rejected."""
+    """A mesh of the table.  Seconds, bytes; slower: times the fastest legal mesh; rule: why rejected."""
 
     index: int
     sizes: Mapping[str, int]
@@ -46,7 +46,6 @@ class Row:
     low80_s: float
     high80_s: float
     slower: float | None
-    tokens_per_s_per_chip: float
     memory_bytes: float
     terms: list[Term]
     rule: str
@@ -95,8 +94,6 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, f
         return []
     chosen = np.array(indices, dtype=np.int64)
     priced = meshes.priced(chosen)
-    config = meshes.space.config
-    tokens = (config.training.global_batch_tokens or 0) / config.hardware.chips
     low, high = _each(priced.low80_s, len(indices)), _each(priced.high80_s, len(indices))
     terms = _terms(priced, len(indices))
     result = []
@@ -112,7 +109,6 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, f
                 low80_s=float(low[at]),
                 high80_s=float(high[at]),
                 slower=step / float(meshes.estimate_s[fastest]) if fastest is not None else None,
-                tokens_per_s_per_chip=tokens / step,
                 memory_bytes=float(meshes.memory_bytes[index]),
                 terms=terms[at],
                 rule=RULES[legality.RULES[broken]] if broken >= 0 else "",

@@ -1,0 +1,376 @@
+"""Explore and Accuracy: the address is the state, the model's own numbers stand on the page, teams stay apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from math import prod
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import numpy as np
+import pytest
+from django.http import QueryDict
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asapweb.explore.spaces import meshes_of, ways
+from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
+from asapweb.explore.treemap import treemap
+from experiments import formatting
+from perfmodel.accuracy import load_accuracy
+from perfmodel.config_file import parse_config
+from perfmodel.search import factorisations, search
+from perfmodel.step_time import predict
+from tests.backend.factories import CONFIG, People, Stored
+
+V5E = {
+    "hardware": {"chip": "v5e", "topology": [16, 16], "slices": 1},
+    "mesh": {"ici": {"data": 16, "seq": 1, "model": 16}},
+    "model": {"name": "llama3.1-8b"},
+    "training": {"global_batch": 256, "seq_len": 8192},
+}
+SHAPE = {"layers": 4, "d_model": 512, "d_ff": 2048, "heads": 8, "kv_heads": 4, "head_dim": 64, "vocab": 32000}
+
+
+def address(data: dict, **more: str) -> str:
+    return "/explore/?" + urlencode([*pairs_of(data), *more.items()])
+
+
+def page(client: Client, where: str, status: int = 200) -> str:
+    answer = client.get(where)
+    assert answer.status_code == status
+    return unescape(answer.content.decode())
+
+
+def data_in(html: str, name: str) -> dict:
+    found = re.search(rf'<script id="{name}" type="application/json">(.*?)</script>', html, re.S)
+    assert found is not None, f"no {name}"
+    return json.loads(found[1])
+
+
+# the state
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        V5E,
+        {**V5E, "model": SHAPE},
+        {**V5E, "model": {**SHAPE, "experts": 8, "experts_per_token": 2, "d_ff_expert": 1024, "tied_embeddings": True}},
+        {
+            **V5E,
+            "hardware": {"chip": "v5p", "topology": [4, 4, 4], "slices": 2, "overrides": {"hbm_bytes": 5e10}},
+            "mesh": {"ici": {"model": 4, "mdl": 4, "data": 4}, "dcn": {"data": 2}, "axis_roles": {"mdl": "seq"}},
+            "training": {"global_batch": 64, "seq_len": 4096, "precision": "int8", "remat": "none", "micro_batch": 1},
+            "software": {"date": "2025-10"},
+        },
+        CONFIG,
+    ],
+)
+def test_the_address_brings_back_the_same_prediction(data):
+    state = from_config(data)
+    assert state.errors == {}
+    again = read(QueryDict(state.query()))
+    assert again.config == state.config
+    wanted = predict(parse_config(data)[0])
+    assert predict(again.config).step_time_s == wanted.step_time_s
+    assert predict(again.config).hbm_per_chip_bytes == wanted.hbm_per_chip_bytes
+
+
+def test_the_order_of_the_axes_survives_the_address():
+    data = {**V5E, "mesh": {"ici": {"model": 16, "seq": 1, "data": 16}}}
+    assert list(read(QueryDict(from_config(data).query())).sizes) == ["model", "seq", "data"]
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 16]), min_size=2, max_size=5),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(1, 300),
+)
+def test_a_moved_axis_keeps_its_size_and_the_product(sizes, follows, moved, total):
+    names = [f"a{n}" for n in range(len(sizes))]
+    before = dict(zip(names, sizes, strict=True))
+    axis = names[moved % len(names)]
+    after = refit(before, total, names[follows % len(names)], axis)
+    if total % before[axis]:
+        assert after == before  # the sentence about it comes from the check
+    else:
+        assert prod(after.values()) == total
+        assert after[axis] == before[axis]
+
+
+def test_what_one_axis_takes_the_following_one_gives():
+    before = {"data": 16, "seq": 2, "model": 8}
+    assert refit({**before, "model": 16}, 256, "data", "model") == {"data": 8, "seq": 2, "model": 16}
+    # the following axis moved itself: the next one that has something gives
+    assert refit({**before, "data": 32}, 256, "data", "data") == {"data": 32, "seq": 1, "model": 8}
+    # more than the following axis has: the others give as far as they must
+    assert refit({**before, "model": 256}, 256, "data", "model") == {"data": 1, "seq": 1, "model": 256}
+
+
+@given(st.integers(1, 20_000))
+def test_divisors_divide(number):
+    assert list(divisors(number)) == [n for n in range(1, number + 1) if number % n == 0]
+
+
+@pytest.mark.parametrize(("number", "axes"), [(1, 3), (256, 3), (8960, 5), (360, 4), (997, 2)])
+def test_ways_counts_the_meshes_without_listing_them(number, axes):
+    assert ways(number, axes) == len(factorisations(number, axes))
+
+
+@given(st.lists(st.floats(0, 1e12, allow_subnormal=False), min_size=1, max_size=8))
+def test_the_treemap_fills_its_square_in_proportion(values):
+    values = [value if value > 1 else 0.0 for value in values]
+    boxes = treemap(values)
+    assert len(boxes) == sum(value > 0 for value in values)
+    for box in boxes:
+        assert box.width * box.height / 1e4 == pytest.approx(values[box.index] / sum(values), rel=1e-6)
+        assert box.x > -1e-6 and box.y > -1e-6
+        assert box.x + box.width < 100.01 and box.y + box.height < 100.01
+
+
+# all meshes
+
+
+def test_the_list_agrees_with_the_search():
+    config = parse_config(V5E)[0]
+    meshes, found = meshes_of(config), search(config, top=5)
+    assert [meshes.config(int(i)).mesh for i in meshes.ranked[:5]] == [c.config.mesh for c in found.candidates]
+    assert meshes.considered == found.considered
+    assert dict(meshes.rejected_by_rule()) == found.rejected_by_rule
+
+
+def test_nothing_legal_beats_the_front():
+    meshes = meshes_of(parse_config(V5E)[0])
+    legal, time, memory = meshes.ranked, meshes.estimate_s, meshes.memory_bytes
+    front = np.flatnonzero(meshes.front)
+    assert legal[np.argmin(time[legal])] in front
+    for i in front:
+        assert not ((time[legal] <= time[i]) & (memory[legal] < memory[i])).any()
+    for i in legal[~meshes.front[legal]]:
+        assert ((time[front] <= time[i]) & (memory[front] <= memory[i])).any()
+
+
+# the pages
+
+
+def test_the_page_shows_what_the_model_predicts(people: People):
+    html = page(people.client("viewer"), address(V5E))
+    wanted = predict(parse_config(V5E)[0])
+    step = formatting.seconds(wanted.step_time_s["estimate"], precise=True)
+    assert re.search(rf'id="k-step">{re.escape(step.number)}<small>{step.unit}</small><span class="pv pv-p"', html)
+    hbm = formatting.quantity(wanted.hbm_per_chip_bytes["total"], "bytes")
+    assert f'id="k-hbm">{hbm.number}<small>{hbm.unit}</small>' in html
+    assert data_in(html, "x-state")["sizes"] == {"data": 16, "seq": 1, "model": 16}
+
+
+def test_a_mesh_that_breaks_rules_is_priced_and_its_rules_are_said(people: People):
+    html = page(people.client("viewer"), address(V5E))
+    assert "8 KV heads do not divide by 16 tensor shards." in html
+    assert "Rejected" in html and 'id="k-step"' in html
+
+
+def test_without_a_mesh_the_fastest_legal_one_is_shown(people: People):
+    query = "chip=v5e&topology=16x16&model=llama3.1-8b&global_batch=256&seq_len=8192"
+    html = page(people.client("viewer"), f"/explore/?{query}")
+    best = search(parse_config(V5E)[0], top=1).candidates[0]
+    assert data_in(html, "x-state")["sizes"] == dict(best.config.mesh.ici)
+    assert "the fastest of" in html
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ("model", "Choose a model or give its shape"),
+        ("global_batch", "Give the global batch"),
+        ("seq_len", "Give the sequence length"),
+    ],
+)
+def test_what_is_missing_is_said_and_the_rest_answered(lacks, says, people: People):
+    data = json.loads(json.dumps(V5E))
+    data.pop(lacks, None)
+    data["training"].pop(lacks, None)
+    html = page(people.client("viewer"), address(data))
+    assert says in html and "not predicted" in html
+    assert "All meshes can be priced once" in html
+    if lacks != "model":  # weights and optimizer need neither batch nor length
+        known = predict(parse_config(data)[0]).hbm_per_chip_bytes
+        assert str(formatting.quantity(known["params"], "bytes")) in html
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("chip=v9z&topology=4x4", "is not a known chip"),
+        ("chip=v5e&topology=0x4", "hardware.topology"),
+        ("chip=v5e&topology=4x4&global_batch=-3", "training.global_batch"),
+        ("chip=v5e&topology=4x4&seq_len=nan", "training.seq_len"),
+        ("chip=v5e&topology=99999999x99999999", "hardware.topology"),
+        ("chip=v5e&topology=4x4&model=no-such-model", "is not in the catalogue"),
+        ("chip=v5e&topology=4x4&axes=data+zz", "is no role the model knows"),
+        ("chip=v5e&topology=4x4&ici_name=data&ici_size=3&ici_name=model&ici_size=1&moved=data", "mesh.ici"),
+        ("chip=%00&topology=%F0%9F%98%80", "hardware.chip"),
+        ("experiment=&page=x&sort=;drop&show=<b>", "Meshes"),
+    ],
+)
+def test_nonsense_in_the_address_is_answered_in_a_sentence(query, says, people: People):
+    html = page(people.client("viewer"), f"/explore/?{query}")
+    assert says in html
+    assert "<b>Rejected" not in html and "Traceback" not in html
+
+
+def test_a_wrong_product_is_refused_with_what_would_make_it_right(people: People):
+    data = {**V5E, "mesh": {"ici": {"data": 8, "seq": 1, "model": 8}}}
+    html = page(people.client("viewer"), address(data, follow="none"))
+    assert "8×1×8 = 64, needs 256" in html
+    fixes = [parse_qsl(urlsplit(link).query) for link in re.findall(r'class="chip" href="([^"]+)"', html)]
+    assert [[value for key, value in fix if key == "ici_size"] for fix in fixes] == [
+        ["32", "1", "8"], ["8", "4", "8"], ["8", "1", "32"],
+    ]  # fmt: skip
+
+
+def test_other_hardware_fits_the_mesh_and_says_so(people: People):
+    data = {**V5E, "hardware": {"chip": "v5e", "topology": [8, 8], "slices": 1}}
+    html = page(people.client("viewer"), address(data, chips="256"))
+    assert "The mesh was fitted to 64 chips per slice: data 16 → 4." in html
+
+
+def test_too_many_meshes_are_not_listed_but_the_mesh_is_priced(people: People):
+    data = {
+        **V5E,
+        "hardware": {"chip": "v5p", "topology": [180, 168, 120], "slices": 1},
+        "mesh": {"ici": {"pipeline": 1, "replica": 1, "data": 3628800, "seq": 1, "model": 1, "expert": 1}},
+    }
+    html = page(people.client("viewer"), address(data))
+    assert "are too many to price while you wait" in html
+    assert 'id="k-step"' in html
+
+
+def test_rejected_meshes_are_listed_with_their_rule(people: People):
+    html = page(people.client("viewer"), address(V5E, show="rejected"))
+    meshes = meshes_of(parse_config(V5E)[0])
+    assert f"Rejected {meshes.rejected}" in html
+    assert "32 heads do not divide by 256 tensor shards." in html
+
+
+def test_the_list_sorts_and_pages_and_leads_to_each_mesh(people: People):
+    client = people.client("viewer")
+    meshes = meshes_of(parse_config(V5E)[0])
+    html = page(client, address(V5E, sort="memory"))
+    rows = re.findall(r'class="plainlink x-take" href="([^"]+)"', html)
+    order = meshes.order("legal", "memory")
+    assert [int(n) for n in parse_qs(urlsplit(rows[0]).query)["ici_size"]] == list(meshes.sizes(int(order[0])).values())
+    taken = data_in(page(client, rows[3]), "x-state")["sizes"]
+    assert taken == meshes.sizes(int(order[3]))
+    second = page(client, address(V5E, page="2"))
+    assert "16–30 of 30" in second
+
+
+def test_htmx_gets_the_part_alone_and_choices_become_addresses(people: People):
+    client = people.client("viewer")
+    live = client.get(address(V5E, moved="model"), headers={"HX-Request": "true", "HX-Target": "answer"})
+    assert b"<html" not in live.content and b'id="x-axes"' not in live.content
+    assert "HX-Push-Url" not in live.headers and live.headers["Cache-Control"] == "no-store"
+    headers = {"HX-Request": "true", "HX-Target": "answer", "X-Commit": "1", "HX-Current-URL": "http://testserver/explore/"}
+    chosen = client.get(address(V5E), headers=headers)
+    assert b'id="x-axes"' in chosen.content
+    assert read(QueryDict(urlsplit(chosen.headers["HX-Push-Url"]).query)).config == from_config(V5E).config
+    table = client.get(address(V5E), headers={"HX-Request": "true", "HX-Target": "meshes"})
+    assert b"Meshes table" in table.content and b"kpis" not in table.content
+
+
+# from an experiment
+
+
+def test_an_experiment_opens_with_its_configuration_and_its_measured_step(ready: Stored, people: People):
+    client = people.client("viewer")
+    answer = client.get(f"/experiments/{ready.experiment.pk}/explore/")
+    assert answer.status_code == 302
+    state = read(QueryDict(urlsplit(answer.url).query))
+    assert state.config.mesh.ici == parse_config(CONFIG)[0].mesh.ici
+    assert state.config.training == parse_config(CONFIG)[0].training
+    html = page(client, answer.url)
+    assert ready.experiment.name in html and "Measured" in html and "1,250\u00a0ms" in html
+
+
+@pytest.mark.parametrize(
+    ("who", "status"), [("viewer", 302), ("engineer", 302), ("outsider", 404), ("teamless", 403), ("anonymous", 302)]
+)
+def test_who_may_explore_an_experiment(who, status, ready: Stored, people: People):
+    answer = people.client(who).get(f"/experiments/{ready.experiment.pk}/explore/")
+    assert answer.status_code == status
+    if who == "anonymous":
+        assert answer.url.startswith("/sign-in/")
+
+
+def test_an_experiment_of_another_team_cannot_be_named_in_the_address(ready: Stored, people: People):
+    where = f"/explore/?experiment={ready.experiment.pk}"
+    assert people.client("outsider").get(where).status_code == 404
+    assert people.client("viewer").get("/explore/?experiment=99999999").status_code == 404
+
+
+@pytest.mark.parametrize("where", ["/explore/", "/accuracy/"])
+@pytest.mark.parametrize(("who", "status"), [("viewer", 200), ("anonymous", 302), ("teamless", 403)])
+def test_who_may_see_the_pages(where, who, status, people: People):
+    assert people.client(who).get(where).status_code == status
+    if status == 200:
+        assert people.client(who).post(where).status_code == 405
+
+
+# a pasted config.json
+
+
+def test_a_pasted_config_json_becomes_the_shape_in_the_address(people: People):
+    pasted = {
+        "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 2048,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
+    }  # fmt: skip
+    client = people.client("viewer")
+    sent = {"state": urlencode(pairs_of(V5E)), "config_json": json.dumps(pasted)}
+    answer = client.post("/explore/model/", sent)
+    assert answer.status_code == 303
+    state = read(QueryDict(urlsplit(answer.url).query))
+    assert predict(state.config).step_time_s == predict(parse_config({**V5E, "model": SHAPE})[0]).step_time_s
+    assert "another shape" in page(client, answer.url)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"hidden_size": NaN}', '{"hidden_size": -4, "n_layer": 2}', "a" * 300_000]
+)
+def test_a_pasted_text_that_is_no_model_is_refused_in_a_sentence(text, people: People):
+    answer = people.client("viewer").post("/explore/model/", {"state": "", "config_json": text})
+    assert answer.status_code == 422
+    assert 'id="err-paste"' in answer.content.decode()
+    assert people.client("viewer").get("/explore/model/").status_code == 405
+
+
+# accuracy
+
+
+def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
+    html, numbers = page(people.client("viewer"), "/accuracy/"), load_accuracy()
+    for kind in ("tpu", "gpu"):
+        row = numbers["foldings"]["pair"][kind]
+        assert f"{row['median'] * 100:.1f}\u00a0%" in html and f"{row['naive_median'] * 100:.1f}\u00a0%" in html
+    for chip in numbers["by_chip"]:
+        assert f">{chip}</th>" in html
+    assert numbers["worst"][0]["id"] in html
+    scatter = data_in(html, "x-agreement")
+    assert sum(len(group["points"]) for group in scatter["groups"]) == numbers["rows"]
+
+
+def test_predictions_carry_the_error_of_their_chip(people: People):
+    row = load_accuracy()["by_chip"]["v5e"]
+    html = page(people.client("viewer"), address(V5E))
+    assert f"off by {row['median'] * 100:.1f}\u00a0% on the median" in html
+    unseen = {**V5E, "hardware": {"chip": "v3", "topology": [16, 16], "slices": 1}}
+    assert "No published run on TPU v3 was fitted" in page(people.client("viewer"), address(unseen))
+
+
+def test_without_a_fit_the_pages_say_that_the_error_is_not_known(people: People, tmp_path, monkeypatch):
+    monkeypatch.setattr("asapweb.explore.trust.ACCURACY_FILE", tmp_path / "accuracy.json")
+    assert "Not measured yet" in page(people.client("viewer"), "/accuracy/")
+    assert "take these numbers as unchecked" in page(people.client("viewer"), address(V5E))
