@@ -41,6 +41,10 @@ class OpDiagnosis:
     output, host or other.  phase: forward, backward, recompute or optimizer where `op_name` tells.  tensor: what a
     collective moves.  axis_source: how the axis was found (`replica_groups`, `source_target_pairs`, `start op`,
     `group size`, `only axis`, `mesh name`).  resource_source: `roofline`, `category` or `collective`.
+
+    Per step and core: flops, hbm_bytes, in_flight_s (a collective from its start to its end), exposed_s (the part of it
+    that no other op hid), core_max_s and core_min_s (this op on the core where it takes longest and shortest), all None
+    where the profile does not tell.  slowest_core: host and name.
     """
 
     name: str
@@ -69,6 +73,13 @@ class OpDiagnosis:
     axis_source: str = ""
     resource_source: str = ""
     step_share: float | None = None
+    flops: float | None = None
+    hbm_bytes: float | None = None
+    in_flight_s: float | None = None
+    exposed_s: float | None = None
+    core_max_s: float | None = None
+    core_min_s: float | None = None
+    slowest_core: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,14 @@ class Diagnosis:
     kpis: the contract's keys, value 0–1 (step_time_s in s) or None.  breakdown_s: seconds per step and core by
     `compute`, `hbm`, `ici:<axis>`, `dcn`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
-    collectives: per axis and kind, rows {axis, kind, time_s, share, bytes, achieved_bytes_per_s, possible_bytes_per_s,
-    ops}.  report: the four sections of the paper's report, {heading: [sentence, …]}.
+    collectives: per axis and kind, rows {axis, kind, time_s, share, count, bytes, achieved_bytes_per_s,
+    possible_bytes_per_s, in_flight_s, exposed_s, hidden_share, tensors, waiting_share, ops}; times and bytes per step
+    and core, hidden_share 0–1 of in_flight_s, None where the profile has no intervals.
+    groups: the ops summed by `category`, `module`, `source` and `bound_by`, each a list of at most 40 rows {value,
+    count, time_s, share, flops, hbm_bytes} by descending share; ops without the property stand under an empty value.
+    timeline: `experiments.step_profile.Timeline` as JSON: {cores, hosts, steps, durations_s[core][step],
+    parts_s{part: [core][step]}, cores_total, steps_total}; empty where no core marks steps.
+    report: the four sections of the paper's report, {heading: [sentence, …]}.
     """
 
     kpis: dict[str, float | None]
@@ -123,6 +140,8 @@ class Diagnosis:
     mfu_convention: str = ""
     report: dict[str, list[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    groups: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    timeline: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""

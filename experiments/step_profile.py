@@ -73,10 +73,17 @@ class Core:
 class Op:
     """One HLO op of one program, summed over all its occurrences on all cores in the profiled window.
 
-    time_share: of the profiled device time, idle included, as XProf's tables state it, so that time_share × step time is
-    the op's time per step and core.  flops and bytes: totals over the occurrences (None: not recorded).
+    time_share: of the profiled device time, idle included, as XProf's tables state it, so that time_share × step time
+    is the op's time per step and core.  flops and bytes: totals over the occurrences (None: not recorded).
     Efficiencies are relative to the chip's roofline (0–1).  hlo: HLO text, op_name: framework path
-    (``jit(step)/…/dot_general``), source: ``file.py:12``.  All three are text from the user's program: data, not markup.
+    (``jit(step)/…/dot_general``), source: ``file.py:12``: text from the user's program, hence data, not markup.
+
+    Of a collective, totals over the occurrences like self_time_s: in_flight_s, from its start to its end (of an
+    asynchronous one: from its start op to its done op, stated at the done op), and exposed_s, the part of that in which
+    no other op ran on the core: while its own op ran, and its part of the gaps in which nothing ran, so that exposed_s
+    of all ops sums to `Core.exposed_s`.  core_max_s, core_min_s: the op's time on the core where it took longest and
+    shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of the former.
+    None without intervals.
     """
 
     name: str
@@ -100,10 +107,44 @@ class Op:
     hlo: str = ""
     op_name: str = ""
     source: str = ""
+    in_flight_s: float | None = None
+    exposed_s: float | None = None
+    core_max_s: float | None = None
+    core_min_s: float | None = None
+    core_count: int | None = None
+    slowest_core: str = ""
 
     @property
     def key(self) -> str:
         return f"{self.program}/{self.name}" if self.program else self.name
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Steps by cores, for a strip per core: at most a thousand cells, whatever was recorded.
+
+    cores, hosts: names in the order of the rows; steps: numbers in the order of the columns.  durations_s[core][step],
+    and parts_s[part][core][step] with the exclusive parts of `Step.breakdown_s`, which sum to the duration.
+    cores_total, steps_total: how many there are; of more cores than fit, the slowest, the fastest and some between are
+    shown, of more steps every n-th.
+    """
+
+    cores: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    durations_s: tuple[tuple[float, ...], ...] = ()
+    parts_s: dict[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    cores_total: int = 0
+    steps_total: int = 0
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Timeline:
+        rows = {
+            "durations_s": tuple(map(tuple, data.get("durations_s", ()))),
+            "parts_s": {part: tuple(map(tuple, rows)) for part, rows in data.get("parts_s", {}).items()},
+        }
+        names = {key: tuple(data.get(key, ())) for key in ("cores", "hosts", "steps")}
+        return cls(**{**data, **names, **rows})
 
 
 @dataclass(frozen=True)
@@ -153,6 +194,7 @@ class StepProfile:
     converter: str = ""  # e.g. "xprof 2.24.2"
     computed: dict[str, str] = field(default_factory=dict)
     label: str = ""  # e.g. "CPU recording", "reconstructed from the paper, experiment 3"
+    timeline: Timeline = Timeline()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -163,6 +205,7 @@ class StepProfile:
         values = dict(data)
         values["device"] = Device(**data["device"])
         values["memory"] = Memory(**data.get("memory", {}))
+        values["timeline"] = Timeline.from_json(data.get("timeline", {}))
         for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("ops", Op), ("notes", Note)):
             values[key] = tuple(kind(**item) for item in data.get(key, ()))
         return cls(**values)

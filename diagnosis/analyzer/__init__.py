@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from diagnosis.analyzer import bottleneck, breakdown, kpis, links, report, rules, tables
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
@@ -71,13 +73,15 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         not_measured=facts.not_measured,
         bottleneck=verdict,
         findings=findings,
-        ops=tuple(to_diagnosis(op, step is not None) for op in facts.ops),
+        ops=tuple(to_diagnosis(op, step is not None, profile.device.core_count) for op in facts.ops),
         breakdown_s=breakdown.seconds(facts.shares, step),
         breakdown_share=facts.shares,
         collectives=tables.collectives(facts),
         roofline=tables.roofline(facts),
         mfu_convention=facts.mfu_convention,
         report=report.write(facts, verdict, findings),
+        groups=tables.groups(facts),
+        timeline=asdict(profile.timeline) if profile.timeline.steps else {},
         warnings=(*_mismatch(profile, config), *_severe(profile)),
     )
 

@@ -135,6 +135,23 @@ class MeshAxes:
         return AxisMatch((axes[0][0],), False, axes[0][1], source="only axis")
 
 
+def positions(mesh: Mesh, role: str, devices: int) -> IntArray | None:
+    """Position of every device along the axes of a role, in the order of device ids: shape (devices,).
+
+    None where the devices are no whole number per chip, or no axis of that role is larger than one.
+    """
+    layout = [(axis, size) for axis, size in (*mesh.dcn, *mesh.ici)]
+    chips = prod(size for _, size in layout)
+    if chips < 2 or devices % chips:
+        return None
+    rows = _coordinates(tuple(size for _, size in layout))
+    place = np.zeros(chips, dtype=np.int64)
+    for (axis, size), row in zip(layout, rows, strict=True):
+        if mesh.role(axis) == role:
+            place = place * size + row
+    return np.repeat(place, devices // chips) if place.any() else None
+
+
 def _varying(layout: list[Dimension], groups: Groups, cores: int) -> list[bool]:
     ids = groups.members // cores
     coordinates = _coordinates(tuple(size for _, _, size in layout))

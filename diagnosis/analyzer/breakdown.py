@@ -64,7 +64,7 @@ def shares(
     working = [op for op in ops if op.family not in ("input", "output", "host", "idle")]
     for op in working:
         bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
-        found[bar] = found.get(bar, 0.0) + op.share
+        found[bar] = found.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)
     busy = max(0.0, 1.0 - sum(lost.values()))
     _hide_overlap(found, kpis)
     stated = profile.kpis.get("communication")

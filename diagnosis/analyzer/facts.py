@@ -43,6 +43,18 @@ class OpFacts:
         return self.op.key
 
     @property
+    def exposed_share(self) -> float:
+        """Share of the step in which this collective ran and nothing hid it; its own share where no interval says."""
+        exposed, own = self.op.exposed_s, self.op.self_time_s
+        return self.share if exposed is None or own <= 0 else self.share * min(1.0, exposed / own)
+
+    def per_step(self, total: float | None) -> float | None:
+        """A total over the op's occurrences as per step and core; None where either is unknown."""
+        if total is None or self.time_s is None or self.op.self_time_s <= 0:
+            return None
+        return total * self.time_s / self.op.self_time_s
+
+    @property
     def axes(self) -> tuple[str, ...]:
         return self.collective.match.ici if self.collective and self.collective.match else ()
 

@@ -69,6 +69,17 @@ def straggler_lag_s(cores: Sequence[Core]) -> tuple[float, Core, float] | None:
     return slowest - middle, core, middle
 
 
+def slow_host(cores: Sequence[Core], behind: Core) -> int | None:
+    """Cores of the slowest core's host where all of them lag at least half as much as it; None where only some do."""
+    times = {core.name: own for core in cores if core.host == behind.host and (own := own_work_s(core)) is not None}
+    others = [own for core in cores if core.host != behind.host and (own := own_work_s(core)) is not None]
+    if len(times) < 2 or not others:
+        return None
+    usual = median(others)
+    lag = times[behind.name] - usual
+    return len(times) if lag > 0 and min(times.values()) - usual >= 0.5 * lag else None
+
+
 def _weighted(ops: Sequence[OpFacts], moved: bool) -> float | None:
     """Work over time: FLOPs (or HBM bytes) of all ops over their self time, per second and core."""
     time = sum(fact.op.self_time_s for fact in ops)

@@ -144,7 +144,13 @@ def profile_has_flops(profile: StepProfile) -> bool:
     )
 
 
-def to_diagnosis(fact: OpFacts, has_step: bool) -> OpDiagnosis:
+def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
+    """One core's total over the profile as its time per step; cores: of the profile, over which ops are averaged."""
+    per_step = fact.per_step(total)
+    return None if per_step is None or not cores else per_step * cores
+
+
+def to_diagnosis(fact: OpFacts, has_step: bool, cores: int) -> OpDiagnosis:
     op, found = fact.op, fact.collective
     return OpDiagnosis(
         name=op.name,
@@ -173,4 +179,11 @@ def to_diagnosis(fact: OpFacts, has_step: bool) -> OpDiagnosis:
         axis_source=found.match.source if found and found.match else "",
         resource_source="collective" if found else fact.limit_source,
         step_share=fact.share if has_step else None,
+        flops=fact.per_step(op.flops),
+        hbm_bytes=fact.per_step(op.hbm_bytes),
+        in_flight_s=fact.per_step(op.in_flight_s),
+        exposed_s=fact.per_step(op.exposed_s),
+        core_max_s=_on_core(fact, op.core_max_s, cores),
+        core_min_s=_on_core(fact, op.core_min_s, cores),
+        slowest_core=op.slowest_core,
     )

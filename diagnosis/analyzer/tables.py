@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diagnosis.analyzer.breakdown import axis_label
@@ -10,6 +11,13 @@ from diagnosis.analyzer.rules.wires import bandwidth
 
 #: Points of the roofline plot; smaller ops are noise on it.
 ROOFLINE_POINTS = 1000
+GROUP_ROWS = 40
+_GROUPS: dict[str, Callable[[OpFacts], str]] = {
+    "category": lambda op: op.op.category,
+    "module": lambda op: op.module,
+    "source": lambda op: op.op.source,
+    "bound_by": lambda op: op.op.bound_by or "",
+}
 
 
 def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
@@ -42,6 +50,7 @@ def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
                 "bytes": sum(payload) / (steps * cores) if counted and payload else None,
                 "achieved_bytes_per_s": sent[0].value if sent else None,
                 "possible_bytes_per_s": sent[1].value if sent else None,
+                **_exposure(ops),
                 "tensors": sorted({op.collective.tensor for op in ops if op.collective and op.collective.tensor}),
                 "waiting_share": total_share(op for op in ops if op.collective and op.collective.part == "done"),
                 "ops": list(keys(ops)),
@@ -49,6 +58,46 @@ def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
         )
     rows.sort(key=lambda row: (-axis_cost[_bar(row["axis"])], -row["share"]))
     return tuple(rows)
+
+
+def _exposure(ops: Sequence[OpFacts]) -> dict[str, float | None]:
+    """Time in flight and exposed per step and core, where intervals are known (a pair's at its -done op)."""
+    timed = [op for op in ops if op.op.in_flight_s is not None and op.op.exposed_s is not None]
+    flight = [value for op in timed if (value := op.per_step(op.op.in_flight_s)) is not None]
+    exposed = [value for op in timed if (value := op.per_step(op.op.exposed_s)) is not None]
+    total = sum(op.op.in_flight_s or 0.0 for op in timed)
+    return {
+        "in_flight_s": sum(flight) if flight else None,
+        "exposed_s": sum(exposed) if exposed else None,
+        "hidden_share": max(0.0, 1.0 - sum(op.op.exposed_s or 0.0 for op in timed) / total) if total > 0 else None,
+    }
+
+
+def groups(facts: Facts) -> dict[str, list[dict[str, Any]]]:
+    """The ops summed by category, module, source line and bound, see `Diagnosis.groups`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, of in _GROUPS.items():
+        rows: dict[str, list[OpFacts]] = {}
+        for op in facts.ops:
+            rows.setdefault(of(op), []).append(op)
+        summed = [
+            {
+                "value": value,
+                "count": len(ops),
+                "time_s": facts.seconds(total_share(ops)),
+                "share": total_share(ops),
+                "flops": _total(op.per_step(op.op.flops) for op in ops),
+                "hbm_bytes": _total(op.per_step(op.op.hbm_bytes) for op in ops),
+            }
+            for value, ops in rows.items()
+        ]
+        found[name] = sorted(summed, key=lambda row: -float(row["share"] or 0.0))[:GROUP_ROWS]
+    return found
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _axis_text(bar: str) -> str:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.ingest.convert import Tables
+from experiments.ingest.exposure import over_cores
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_timelines
 from experiments.ingest.steps import core_values, gpu_steps, timeline_steps
+from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import gviz_rows, hlo_text, number, text
@@ -53,6 +55,12 @@ def read(
     ops = _ops(stats, tables.roofline, peak_flops, peak_hbm)
     if on_cpu:
         ops = _on_cpu(ops or _ops_without_hlo(op_times), cores)
+    ids = {text(name, 200): str(key) for key, name in dict(stats.program_id_to_name_map).items()}
+    ops = over_cores(
+        ((f"{core.host} {core.name}", core.op_times) for core in cores),
+        ops,
+        [ids.get(op.program, op.program) for op in ops],
+    )
     kind = "CPU" if on_cpu else str(stats.run_environment.device_type) or "unknown"
     on_tpu = "TPU" in kind.upper()
     steps = timeline_steps(cores) if on_tpu or on_cpu else gpu_steps(tables.overview)
@@ -109,6 +117,7 @@ def read(
         converter=tables.converter,
         computed=kpis.computed,
         label=label or ("CPU recording" if on_cpu else ""),
+        timeline=strips(cores),
     )
 
 

@@ -7,11 +7,13 @@ lags needs the intervals.  Times are picoseconds from the earliest line of the p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from experiments.ingest.exposure import OpKey, OpTime, op_times
+from experiments.ingest.flights import read_flights
 from experiments.ingest.intervals import Cover, Ps
 from experiments.xplane import XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat
 
@@ -97,7 +99,7 @@ class CoreTimeline:
     sum to the duration; compute goes first, so `collective` is what compute did not hide.  Over the window (the steps,
     or first to last op without steps): window_s, busy_s (any op), communication_s (a collective op), collective_s
     (a collective in flight: also from its start op to its done op), exposed_s (in flight, and no other op ran).
-    span_s: from the first activity to the last, steps or not.
+    span_s: from the first activity to the last, steps or not.  op_times: of the ops that matter, by (program, name).
     """
 
     name: str
@@ -113,6 +115,7 @@ class CoreTimeline:
     span_s: float
     ops: int
     events: int
+    op_times: dict[OpKey, OpTime] = field(default_factory=dict)
 
 
 @dataclass
@@ -261,7 +264,19 @@ def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimel
         steps,
         texts={key: meta.name for key, meta in plane.event_metadata.items()},
         in_flight=Events.of(asynchronous, zero_ns),
+        programs=_programs(plane),
     )
+
+
+def _programs(plane: XPlane) -> dict[int, str]:
+    """The program of each op, by event metadata id."""
+    wanted = stat_ids(plane, "program_id").get("program_id")
+    return {
+        key: str(stat_value(plane, stat))
+        for key, meta in plane.event_metadata.items()
+        for stat in meta.stats
+        if stat.metadata_id == wanted
+    }
 
 
 def measure(
@@ -273,6 +288,7 @@ def measure(
     *,
     texts: dict[int, str] | None = None,
     in_flight: Events | None = None,
+    programs: dict[int, str] | None = None,
 ) -> CoreTimeline | None:
     """Merge the op events of one core into what `CoreTimeline` says."""
     used = np.unique(events.kind)
@@ -290,11 +306,15 @@ def measure(
         covers.append(total)
     collective = events.cover(masks["collective"])
     others = events.cover(running & ~masks["collective"])
-    spans = Cover.of(*_spans(events, kinds, texts or {}, by_class["collective"]))
-    flying = collective.union(spans)
-    if in_flight is not None and len(in_flight.kind):
-        mask = np.array([kinds.get(key, ("", ""))[1] == "collective" for key in in_flight.kind.tolist()], bool)
-        flying = flying.union(in_flight.cover(mask))
+    running_collectives, flights = read_flights(
+        (events.kind, events.starts, events.ends),
+        kinds,
+        texts or {},
+        by_class["collective"],
+        programs or {},
+        None if in_flight is None else (in_flight.kind, in_flight.starts, in_flight.ends),
+    )
+    flying = Cover.of(flights.starts, flights.ends)
 
     first, last = int(events.starts[running].min()), int(events.ends[running].max())
     starts, ends = steps.starts, steps.ends
@@ -327,40 +347,14 @@ def measure(
         span_s=span * 1e-12,
         ops=len(used),
         events=int(running.sum()),
+        op_times=op_times(
+            events.kind[running],
+            events.starts[running],
+            events.ends[running],
+            {key: ((programs or {}).get(key, ""), kinds.get(key, ("", ""))[0]) for key in used.tolist()},
+            running_collectives,
+            flights,
+            others,
+            window,
+        ),
     )
-
-
-def _spans(
-    events: Events, kinds: dict[int, tuple[str, str]], texts: dict[int, str], collectives: list[int]
-) -> tuple[Ps, Ps]:
-    """[start of the -start op, end of the -done op) of every asynchronous collective that can be paired."""
-    by_name = {kinds[key][0]: key for key in collectives}
-    starts: list[Ps] = []
-    ends: list[Ps] = []
-    for done_name, done in by_name.items():
-        start = _start_of(done_name, texts.get(done, ""), by_name)
-        if start is None:
-            continue
-        begun = np.sort(events.starts[events.kind == start])
-        ended = np.sort(events.ends[events.kind == done])
-        # Each end belongs to the last start before it; what began before the window has none.
-        index = np.searchsorted(begun, ended, side="left") - 1
-        starts.append(begun[index[index >= 0]])
-        ends.append(ended[index >= 0])
-    if not starts:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    return np.concatenate(starts), np.concatenate(ends)
-
-
-def _start_of(done_name: str, text: str, by_name: dict[str, int]) -> int | None:
-    if "-done" not in done_name:
-        return None
-    for operand in _operands(text):
-        if operand in by_name and "-start" in operand:
-            return by_name[operand]
-    return by_name.get(done_name.replace("-done", "-start"))
-
-
-def _operands(text: str) -> Iterator[str]:
-    """Names with a % after the equals sign of an HLO text."""
-    return (match.group(1) for match in re.finditer(r"%([\w.-]+)", text.partition(" = ")[2][:20_000]))

@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     weights.replicated_weights,
     sequence.sequence_parallel,
     experts.expert_dispatch,
+    experts.expert_imbalance,
     across_slices.exposed_dcn,
     pipeline.pipeline_bubble,
     placement.slow_links,

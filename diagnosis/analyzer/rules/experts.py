@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, total_share
-from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, time_of
 from diagnosis.analyzer.rules.wires import bandwidth
 from diagnosis.report import Evidence, Finding
 
@@ -45,4 +46,77 @@ def expert_dispatch(facts: Facts) -> Iterator[Finding]:
         rows,
         share,
         axis=axis,
+    )
+
+
+def _excess(facts: Facts, ops: tuple[OpFacts, ...]) -> tuple[float, float] | None:
+    """(share of the step, mean time as a share) by which the fullest core exceeds the mean, op by op.
+
+    Every op is followed by an exchange, so each waits for its own fullest core: the sum of the maxima counts.
+    """
+    cores = facts.profile.device.core_count
+    timed = [op for op in ops if op.op.core_max_s is not None and op.op.core_count and op.op.self_time_s > 0]
+    if not timed or cores < 2:
+        return None
+    mean = total_share(timed)
+    most = sum(op.share * (op.op.core_max_s or 0.0) * (op.op.core_count or 0) / op.op.self_time_s for op in timed)
+    return max(0.0, most - mean), mean
+
+
+def expert_imbalance(facts: Facts) -> Iterator[Finding]:
+    """Cores whose experts got more tokens than others': the rest wait for them in the exchange that follows."""
+    experts = facts.where(lambda op: op.module == "experts" and not op.collective)
+    found = _excess(facts, experts)
+    if found is None or found[1] <= 0:
+        return
+    excess, mean = found
+    other = facts.where(lambda op: op.module != "experts" and not op.collective and op.limit == "compute")
+    usual = _excess(facts, other)
+    # A core that is slow in everything is a straggler, not a full expert.
+    general = usual[0] / usual[1] if usual and usual[1] > 0 else 0.0
+    lost = excess - general * mean
+    if lost < WORTH_SAYING:
+        return
+    largest = max(experts, key=lambda op: op.share)
+    load = evidence(
+        "time of the fullest core over the mean",
+        1.0 + excess / mean,
+        "",
+        "measured",
+        "Σ longest time on a core ÷ Σ mean time over cores, expert ops",
+        "intervals of the trace",
+        keys(experts),
+    )
+    cost = time_of(facts, "work of the experts", experts)
+    wait = evidence(
+        "waiting for the fullest core",
+        lost,
+        "share",
+        "computed",
+        "Σ (longest − mean) ÷ step time, less the spread of other products",
+        OPS,
+        keys(experts),
+    )
+    rows: list[Evidence | None] = [load, cost, wait]
+    text = (
+        f"The experts' work takes {cost} {facts.base} on average and {load}× as long on the fullest core"
+        f"{lines(experts)}; the others wait for it in the exchange that follows, {wait} {facts.base}."
+    )
+    if largest.op.slowest_core:
+        text += f" {largest.op.name} takes longest on {largest.op.slowest_core}."
+    axes = (
+        [axis for axis, size in facts.config.mesh.ici if facts.role_of(axis) == "expert" and size > 1]
+        if (facts.config)
+        else []
+    )
+    yield finding(
+        facts,
+        "expert_imbalance",
+        "Experts are loaded unevenly",
+        text,
+        "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that full "
+        "experts drop or reroute tokens, and put experts that are used together on different chips.",
+        rows,
+        lost,
+        axis=axes[0] if axes else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import finding, lines, time_of
 from diagnosis.report import Evidence, Finding
@@ -71,15 +71,32 @@ def stalled_collectives(facts: Facts) -> Iterator[Finding]:
         return
     cost = time_of(facts, "waits for asynchronous collectives", ops)
     axis = ops[0].axes[0] if ops[0].axes else None
+    rows: list[Evidence | None] = [cost]
+    text = (
+        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each was started "
+        "early, yet what ran meanwhile was too short to hide it."
+    )
+    timed = [op for op in ops if op.op.in_flight_s and op.op.exposed_s is not None]
+    if timed:
+        flight = sum(op.op.in_flight_s or 0.0 for op in timed)
+        hidden = evidence(
+            "hidden part of their time in flight",
+            max(0.0, 1.0 - sum(op.op.exposed_s or 0.0 for op in timed) / flight),
+            "share",
+            "measured",
+            "1 − Σ exposed ÷ Σ time from start to done",
+            "intervals of the trace",
+            keys(timed),
+        )
+        rows.append(hidden)
+        text += f" Other work hides {hidden} of their time in flight."
     yield finding(
         facts,
         "async_collective_waits",
         "Asynchronous collectives are not fully hidden",
-        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each was "
-        "started early, yet "
-        "what ran meanwhile was too short to hide it.",
+        text,
         "Start them earlier (latency-hiding scheduler, larger scheduling window), or move fewer bytes on that axis.",
-        [cost],
+        rows,
         share,
         axis=axis,
     )

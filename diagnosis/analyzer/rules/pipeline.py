@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
+from diagnosis.analyzer.axes import positions
 from diagnosis.analyzer.facts import Facts, keys, total_share
+from diagnosis.analyzer.kpis import own_work_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding
 from diagnosis.report import Evidence, Finding
+
+_OWN_WORK = "busy time less exposed communication, mean over the stage's cores"
 
 
 def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
@@ -51,6 +56,19 @@ def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
     text += "waited between stages in the profile."
     if seen > 1.5 * expected and seen - expected > 0.05:
         text += " That is more than the schedule explains: stages are uneven, or the exchange is slow."
+    work = _stage_work(facts)
+    if work is not None:
+        heaviest, mean, number = work
+        most = evidence(
+            "own work of the heaviest stage per step", heaviest, "s", "measured", _OWN_WORK, "intervals of the trace"
+        )
+        usual = evidence(
+            "mean own work of a stage per step", mean, "s", "measured", _OWN_WORK, "intervals of the trace"
+        )
+        which = evidence("the heaviest stage", float(number), "count", "measured", source="intervals of the trace")
+        rows += [most, usual, which]
+        text += f" Stage {which} works longest, {most} per step where the mean is {usual}"
+        text += ": the others wait for it." if heaviest > 1.05 * mean else ", so the stages are even."
     yield finding(
         facts,
         "pipeline_bubble",
@@ -63,6 +81,26 @@ def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
         min(seen, max(expected, idle)) if seen >= WORTH_SAYING else expected,
         axis=_axis(facts),
     )
+
+
+def _stage_work(facts: Facts) -> tuple[float, float, int] | None:
+    """(own work of the heaviest stage, mean over stages, its number from 1), s per step; None where cores are unknown.
+
+    Cores are taken to be numbered in the order of the mesh's devices, hosts in the order of the files.
+    """
+    cores = facts.profile.cores
+    if facts.config is None or not cores:
+        return None
+    stage_of = positions(facts.config.mesh, "pipeline", len(cores))
+    own = [own_work_s(core) for core in cores]
+    if stage_of is None or any(value is None for value in own):
+        return None
+    work: dict[int, list[float]] = {}
+    for stage, value in zip(stage_of.tolist(), own, strict=True):
+        work.setdefault(stage, []).append(value or 0.0)
+    means = {stage: fmean(values) for stage, values in work.items()}
+    heaviest = max(means, key=lambda stage: means[stage])
+    return means[heaviest], fmean(means.values()), heaviest + 1
 
 
 def _axis(facts: Facts) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, total_share
-from diagnosis.analyzer.kpis import straggler_lag_s
+from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
 from diagnosis.report import Evidence, Finding
@@ -27,17 +27,24 @@ def stragglers(facts: Facts) -> Iterator[Finding]:
     part = evidence("lag of the step", behind / step, "share", "computed", "lag ÷ step time", "pod viewer")
     cores = evidence("cores compared", float(len(facts.profile.cores)), "count", "measured", source="pod viewer")
     where = f" on host {core.host}" if core.host else ""
+    rows: list[Evidence | None] = [late, usual, part, cores]
+    together = slow_host(facts.profile.cores, core)
+    more = ""
+    if together is not None:
+        row = evidence(f"cores of host {core.host}", float(together), "count", "measured", source="pod viewer")
+        rows.append(row)
+        more = f" All {row} cores of that host lag: it is the host, not the core."
     yield finding(
         facts,
         "stragglers",
-        "One core is slower than the rest",
+        "One core is slower than the rest" if together is None else "One host is slower than the rest",
         f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the "
         "others wait for it "
-        f"in their collectives, {part} of the step.",
+        f"in their collectives, {part} of the step.{more}",
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow "
         "in every run "
         "replace the host, if it changes look for uneven data (sequence packing, experts, pipeline stages).",
-        [late, usual, part, cores],
+        rows,
         behind / step,
     )
 

@@ -1,0 +1,155 @@
+"""Single ops on one core: how long they took, how long a collective was in flight, and how much of that nothing hid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ingest.flights import Flights
+from experiments.ingest.intervals import Cover, Ps
+from experiments.step_profile import Op
+
+#: (program id, op name)
+OpKey = tuple[str, str]
+#: Ops below this share of their core's time are left out, unless they are collectives: their spread weighs nothing.
+LEAST_SHARE = 1e-4
+
+
+@dataclass(frozen=True)
+class OpTime:
+    """One op on one core: occurrences and their time; of a collective, time in flight and exposed in the window."""
+
+    count: int
+    time_s: float
+    in_flight_s: float | None = None
+    exposed_s: float | None = None
+
+
+def exposure(running: Flights, flights: Flights, others: Cover, window: Cover) -> dict[int, tuple[float, float]]:
+    """(time in flight, exposed time) in ps inside the window, by owner.
+
+    A moment is exposed in which no other op runs and a collective is in flight.  It belongs to the collective whose op
+    runs then; where none does, the core waits for all that are in flight, and each has an equal part.  So the sum over
+    owners is the core's exposed time.  others: when any op but collectives ran.
+    """
+    flights = flights.merged()
+    keys, index = np.unique(flights.owner, return_inverse=True)
+    flown = np.bincount(index, window.within(flights.starts, flights.ends), len(keys))
+    exposed = _shared(running.merged(), keys, others, window)
+    exposed += _shared(flights, keys, others.union(Cover.of(running.starts, running.ends)), window)
+    return {int(key): (float(f), float(e)) for key, f, e in zip(keys, flown, exposed, strict=True)}
+
+
+def _shared(flights: Flights, keys: NDArray[np.int64], others: Cover, window: Cover) -> NDArray[np.float64]:
+    """By owner, its part of the window's moments in which no other op runs, shared equally among what is in flight."""
+    if not len(flights.starts):
+        return np.zeros(len(keys))
+    bounds = np.unique(np.concatenate((flights.starts, flights.ends)))
+    first, last = np.searchsorted(bounds, flights.starts), np.searchsorted(bounds, flights.ends)
+    steps = np.bincount(first, minlength=len(bounds)) - np.bincount(last, minlength=len(bounds))
+    count = np.maximum(np.cumsum(steps)[:-1], 1)
+    left, right = bounds[:-1], bounds[1:]
+    # What of the window no other op covers: (window or others) less others.
+    open_ps = window.union(others).within(left, right) - others.within(left, right)
+    shared = np.concatenate(([0.0], np.cumsum(open_ps / count)))
+    return np.bincount(np.searchsorted(keys, flights.owner), shared[last] - shared[first], len(keys))
+
+
+def op_times(
+    kind: NDArray[np.int64],
+    starts: Ps,
+    ends: Ps,
+    names: Mapping[int, OpKey],
+    running: Flights,
+    flights: Flights,
+    others: Cover,
+    window: Cover,
+) -> dict[OpKey, OpTime]:
+    """Times of the ops that matter on one core, by program and name; kind, starts, ends: its events without loops.
+
+    running, flights, others, window: see `exposure`.
+    """
+    inside = window.within(starts, ends) > 0
+    keys, index = np.unique(kind[inside], return_inverse=True)
+    if not len(keys):
+        return {}
+    times = np.bincount(index, (ends - starts)[inside])
+    counts = np.bincount(index)
+    flown = exposure(running, flights, others, window)
+    wanted = (times >= LEAST_SHARE * times.sum()) | np.isin(keys, np.array([*flown], np.int64))
+    found: dict[OpKey, OpTime] = {}
+    for key, time, count in zip(keys[wanted].tolist(), times[wanted].tolist(), counts[wanted].tolist(), strict=True):
+        if key not in names:
+            continue
+        in_flight, exposed = flown.get(key, (None, None))
+        found[names[key]] = OpTime(
+            count,
+            time * 1e-12,
+            None if in_flight is None else in_flight * 1e-12,
+            None if exposed is None else exposed * 1e-12,
+        )
+    return found
+
+
+@dataclass
+class _Sum:
+    """One op over the cores."""
+
+    count: int = 0
+    in_flight_s: float = 0.0
+    exposed_s: float = 0.0
+    is_collective: bool = False
+    most: float = 0.0
+    least: float = float("inf")
+    cores: int = 0
+    slowest: str = ""
+
+    def add(self, core: str, time: OpTime) -> None:
+        self.count += time.count
+        self.cores += 1
+        if time.in_flight_s is not None and time.exposed_s is not None:
+            self.is_collective = True
+            self.in_flight_s += time.in_flight_s
+            self.exposed_s += time.exposed_s
+        if time.time_s > self.most:
+            self.most, self.slowest = time.time_s, core
+        self.least = min(self.least, time.time_s)
+
+
+def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequence[Op], ids: Sequence[str]) -> list[Op]:
+    """The ops with their time in flight, exposed time and spread over cores.
+
+    ids: each op's program id.  Where the tables cover fewer steps than the timelines, times are scaled to the op's
+    occurrences in the tables.
+    """
+    sums: dict[OpKey, _Sum] = {}
+    for core, times in cores:
+        for key, time in times.items():
+            sums.setdefault(key, _Sum()).add(core, time)
+    by_name: dict[str, list[_Sum]] = {}
+    for (_, name), total in sums.items():
+        by_name.setdefault(name, []).append(total)
+    told: list[Op] = []
+    for op, program in zip(ops, ids, strict=True):
+        found = sums.get((program, op.name))
+        if found is None and len(same := by_name.get(op.name, [])) == 1 and ("", op.name) in sums:
+            found = same[0]  # recordings of a CPU do not say the program
+        if found is None or not found.count:
+            told.append(op)
+            continue
+        scale = op.occurrences / found.count if op.occurrences else 1.0
+        told.append(
+            replace(
+                op,
+                in_flight_s=found.in_flight_s * scale if found.is_collective else None,
+                exposed_s=found.exposed_s * scale if found.is_collective else None,
+                core_max_s=found.most * scale,
+                core_min_s=found.least * scale,
+                core_count=found.cores,
+                slowest_core=found.slowest,
+            )
+        )
+    return told

@@ -1,0 +1,108 @@
+"""When collectives are in flight on one core: from start to end, asynchronous ones too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ingest.intervals import Cover, Ps
+
+#: Event metadata id, start and end of the events of one core.
+Table = tuple[NDArray[np.int64], Ps, Ps]
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Intervals in which collectives were in flight; owner: event metadata id of the op each belongs to."""
+
+    owner: NDArray[np.int64]
+    starts: Ps
+    ends: Ps
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, Ps, Ps]]) -> Flights:
+        if not found:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        owner = np.concatenate([np.full(len(starts), key, np.int64) for key, starts, _ in found])
+        return cls(owner, np.concatenate([s for _, s, _ in found]), np.concatenate([e for _, _, e in found]))
+
+    def merged(self) -> Flights:
+        """Overlapping intervals of one owner made one: a -done op runs inside its own flight."""
+        if not len(self.starts):
+            return self
+        keys, index = np.unique(self.owner, return_inverse=True)
+        first = int(self.starts.min())
+        length = int(self.ends.max()) - first + 1
+        if length * len(keys) >= 1 << 62:
+            covers = [Cover.of(self.starts[index == i], self.ends[index == i]) for i in range(len(keys))]
+            return Flights.of([(int(key), c.starts, c.ends) for key, c in zip(keys, covers, strict=True)])
+        # Each owner's intervals are moved to a stretch of their own and merged in one go.
+        shift = index * length - first
+        cover = Cover.of(self.starts + shift, self.ends + shift)
+        which = cover.starts // length
+        back = first - which * length
+        return Flights(keys[which], cover.starts + back, cover.ends + back)
+
+
+def read_flights(
+    events: Table,
+    kinds: dict[int, tuple[str, str]],
+    texts: dict[int, str],
+    collectives: list[int],
+    programs: dict[int, str],
+    in_flight: Table | None,
+) -> tuple[Flights, Flights]:
+    """(when each collective's op ran, when it was in flight): while its op ran, from a -start op to its -done op, and
+    where the plane has a line of asynchronous ops, as that says.  An asynchronous one is known by its -done op.
+
+    events, in_flight: (kind, starts, ends).  kinds: (op name, class) and texts: HLO by kind; collectives: their kinds.
+    """
+    kind, starts, ends = events
+    by_name = {(programs.get(key, ""), kinds[key][0]): key for key in collectives}
+    programs_ops: dict[str, dict[str, int]] = {}
+    for (program, name), key in by_name.items():
+        programs_ops.setdefault(program, {})[name] = key
+    order = np.argsort(kind, kind="stable")
+    ids = kind[order]
+
+    def of(key: int) -> np.ndarray:
+        return order[np.searchsorted(ids, key, "left") : np.searchsorted(ids, key, "right")]
+
+    owner = {key: key for key in collectives}
+    found: list[tuple[int, Ps, Ps]] = []
+    for (program, name), done in by_name.items():
+        start = _start_of(name, texts.get(done, ""), programs_ops[program])
+        if start is None:
+            continue
+        owner[start] = done
+        begun, ended = np.sort(starts[of(start)]), np.sort(ends[of(done)])
+        # Each end belongs to the last start before it; what began before the window has none.
+        index = np.searchsorted(begun, ended, side="left") - 1
+        found.append((done, begun[index[index >= 0]], ended[index >= 0]))
+    running = [(owner[key], starts[of(key)], ends[of(key)]) for key in collectives]
+    if in_flight is not None:
+        for key in np.unique(in_flight[0]).tolist():
+            name, group = kinds.get(key, ("", ""))
+            if group == "collective":
+                mask = in_flight[0] == key
+                same = by_name.get((programs.get(key, ""), name), key)
+                found.append((owner.get(same, same), in_flight[1][mask], in_flight[2][mask]))
+    return Flights.of(running), Flights.of([*running, *found])
+
+
+def _start_of(done_name: str, text: str, by_name: dict[str, int]) -> int | None:
+    if "-done" not in done_name:
+        return None
+    for operand in _operands(text):
+        if operand in by_name and "-start" in operand:
+            return by_name[operand]
+    return by_name.get(done_name.replace("-done", "-start"))
+
+
+def _operands(text: str) -> Iterator[str]:
+    """Names with a % after the equals sign of an HLO text."""
+    return (match.group(1) for match in re.finditer(r"%([\w.-]+)", text.partition(" = ")[2][:20_000]))

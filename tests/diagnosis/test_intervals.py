@@ -1,0 +1,116 @@
+"""What only the recorded intervals tell: exposure of single collectives, spread over cores, stages, hosts, strips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from diagnosis.analyzer import diagnose
+from experiments.step_profile import Core, Op, Timeline
+from tests.diagnosis.build import CORES, STEPS, collective, config, find, matmul, op, profile, rules
+
+OVER_MODEL = "replica_groups=[2,4]<=[8]"
+MESH = config({"data": 2, "model": 4}, (2, 4))
+PER_CORE = STEPS  # seconds over the profile of what takes one second per step on one core
+WHOLE = CORES * STEPS
+
+
+def pair(share: float, flight_s: float, exposed_s: float) -> tuple[Op, Op]:
+    """An asynchronous all-gather: its wait as a share, its time in flight and exposed per step and core."""
+    start = collective("all-gather-start", 0.0, OVER_MODEL, name="all-gather-start.1")
+    line = "%all-gather-done.1 = bf16[1024,4096]{1,0} all-gather-done((bf16[8]{0}, bf16[8]{0}) %all-gather-start.1)"
+    done = op(
+        "all-gather-done.1",
+        "all-gather-done",
+        share,
+        hlo=line,
+        in_flight_s=flight_s * WHOLE,
+        exposed_s=exposed_s * WHOLE,
+    )
+    return start, done
+
+
+def test_exposure_per_op_and_axis() -> None:
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.8), *pair(0.2, 0.5, 0.2)), MESH)
+    done = next(item for item in diagnosis.ops if item.name == "all-gather-done.1")
+    assert done.mesh_axis == "model" and (done.in_flight_s, done.exposed_s) == pytest.approx((0.5, 0.2))
+    row = next(row for row in diagnosis.collectives if row["axis"] == "model" and row["exposed_s"] is not None)
+    assert (row["in_flight_s"], row["exposed_s"], row["hidden_share"]) == pytest.approx((0.5, 0.2, 0.6))
+    text = find(diagnosis, "async_collective_waits").insight
+    assert "hides 60.0 % of their time in flight" in text
+
+
+def test_what_other_streams_hide_is_no_cost() -> None:
+    """On a GPU a kernel of 40 % of the step runs beside the products: its own time is no waiting."""
+    kernel = collective("all-reduce", 0.4, OVER_MODEL, in_flight_s=0.4 * WHOLE, exposed_s=0.04 * WHOLE)
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.96), kernel), MESH)
+    assert diagnosis.bottleneck.primary == "compute"
+    assert diagnosis.breakdown_share["ici:model"] == pytest.approx(0.04, abs=0.01)
+    assert sum(diagnosis.breakdown_share.values()) == pytest.approx(1.0)
+
+
+def expert(name: str, share: float, most: float) -> Op:
+    """An expert's product; most: time on the fullest core over the mean."""
+    mean = share * STEPS
+    path = "jit(step)/jvp(loss)/moe/experts/dot_general"
+    spread = {"core_max_s": mean * most, "core_min_s": mean * 0.5, "core_count": CORES, "slowest_core": "host-a TPU:3"}
+    return matmul(name, share, op_name=path, **spread)
+
+
+def test_uneven_experts() -> None:
+    exchange = collective("all-to-all", 0.3, OVER_MODEL, op_name="jit(step)/jvp(loss)/moe/dispatch/all_to_all")
+    even = matmul("fusion.9", 0.3, core_max_s=0.3 * STEPS, core_min_s=0.3 * STEPS, core_count=CORES)
+    mesh = config({"data": 2, "expert": 4}, (2, 4))
+    diagnosis = diagnose(profile(expert("fusion.1", 0.4, 1.5), even, exchange), mesh)
+    found = find(diagnosis, "expert_imbalance")
+    assert found.saving_share == pytest.approx(0.2) and found.mesh_axis == "expert"
+    assert "1.50× as long on the fullest core" in found.insight and "host-a TPU:3" in found.insight
+    assert "expert_imbalance" not in rules(diagnose(profile(expert("fusion.1", 0.4, 1.02), even, exchange), mesh))
+
+
+def test_a_core_slow_in_everything_is_a_straggler() -> None:
+    spread = {"core_max_s": 0.3 * STEPS * 1.5, "core_min_s": 0.3 * STEPS, "core_count": CORES}
+    diagnosis = diagnose(profile(expert("fusion.1", 0.4, 1.5), matmul("fusion.9", 0.3, **spread)), MESH)
+    assert "expert_imbalance" not in rules(diagnosis)
+
+
+def cores(times: list[float], hosts: list[str] | None = None) -> list[Core]:
+    return [
+        Core(f"TPU:{i}", (hosts or ["h"] * len(times))[i], {"compute": own, "collective": 1.0 - own})
+        for i, own in enumerate(times)
+    ]
+
+
+def test_a_heavy_stage() -> None:
+    """Two stages of four chips each, major axis first: the second works 0.8 s where the first works 0.5 s."""
+    mesh = config({"pipeline": 2, "data": 4}, (2, 4), grad_accum=8)
+    made = profile(matmul("fusion.1", 0.7), kpis={"duty_cycle": 0.7, "idle": 0.3}, cores=cores([0.5] * 4 + [0.8] * 4))
+    found = find(diagnose(made, mesh), "pipeline_bubble")
+    values = {row.label: row.value for row in found.evidence}
+    assert values["the heaviest stage"] == 2
+    assert values["own work of the heaviest stage per step"] == pytest.approx(0.8)
+    assert values["mean own work of a stage per step"] == pytest.approx(0.65)
+    assert "the others wait for it" in found.insight
+
+
+def test_a_slow_host_is_told_from_a_slow_core() -> None:
+    hosts = ["host-a"] * 4 + ["host-b"] * 4
+    made = profile(matmul("fusion.1", 0.9), cores=cores([0.6] * 4 + [0.9] * 4, hosts))
+    found = find(diagnose(made, MESH), "stragglers")
+    assert found.title == "One host is slower than the rest" and "All 4 cores of that host lag" in found.insight
+    one = profile(matmul("fusion.1", 0.9), cores=cores([0.6] * 7 + [0.9], hosts))
+    assert find(diagnose(one, MESH), "stragglers").title == "One core is slower than the rest"
+
+
+def test_strips_and_groups_go_through() -> None:
+    strip = Timeline(("TPU:0",), ("h",), (1, 2), ((1.0, 1.1),), {"compute": ((0.9, 1.0),), "idle": ((0.1, 0.1),)}, 1, 2)
+    made = replace(
+        profile(matmul("fusion.1", 0.6, source="a.py:1"), matmul("fusion.2", 0.3, source="a.py:1")), timeline=strip
+    )
+    assert type(made).from_json(made.to_json()).timeline == strip
+    answer = diagnose(made, MESH).to_json()
+    assert answer["timeline"]["parts_s"]["compute"][0][1] == 1.0
+    line = answer["groups"]["source"][0]
+    assert line["value"] == "a.py:1" and line["count"] == 2 and line["time_s"] == pytest.approx(0.9)
+    assert sum(row["share"] for row in answer["groups"]["module"]) == pytest.approx(0.9)
