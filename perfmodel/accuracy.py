@@ -270,10 +270,13 @@ def text(numbers: Mapping[str, Any]) -> str:
         lines += [f"### {name.capitalize()}: {FOLDINGS[name]}", "", *_table("kind", kinds), ""]
     head = numbers["foldings"][HEADLINE]["gpu"]
     lines += [
+        "The fit pulls every efficiency towards a textbook value (`perfmodel/fit_priors.py`). Those values, and which "
+        "effects the model has, were chosen with these errors in view; no row's own measurement enters its estimate.",
+        "",
         "GPU rows name their software release. Where a configuration does not (`software.date` absent), the median "
         f"error of the GPU rows is {_percent(head['median_undated'])} instead of {_percent(head['median'])}.",
         "",
-        f"All that follows leaves out {FOLDINGS[HEADLINE].removeprefix('each ').replace(' left out in turn', 's')}.",
+        "All that follows leaves out one pair of model and chip at a time.",
         "",
         "## By chip",
         "",

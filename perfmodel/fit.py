@@ -226,10 +226,15 @@ def _quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(np.interp(share * cumulative[-1], cumulative - weights[order] / 2.0, values[order]))
 
 
-def table(p: Problem, x: Floats, error: Floats) -> dict[str, dict[str, float]]:
-    """Tables of efficiencies.toml: per kind, kind and precision, chip, chip and precision (see EfficiencyTable)."""
+def table(
+    p: Problem, x: Floats, error: Floats, new_chip: Floats | None = None, new_architecture: Floats | None = None
+) -> dict[str, dict[str, float]]:
+    """Tables of efficiencies.toml: per kind, kind and precision, chip, chip and precision (see EfficiencyTable).
+
+    error: log(estimate / measured) out of fold, on which the ranges rest; new_chip, new_architecture: the same with
+    whole chips and architectures left out, for those no row has measured.
+    """
     shift = {(parameter.name, parameter.key): value for parameter, value in zip(p.parameters, x, strict=True)}
-    dense, mixture = spreads(p, error, np.ones(len(p.runs), dtype=bool))
 
     def value(name: str, kind: str, precision: str, keys: Sequence[str]) -> float:
         at = to_scale(name, PRIORS[kind][name].value) + sum(shift.get((name, key), 0.0) for key in keys)
@@ -240,13 +245,17 @@ def table(p: Problem, x: Floats, error: Floats) -> dict[str, dict[str, float]]:
     for kind, priors in PRIORS.items():
         first, key = p.kinds.index(kind), f"kind.{kind}"
         tables[key] = {name: value(name, kind, "", [key]) for name in priors}
-        tables[key] |= {"spread": float(dense[first]), "spread_mixture": float(mixture[first])}
+        tables[key] |= _ranges(p, error, first)
+        if new_architecture is not None:
+            tables[f"architecture.{kind}."] = _ranges(p, new_architecture, first)
         for precision in PRECISION_LOSS:
             keys = [key, f"{key}.{precision}"]
             tables[keys[1]] = {name: value(name, kind, precision, keys) for name in EFFECTS}
     for chip in load_chips().values():
         silicon, kind = SAME_SILICON.get(chip.name, chip.name), f"kind.{chip.kind}"
         if ("matmul", f"chip.{silicon}") not in shift:
+            if new_chip is not None:
+                tables[f"chip.{chip.name}"] = _ranges(p, new_chip, p.kinds.index(chip.kind))
             continue
         tables[f"chip.{chip.name}"] = {name: value(name, chip.kind, "", [kind, f"chip.{silicon}"]) for name in EFFECTS}
         for precision in PRECISION_LOSS:
@@ -257,6 +266,12 @@ def table(p: Problem, x: Floats, error: Floats) -> dict[str, dict[str, float]]:
         if name == "architecture":
             tables[key] = {name: float(np.exp(moved))}
     return tables
+
+
+def _ranges(p: Problem, error: Floats, row: int) -> dict[str, float]:
+    """Spreads for the kind of chip of a row."""
+    dense, mixture = spreads(p, error, np.ones(len(p.runs), dtype=bool))
+    return {"spread": float(dense[row]), "spread_mixture": float(mixture[row])}
 
 
 def write_table(path: Path, p: Problem, tables: dict[str, dict[str, float]]) -> None:
@@ -304,7 +319,8 @@ def main() -> None:
     p = problem(load_published().runs)
     x = solve(p, np.ones(len(p.runs), dtype=bool))
     folds = {name: cross_validate(p, groups, x) for name, groups in accuracy.foldings(p.runs).items()}
-    write_table(EFFICIENCIES_FILE, p, table(p, x, folds[accuracy.HEADLINE].log_error))
+    errors = [folds[name].log_error for name in (accuracy.HEADLINE, "chip", "family")]
+    write_table(EFFICIENCIES_FILE, p, table(p, x, *errors))
     load_efficiencies.cache_clear()
     accuracy.write_report(p, folds)
 
