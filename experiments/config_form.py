@@ -246,11 +246,10 @@ def errors_by_slot(errors: Mapping[str, str], slots: set[str]) -> dict[str, str]
     placed: dict[str, str] = {}
     for field, message in errors.items():
         parts = field.split(".")
-        while parts and "-".join(parts) not in slots:
-            parts.pop()
-        slot = "-".join(parts) or "form"
-        if slot == "form" and field:
-            message = f"{field}: {message}"
+        depth = next((n for n in range(len(parts), 0, -1) if "-".join(parts[:n]) in slots), 0)
+        slot = "-".join(parts[:depth]) or "form"
+        if rest := ".".join(parts[depth:]):  # the sentence stands at a part of the field: say which
+            message = f"{rest} {message}" if message[:1].islower() else f"{rest}: {message}"
         placed[slot] = f"{placed[slot]} {message}" if slot in placed else message
     return placed
 
