@@ -172,6 +172,8 @@ def test_charts_follow_a_choice_without_being_rebuilt(server: str, as_reviewer: 
     slider(page, "seq").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#x-check")).to_have_text("8×4×8 = 256 of 256 chips")
+    page.wait_for_url(re.compile("ici_size=4"))
+    page.wait_for_load_state("networkidle")
     assert page.evaluate("document.querySelector('#c-pareto canvas').dataset.mine") == "kept"
     drawn = page.evaluate(
         "echarts.getInstanceByDom(document.getElementById('c-pareto')).getOption().series.at(-1).data[0].sizes.join()"
