@@ -75,7 +75,8 @@ def test_product_is_checked_against_the_chips(sizes: dict[str, int], ok: bool, h
 
 def test_errors_stand_at_their_fields_and_the_rest_above_the_form() -> None:
     errors = {
-        "mesh.ici.mdl": "is no role.", "training.global_batch": "Not this.", "hardware.overrides": "Odd.", "": "Broken.",
+        "mesh.ici.mdl": "is no role.", "training.global_batch": "Not this.",
+        "hardware.overrides": "Odd.", "": "Broken.",
     }  # fmt: skip
     assert config_form.errors_by_slot(errors, config_form.SLOTS) == {
         "mesh-ici": "mdl is no role.", "training-global_batch": "Not this.", "form": "hardware.overrides: Odd. Broken.",
