@@ -50,7 +50,6 @@ _COMMON: Mapping[str, Prior] = {
     "link": Prior(0.8, 0.2),
     "dcn": Prior(0.7, 0.3),
     "overlap_seq": Prior(0.5, 0.8),
-    "overlap_pipeline": Prior(0.5, 0.8),
     "overlap_dcn": Prior(0.8, 0.8),
     "step_s": Prior(5.0e-3, 0.5),
     "straggler": Prior(0.004, 0.7),
@@ -73,6 +72,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
         # XLA splits a product with a sharded dimension into steps whose transfers run beside the next step's work.
         "overlap_tensor": Prior(0.6, 0.8),
         "overlap_expert": Prior(0.3, 0.8),
+        "overlap_pipeline": Prior(0.5, 0.8),
         "layer_s": Prior(2.0e-5, 1.0),
         "moe_layer_s": Prior(5.0e-5, 1.0),
         "software_per_year": Prior(0.0, 0.0),
@@ -92,6 +92,8 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
         # Megatron gathers and scatters on the critical path unless its overlapping kernels are switched on.
         "overlap_tensor": Prior(0.2, 0.8),
         "overlap_expert": Prior(0.6, 0.8),
+        # Interleaved schedules send while the next chunk computes.
+        "overlap_pipeline": Prior(0.9, 0.8),
         "layer_s": Prior(5.0e-4, 1.0),
         "moe_layer_s": Prior(3.0e-3, 1.0),
         "software_per_year": Prior(0.1, 0.1),
