@@ -233,11 +233,11 @@ def _axis_roles(check: Checker, data: Mapping[str, Any], mesh: Mapping[str, Any]
 
 def _products(check: Checker, mesh: Mesh, hardware: Hardware) -> None:
     if mesh.ici_product != hardware.chips_per_slice:
-        sizes = " x ".join(str(size) for _, size in mesh.ici)
+        sizes = " x ".join(str(size) for _, size in mesh.ici)[:80]
+        product = f"{sizes} = {mesh.ici_product}" if len(mesh.ici) > 1 else f"the product is {sizes}"
         check.fail(
             "mesh.ici",
-            f"{sizes[:80]} = {mesh.ici_product}, but the topology has {hardware.chips_per_slice} chips per slice; "
-            "make the products equal",
+            f"{product}, but the topology has {hardware.chips_per_slice} chips per slice; make the products equal",
         )
     if mesh.dcn_product != hardware.slices:
         check.fail(
