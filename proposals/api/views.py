@@ -6,6 +6,7 @@ from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,8 +16,9 @@ from accounts.permissions import TeamRole, get_for, team_ids
 from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, Paging, TeamObjects
 from experiments.api.views import of_experiment
 from experiments.services.text import clean
+from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
-from proposals.services import history, plans, reviews
+from proposals.services import history, launching, plans, reviews
 
 _EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
 
@@ -110,6 +112,21 @@ class PlanContractSerializer(PlanSerializer):
         fields = (*PlanSerializer.Meta.fields, "diagnosis", "proposals", "rejected", "considered")
 
 
+class LaunchFileSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=[(kind, kind) for kind in KINDS])
+    produced = serializers.BooleanField()
+    text = serializers.CharField(allow_blank=True)
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+class LaunchSerializer(serializers.Serializer[Any]):
+    proposal = serializers.IntegerField()
+    rank = serializers.IntegerField()
+    approved = serializers.BooleanField(help_text="Whether a reviewer has decided that it should run.")
+    files = LaunchFileSerializer(many=True)
+
+
 @extend_schema_view(
     list=extend_schema(
         parameters=[_EXPERIMENT, OpenApiParameter("status", OpenApiTypes.STR, enum=Proposal.Status.values)],
@@ -117,7 +134,7 @@ class PlanContractSerializer(PlanSerializer):
     ),
 )
 class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
-    queryset = Proposal.objects.select_related("review__author")
+    queryset = Proposal.objects.select_related("review__author", "experiment")
     serializer_class = ProposalSerializer
 
     def get_queryset(self) -> QuerySet[Proposal]:
@@ -132,6 +149,24 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
     def retrieve(self, request: Request, pk: str) -> Response:
         proposal = self.get_object()
         return Response({**plans.proposal_contract(proposal), **ProposalSerializer(proposal).data})
+
+
+    @extend_schema(responses={200: LaunchSerializer, 409: Detail}, tags=["proposals"])
+    @action(detail=True, pagination_class=None)
+    def launch(self, request: Request, pk: str) -> Response:
+        """What would launch this proposal with MaxText, plain JAX, AXLearn, Megatron-LM, and as our configuration.
+
+        A tool that cannot express the proposal has `produced` false, no text, and the reason among its notes.
+        409 where the configuration has changed so that the proposal no longer fits it.
+        """
+        proposal = self.get_object()
+        try:
+            found = launching.files(proposal)
+        except launching.LaunchError as error:
+            raise Conflict(str(error)) from error
+        approved = proposal.status == Proposal.Status.APPROVED
+        value = {"proposal": proposal.pk, "rank": proposal.rank, "approved": approved, "files": found}
+        return Response(LaunchSerializer(value).data)
 
 
 @extend_schema_view(list=extend_schema(parameters=[_EXPERIMENT], tags=["proposals"]))
