@@ -315,7 +315,7 @@ def test_mesh_argument():
 def test_another_mesh_must_fit_the_same_chips():
     config, _ = parse_config(example())
     assert with_mesh(config, parse_mesh_argument("data=16")).mesh.ici == (("data", 16),)
-    with pytest.raises(ConfigError, match="= 8"):
+    with pytest.raises(ConfigError, match="the product is 8"):
         with_mesh(config, parse_mesh_argument("data=8"))
 
 
