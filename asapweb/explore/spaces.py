@@ -16,7 +16,7 @@ from perfmodel import legality
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.efficiency import Efficiencies, load_efficiencies
-from perfmodel.search import PricedSpace, Space, build_space, price_space, ranking, space_workload
+from perfmodel.search import Constraints, PricedSpace, Space, build_space, price_space, ranking, space_workload
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import chip_of
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 #: More meshes than this cannot be priced while somebody waits.
-LIMIT = 50_000
+LIMIT = 20_000
 MEMORY_RULE = legality.RULES.index("memory")
 
 
@@ -122,7 +122,7 @@ def meshes_of(config: ExperimentConfig) -> Meshes:
 @lru_cache(maxsize=24)
 def _meshes(text: str) -> Meshes:
     config, _ = parse_config(json.loads(text))
-    space = build_space(config)
+    space = build_space(config, Constraints(axes=tuple(axis for axis, _ in config.mesh.ici)))
     efficiencies = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
     priced = price_space(space, efficiencies)
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)

@@ -6,7 +6,7 @@ The query uses the names of the configuration form (`experiments.config_form`), 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt, prod
 from typing import Any
@@ -35,7 +35,7 @@ NOTHING = "none"
 class State:
     """data: the contract's JSON.  config: the same as values, None where errors stand against it.  errors: sentences by
     dotted field.  follows: the axis that keeps the product, or `none`.  automatic: nobody chose a mesh yet.
-    notes: what was changed to make it fit."""
+    notes: what was changed to make it fit.  own_axes: exactly these axes, not also the usual ones at size one."""
 
     data: dict[str, Any]
     config: ExperimentConfig | None
@@ -48,7 +48,7 @@ class State:
     show: str = "legal"
     sort: str = "step"
     page: int = 1
-    extra: Mapping[str, str] = field(default_factory=dict)
+    own_axes: bool = False
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -71,6 +71,8 @@ class State:
             pairs.append(("experiment", str(self.experiment)))
         if self.follows and self.follows != first_follower(list(self.sizes)):
             pairs.append(("follow", self.follows))
+        if self.own_axes:
+            pairs.append(("own_axes", "1"))
         defaults = {"show": "legal", "sort": "step", "page": 1}
         pairs += [(key, str(value)) for key, value in values.items() if value and value != defaults.get(key)]
         return urlencode(pairs)
@@ -80,7 +82,10 @@ def read(query: QueryDict) -> State:
     """The state an address describes.  What is wrong stays as it was written, with a sentence in `errors`."""
     data = _data(query)
     automatic = not _part(data, "mesh").get("ici")
-    data["mesh"] = {**_part(data, "mesh"), "ici": _axes(query, data)}
+    given = list(_part(_part(data, "mesh"), "ici"))
+    asked = list(dict.fromkeys(query.get("axes", "").replace(",", " ").replace("·", " ").split()))[:16]
+    own_axes = bool(asked and asked != given) or (bool(given) and query.get("own_axes") == "1")
+    data["mesh"] = {**_part(data, "mesh"), "ici": _axes(data, (asked or given) if own_axes else [])}
     if not _part(data, "hardware").get("slices"):
         data["hardware"] = {**_part(data, "hardware"), "slices": 1}
     names = list(data["mesh"]["ici"])
@@ -95,6 +100,7 @@ def read(query: QueryDict) -> State:
             config=None,
             errors={},
             follows=follows,
+            own_axes=own_axes,
             automatic=automatic,
             notes=notes,
             experiment=_whole(query.get("experiment", "")),
@@ -216,12 +222,10 @@ def _model_pairs(model: Any) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _axes(query: QueryDict, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the axes the page shows: those given, in the order asked for, and the usual ones at size one."""
+def _axes(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """Sizes of the axes the page shows: these, or else those given with the usual ones at size one."""
     given: dict[str, Any] = dict(_part(_part(data, "mesh"), "ici"))
-    asked = query.get("axes", "").replace(",", " ").replace("·", " ").split()[:16]
-    names = list(dict.fromkeys(asked)) or _usual(data, given)
-    return {name: given.get(name, 1) for name in names}
+    return {name: given.get(name, 1) for name in names or _usual(data, given)}
 
 
 def _usual(data: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:

@@ -77,7 +77,7 @@ def table(state: State, meshes: Meshes) -> Table:
     shown = [int(index) for index in page.object_list]
     wanted = shown if fastest is None or fastest in shown else [*shown, fastest]
     rows = {row.index: row for row in _rows(state, meshes, wanted, yours, fastest)}
-    ranks = np.flatnonzero(meshes.ranked == yours) if yours is not None else []
+    ranks = np.flatnonzero(meshes.ranked == (-1 if yours is None else yours))
     return Table(
         rows=[rows[index] for index in shown],
         page=page,
@@ -163,7 +163,8 @@ def plot(state: State, meshes: Meshes) -> dict[str, Any]:
     drawn = np.union1d(legal[:DOTS], on_front)
     room = max(0, DOTS - len(drawn))
     capacity = _capacity(meshes)
-    limit = 1.6 * capacity
+    least = float(meshes.memory_bytes[large].min()) if len(large) else 0.0
+    limit = 1.6 * max(capacity, least)  # where nothing fits, what comes nearest
     near = large[meshes.memory_bytes[large] <= limit][: min(room, 300)]
     kinds = [(drawn, lambda i: 1 if meshes.front[i] else 0), (near, lambda i: 2)]
     dots = [

@@ -25,11 +25,13 @@ from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.services import configuration as configurations
 from perfmodel.catalogue import model_names
+from perfmodel.checks import Checker
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError
 from perfmodel.config_file import OPTIMIZERS
-from perfmodel.search import default_axes
+from perfmodel.model_file import model_to_json, read_model
 from perfmodel.step_time import missing_facts, predict
+from perfmodel.strict_text import parse_text
 
 #: Text longer than this is no config.json.
 MAX_PASTED = 200_000
@@ -82,7 +84,7 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
     if lacking:
         named = " and ".join(_FACTS[name] for name in lacking)
         return state, None, f"All meshes can be priced once {named} {'are' if len(lacking) > 1 else 'is'} given."
-    axes = len(default_axes(config))
+    axes = len(config.mesh.ici)
     count = spaces.ways(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
         sentence = f"{count:,} meshes of {axes} axes are too many to price while you wait; leave out an axis."
@@ -268,10 +270,6 @@ def use_model(request: HttpRequest) -> HttpResponse:
 
 def _pasted(text: str) -> dict[str, Any] | str:
     """The shape of a pasted config.json, or one sentence that says what is wrong."""
-    from perfmodel.checks import Checker
-    from perfmodel.model_file import model_to_json, read_model
-    from perfmodel.strict_text import parse_text
-
     if not text.strip():
         return "Paste the text of a config.json first."
     if len(text) > MAX_PASTED:

@@ -11,21 +11,22 @@
     const by = kind => d.dots.filter(dot => dot[3] === kind).map(dot => ({ value: [dot[0], dot[1]], sizes: dot[2] }));
     const front = by(1).sort((a, b) => a.value[0] - b.value[0]), dots = [...d.dots, ...(d.yours ? [d.yours] : [])];
     const gb = dots.map(dot => dot[0]), ms = dots.map(dot => dot[1]);
-    const right = Math.max(d.cap * 1.08, ...gb), long = Math.max(...ms) / Math.min(...ms) > 8, inS = Math.max(...ms) >= 20000;
-    const left = Math.min(...gb, d.cap), wide = left < right / 4;
+    /* a capacity far beyond all dots would press them together: then it is only named */
+    const far = d.cap > 2 * Math.max(...gb), right = far ? Math.max(...gb) * 1.1 : Math.max(d.cap * 1.08, ...gb), left = Math.min(...gb);
+    const wide = left < right / 12, long = Math.max(...ms) / Math.min(...ms) > 8, inS = Math.max(...ms) >= 20000;
     const shown = value => Math.round(inS ? value / 1000 : value).toLocaleString("en-US");
     const ticks = { color: c.text_3, fontSize: 11, hideOverlap: true };
     const tip = p => p.data && p.data.sizes ? `{b|${rich(names(d.axes, p.data.sizes))}}\n${time(p.value[1])} · ${p.value[0].toFixed(1)} GB per chip${p.seriesName ? "\n" + p.seriesName : ""}` : "";
     return {
       ...base(c), animation: false, grid: { left: 62, right: 22, top: 22, bottom: 42 }, tooltip: { ...base(c).tooltip, formatter: tip },
-      xAxis: axis(c, { type: wide ? "log" : "value", name: "HBM per chip, GB" + (wide ? " (log)" : ""), scale: true, ...(wide ? { min: left * .9, max: right } : { max: Math.ceil(right) }), axisLabel: { ...ticks, formatter: value => fmt(value) } }),
+      xAxis: axis(c, { type: wide ? "log" : "value", name: "HBM per chip, GB" + (far ? ", of " + fmt(d.cap) : "") + (wide ? " (log)" : ""), scale: true, ...(wide ? { min: left * .9, max: right } : { max: far ? null : Math.ceil(right) }), axisLabel: { ...ticks, formatter: value => fmt(value) } }),
       yAxis: axis(c, { type: long ? "log" : "value", name: "predicted step time, " + (inS ? "s" : "ms") + (long ? " (log)" : ""), nameGap: 46, scale: true, ...(long ? { min: Math.min(...ms) * .9, max: Math.max(...ms) * 1.1 } : {}), axisLabel: { ...ticks, formatter: shown } }),
       series: [
-        { type: "line", silent: true, step: "end", symbol: "none", data: front.map(dot => dot.value), lineStyle: { color: c.text_3, type: "dashed", width: 1.2 }, markLine: { silent: true, symbol: "none", animation: false, data: [{ xAxis: d.cap }], lineStyle: { color: c.failed, type: "solid", width: 1.4 }, label: { formatter: d.cap.toFixed(d.cap < 100 ? 1 : 0) + " GB", color: c.failed, fontSize: 11 } } },
+        { type: "line", silent: true, step: "end", symbol: "none", data: front.map(dot => dot.value), lineStyle: { color: c.text_3, type: "dashed", width: 1.2 }, markLine: { silent: true, symbol: "none", animation: false, data: far ? [] : [{ xAxis: d.cap }], lineStyle: { color: c.failed, type: "solid", width: 1.4 }, label: { formatter: d.cap.toFixed(d.cap < 100 ? 1 : 0) + " GB", color: c.failed, fontSize: 11 } } },
         { type: "scatter", name: "does not fit", symbol: "path://M0,0L10,10M10,0L0,10", data: by(2), symbolSize: 7, itemStyle: { color: "transparent", borderColor: c.text_3, borderWidth: 1.2 } },
         { type: "scatter", data: by(0), symbolSize: 9, itemStyle: { color: c.surface, borderColor: c.text_3, borderWidth: 1.4 }, emphasis: { itemStyle: { color: c.text_3 } } },
         { type: "scatter", name: "on the front", data: front, symbolSize: 9, itemStyle: { color: c.text_2, borderColor: c.surface, borderWidth: 1 } },
-        { type: "scatter", name: "this mesh", silent: true, z: 5, data: d.yours ? [{ value: [d.yours[0], d.yours[1]], sizes: d.yours[2] }] : [], symbolSize: 15, itemStyle: { color: c.ink, borderColor: c.surface, borderWidth: 2 }, label: { show: true, position: "right", distance: 6, color: c.text, backgroundColor: c.surface, padding: [1, 3], borderRadius: 3, fontWeight: 600, fontSize: 11, formatter: "this mesh" } }
+        { type: "scatter", name: "this mesh", silent: true, z: 5, data: d.yours ? [{ value: [d.yours[0], d.yours[1]], sizes: d.yours[2] }] : [], symbolSize: 15, itemStyle: { color: c.ink, borderColor: c.surface, borderWidth: 2 }, label: { show: true, position: d.yours && d.yours[0] > (left + right) / 2 ? "left" : "right", distance: 6, color: c.text, backgroundColor: c.surface, padding: [1, 3], borderRadius: 3, fontWeight: 600, fontSize: 11, formatter: "this mesh" } }
       ]
     };
   };
@@ -39,7 +40,7 @@
 
   /* operations of a layer all stand on the roof, so their names go down in steps beside it: [name, FLOP/byte, TFLOP/s, ms, bound, rank] */
   kinds.layer = function (d, c, el) {
-    const option = kinds.roofline(d, c, el), narrow = el.clientWidth < 480, ridge = d.peak * 1000 / d.bw;
+    const option = kinds.roofline(d, c, el), narrow = el.clientWidth < 300, ridge = d.peak * 1000 / d.bw;
     const steps = new Map(d.points.filter(point => point[1] >= ridge).sort((a, b) => a[1] - b[1]).map((point, at) => [point[5], at]));
     const series = option.series.map(one => one.type !== "scatter" ? one : {
       ...one, cursor: "default",

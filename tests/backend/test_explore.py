@@ -79,6 +79,19 @@ def test_the_address_brings_back_the_same_prediction(data):
     assert predict(again.config).hbm_per_chip_bytes == wanted.hbm_per_chip_bytes
 
 
+def test_axes_that_were_left_out_stay_out_and_others_come_in():
+    only = read(QueryDict(from_config(V5E).query() + "&axes=model+data"))
+    assert only.sizes == {"model": 16, "data": 16}
+    again = read(QueryDict(only.query()))
+    assert again.sizes == only.sizes
+    assert meshes_of(again.config).space.axes == ("model", "data")
+    # the form sends the names it shows: that is no choice
+    same = read(QueryDict(from_config(V5E).query() + "&axes=data+seq+model"))
+    assert not same.own_axes
+    mixture = read(QueryDict(from_config({**V5E, "model": {"name": "mixtral-8x7b"}}).query()))
+    assert "expert" in mixture.sizes
+
+
 def test_the_order_of_the_axes_survives_the_address():
     data = {**V5E, "mesh": {"ici": {"model": 16, "seq": 1, "data": 16}}}
     assert list(read(QueryDict(from_config(data).query())).sizes) == ["model", "seq", "data"]
@@ -274,7 +287,12 @@ def test_htmx_gets_the_part_alone_and_choices_become_addresses(people: People):
     live = client.get(address(V5E, moved="model"), headers={"HX-Request": "true", "HX-Target": "answer"})
     assert b"<html" not in live.content and b'id="x-axes"' not in live.content
     assert "HX-Push-Url" not in live.headers and live.headers["Cache-Control"] == "no-store"
-    headers = {"HX-Request": "true", "HX-Target": "answer", "X-Commit": "1", "HX-Current-URL": "http://testserver/explore/"}
+    headers = {
+        "HX-Request": "true",
+        "HX-Target": "answer",
+        "X-Commit": "1",
+        "HX-Current-URL": "http://testserver/explore/",
+    }
     chosen = client.get(address(V5E), headers=headers)
     assert b'id="x-axes"' in chosen.content
     assert read(QueryDict(urlsplit(chosen.headers["HX-Push-Url"]).query)).config == from_config(V5E).config
