@@ -43,7 +43,20 @@ def parse_text(text: str, *, yaml_only: bool = False) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError("", "the configuration must be a mapping of keys to values")
     _printable(data)
+    _finite(data, "")
     return data
+
+
+def _finite(value: Any, path: str) -> None:
+    """Raises ConfigError naming the key of a number that is none: NaN, an infinity, or one that overflows."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _finite(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _finite(item, f"{path}[{number}]")
+    elif isinstance(value, float) and not isfinite(value):
+        raise ConfigError(path[:120], f"is {value}, which is not a finite number; give a finite number")
 
 
 def _printable(data: Any) -> None:
@@ -60,9 +73,6 @@ def _printable(data: Any) -> None:
 
 
 def _json(text: str) -> Any:
-    def no_constant(name: str) -> Any:
-        raise ConfigError("", f"{name} is not a number JSON knows; give a finite number")
-
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key, value in pairs:
@@ -72,18 +82,9 @@ def _json(text: str) -> Any:
         return result
 
     try:
-        return json.loads(
-            text, parse_constant=no_constant, parse_float=_finite, parse_int=_integer, object_pairs_hook=unique
-        )
+        return json.loads(text, parse_int=_integer, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise ConfigError("", f"not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}") from error
-
-
-def _finite(text: str) -> float:
-    value = float(text.replace("_", ""))
-    if not isfinite(value):
-        raise ConfigError("", f"the number {text[:40]} is not finite")
-    return value
 
 
 def _integer(text: str) -> int:
@@ -134,24 +135,21 @@ def _yaml_integer(text: str) -> int:
     return _integer(text.replace("_", ""))
 
 
+def _yaml_float(text: str) -> float:
+    plain = text.replace("_", "").lower()
+    return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+
+
 for _tag, _pattern, _first, _convert in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
     ("null", r"~|null|Null|NULL|", "~nN\0", lambda text: None),
     ("int", r"[-+]?[0-9][0-9_]*", "-+0123456789", _yaml_integer),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789", _finite),
-    ("nan", r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)", "-+.", None),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789", _yaml_float),
+    ("nan", r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)", "-+.", _yaml_float),
 ):
     _name = f"tag:yaml.org,2002:{_tag}"
     _StrictLoader.add_implicit_resolver(_name, re.compile(f"^(?:{_pattern})$"), [*_first] + [""] * ("\0" in _first))
-    if _convert is not None:
-        _StrictLoader.add_constructor(_name, _scalar(_convert))
-
-
-def _no_nan(loader: Any, node: Any) -> Any:
-    raise ConfigError("", f"{node.value} is not a finite number{_where(node)}")
-
-
-_StrictLoader.add_constructor("tag:yaml.org,2002:nan", _no_nan)
+    _StrictLoader.add_constructor(_name, _scalar(_convert))
 
 
 def _yaml(text: str) -> Any:
