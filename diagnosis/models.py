@@ -8,13 +8,17 @@ from experiments.fields import OrderedJSONField
 
 
 class DiagnosisRecord(models.Model):
-    """`diagnosis.report.Diagnosis` of one run; `data` is its JSON without the ops."""
+    """`diagnosis.report.Diagnosis` of one run; `data` is its JSON without the ops.
+
+    modules: the tree of `diagnosis.module_tree`, apart so that only the pages that draw it read it.
+    """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     run = models.OneToOneField("experiments.Run", on_delete=models.CASCADE, related_name="diagnosis")
     bottleneck = models.CharField(max_length=20)
     confidence = models.FloatField()
     data = OrderedJSONField()
+    modules = OrderedJSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
 
@@ -30,6 +34,11 @@ class OpRow(models.Model):
     resource = models.CharField(max_length=20, blank=True)
     bound_by = models.CharField(max_length=40, blank=True)
     module = models.CharField(max_length=100, blank=True)
+    source = models.TextField(blank=True, default="")
+    path = models.TextField(blank=True, default="")  # the framework's `op_name`
+    scope = models.TextField(blank=True, default="")  # what is left of it without wrappers: `module_tree.scope`
+    collective = models.TextField(blank=True, default="")
+    phase = models.TextField(blank=True, default="")
     time_share = models.FloatField()
     time_s = models.FloatField(null=True)
     occurrences = models.PositiveBigIntegerField()

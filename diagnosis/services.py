@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, OrderBy, Q, QuerySet
+from django.db.models import Count, F, OrderBy, Q, QuerySet, Sum
 
+from diagnosis import module_tree
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
@@ -35,7 +36,13 @@ SORTS = {
     "roofline_efficiency": "roofline_efficiency",
 }
 #: What a page may filter by: the exact value of a column.
-FILTERS = ("category", "bound_by", "mesh_axis", "resource", "module")
+FILTERS = ("category", "bound_by", "mesh_axis", "resource", "module", "source", "collective", "phase")
+#: Beside these: `q`, found in name or framework path, and `scope`, a node of the module tree.
+MORE_FILTERS = ("q", "scope")
+#: A filter's value that means: none.
+NONE = "none"
+#: What ops can be summed by.
+GROUPS = ("category", "module", "source", "bound_by", "mesh_axis", "phase")
 
 _COLUMNS = (
     "diagnosis_id",
@@ -47,6 +54,11 @@ _COLUMNS = (
     "resource",
     "bound_by",
     "module",
+    "source",
+    "path",
+    "scope",
+    "collective",
+    "phase",
     "time_share",
     "time_s",
     "occurrences",
@@ -111,6 +123,7 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
             bottleneck=diagnosis.bottleneck.primary,
             confidence=diagnosis.bottleneck.confidence,
             data=clean_json(data),
+            modules=clean_json(_modules(diagnosis.ops, facts)),
         )
         _copy_rows(record, diagnosis.ops, facts)
         Experiment.objects.filter(pk=run.experiment_id).update(
@@ -132,6 +145,14 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
             ),
         )
     return record
+
+
+def _modules(ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> dict[str, Any]:
+    paths = ((op, facts[op.key].op_name if op.key in facts else "") for op in ops)
+    return module_tree.build(
+        module_tree.Row(module_tree.scope(path), op.time_s, op.time_share or 0.0, op.phase, op.resource)
+        for op, path in paths
+    )
 
 
 def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> None:
@@ -156,6 +177,11 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
                     data["resource"][:20],
                     (data["bound_by"] or "")[:40],
                     data["module"][:100],
+                    data["source"] or "",
+                    data.get("op_name") or "",
+                    module_tree.scope(data.get("op_name") or ""),
+                    data["collective"] or "",
+                    data["phase"],
                     data["time_share"] or 0.0,
                     data["time_s"],
                     data["occurrences"],
@@ -184,11 +210,12 @@ def ops(
 ) -> OpsPage:
     """One page of the ops that match.
 
-    filters: any of FILTERS (exact), and `q`, found in the op's name or framework path, case-insensitive.
+    filters: any of FILTERS (exact; `none` for ops without it), `q`, found in the op's name or framework path,
+    case-insensitive, and `scope`, a node of the module tree.
     sort: one of SORTS, with `-` before it for descending; anything else is `rank`.  Rows without the value come last.
     page: from 1; beyond the last it is the last.
     """
-    given = {key: value for key, value in (filters or {}).items() if value and (key in FILTERS or key == "q")}
+    given = _given(filters)
     rows = _filtered(diagnosis, given)
     total = rows.count()
     size = min(max(1, size), MAX_PAGE_SIZE)
@@ -204,12 +231,80 @@ def ops(
 def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[OpRow]:
     rows = OpRow.objects.filter(diagnosis=diagnosis)
     for key, value in given.items():
+        text = clean(value)
         if key == "q":
-            text = clean(value)
-            rows = rows.filter(Q(name__icontains=text) | Q(data__op_name__icontains=text))
+            rows = rows.filter(Q(name__icontains=text) | Q(path__icontains=text) | Q(source__icontains=text))
+        elif key == "scope":
+            rows = rows.filter(scope__regex=module_tree.pattern(text))
         else:
-            rows = rows.filter(**{key: clean(value)})
+            rows = rows.filter(**{key: "" if text == NONE else text})
     return rows
+
+
+def _given(filters: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (filters or {}).items() if value and key in (*FILTERS, *MORE_FILTERS)}
+
+
+@dataclass(frozen=True)
+class GroupsPage:
+    """One page of ops summed by a column: rows {value, count, time_s, share, occurrences}.  total: groups in all."""
+
+    rows: list[dict[str, Any]]
+    column: str
+    total: int
+    ops: int
+    number: int
+    size: int
+    sort: str
+    filters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        return (self.number - 1) * self.size + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return (self.number - 1) * self.size + len(self.rows)
+
+    @property
+    def previous(self) -> int | None:
+        return self.number - 1 if self.number > 1 else None
+
+    @property
+    def next(self) -> int | None:
+        return self.number + 1 if self.last < self.total else None
+
+
+_GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share": "share", "occurrences": "occurrences"}
+
+
+def groups(
+    diagnosis: DiagnosisRecord,
+    column: str,
+    filters: Mapping[str, str] | None = None,
+    sort: str = "-time_share",
+    page: int | str = 1,
+    size: int = PAGE_SIZE,
+) -> GroupsPage:
+    """The ops that match, summed by one of GROUPS.  Raises ValueError on another column."""
+    if column not in GROUPS:
+        raise ValueError(f"{column!r} is not a group")
+    given = _given(filters)
+    name = sort.removeprefix("-")
+    if name not in _GROUP_SORTS:
+        sort, name = "-time_share", "time_share"
+    key = {"value": lambda row: row["value"]}.get(name, lambda row: row[_GROUP_SORTS[name]] or 0.0)
+    found = [
+        {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
+        for row in _filtered(diagnosis, given)
+        .order_by()
+        .values(column)
+        .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))
+    ]
+    found.sort(key=key, reverse=sort.startswith("-"))
+    number = min(max(1, _whole(page)), max(1, -(-len(found) // size)))
+    shown = found[(number - 1) * size : number * size]
+    return GroupsPage(shown, column, len(found), sum(row["count"] for row in found), number, size, sort, given)
 
 
 def _whole(page: int | str) -> int:
