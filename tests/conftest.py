@@ -11,6 +11,7 @@ from pathlib import Path
 
 import django
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
 SESSION_HOME = Path(tempfile.mkdtemp(prefix="asap-tests-", dir="/tmp"))
@@ -26,6 +27,12 @@ os.environ |= {
     "DJANGO_ALLOW_ASYNC_UNSAFE": "1",  # pytest-playwright runs an event loop beside synchronous tests
 }
 
+
+# A slow machine is no failure; CI tries the same examples every time, a developer's machine new ones.
+settings.register_profile(
+    "asap", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=os.environ.get("ASAP_CI") == "1"
+)
+settings.load_profile("asap")
 
 BROWSERS = ("chromium", "chromium-browser")
 
