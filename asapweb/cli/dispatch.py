@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": "step time, memory and legality of a configuration",
     "search": "the best meshes for a configuration",
     "diagnose": "why the step of a profile is slow",
+    "compare": "two profiles side by side: what got faster, what slower",
     "propose": "three ranked sharding proposals for a profile",
     "record": "record a profile of a small sharded training step on this machine",
 }

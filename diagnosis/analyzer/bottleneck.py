@@ -126,7 +126,7 @@ def decide(facts: Facts) -> Verdict:
     largest = facts.ops[:LARGEST]
     talking = total_share(op for op in largest if op.collective)
     dominated = (
-        bool(largest)
+        talking > 0
         and talking >= 0.6 * total_share(largest)
         and _useful([op for op in largest if op.collective]) < STREAMING_COLLECTIVE
         and _useful(largest) < 0.2

@@ -110,7 +110,7 @@ def measure(
     kpis["duty_cycle"] = duty if duty is not None else (None if idle is None else 1.0 - idle)
     kpis["idle"] = idle
     communication = stated.get("communication")
-    kpis["communication"] = communication if communication is not None else (listed if complete else None)
+    kpis["communication"] = communication if communication is not None else (min(1.0, listed) if complete else None)
     infeed = total_share(op for op in ops if op.family == "input")
     kpis["input"] = (
         stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
@@ -131,7 +131,7 @@ def measure(
         mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak is not known", ""
     kpis["mfu"] = mfu
     kpis["goodput"] = stated.get("goodput")
-    kpis["communication_ops"] = listed if ops else None
+    kpis["communication_ops"] = min(1.0, listed) if ops else None
     kpis["communication_exposed"], kpis["communication_overlapped"] = _exposed(profile)
     lag = straggler_lag_s(profile.cores)
     kpis["stragglers"] = max(0.0, lag[0]) / step if lag and step else None

@@ -45,7 +45,9 @@ def step_share_scale(profile: StepProfile) -> float:
     """
     busy = 1.0 - (idle_share(profile) or 0.0)
     listed = sum(max(0.0, op.time_share) for op in profile.ops)
-    return busy / listed if listed > busy + 0.02 and busy > 0 else 1.0
+    if busy <= 0:  # ops ran although the KPI says that nothing did
+        return 1.0 / listed if listed > 1.0 else 1.0
+    return busy / listed if listed > busy + 0.02 else 1.0
 
 
 def limit_of(

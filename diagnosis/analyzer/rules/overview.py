@@ -17,7 +17,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
     ops = facts.where(lambda op: op.collective is not None and not op.axes and not op.over_dcn)
     share = total_share(ops)
     listed = total_share(facts.ops)
-    if not ops or (share < 0.03 and not (facts.thin and share >= 0.3 * listed)):
+    if share <= 0 or (share < 0.03 and not (facts.thin and share >= 0.3 * listed)):
         return
     cost = time_of(facts, "collectives without a known axis", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")

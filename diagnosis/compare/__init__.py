@@ -1,0 +1,177 @@
+"""Two diagnosed profiles set side by side: of two experiments, or of one before and after a change.  Pure."""
+
+from __future__ import annotations
+
+from math import isfinite, sqrt
+
+from diagnosis.compare.comparison import (
+    CollectiveChange,
+    Comparability,
+    Comparison,
+    ConfigChange,
+    FindingChange,
+    KpiChange,
+    OpChange,
+    TermChange,
+)
+from diagnosis.compare.matching import op_changes
+from diagnosis.compare.sides import Side, changes, comparability
+from diagnosis.compare.words import state
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.config import ExperimentConfig
+
+__all__ = [
+    "CollectiveChange",
+    "Comparability",
+    "Comparison",
+    "ConfigChange",
+    "FindingChange",
+    "KpiChange",
+    "OpChange",
+    "TermChange",
+    "compare",
+]
+
+Diagnosed = tuple[StepProfile, ExperimentConfig | None, Diagnosis]
+
+_LOWER = {"step_time_s", "time_per_token_s", "idle", "communication", "input", "host", "communication_exposed",
+          "communication_ops", "stragglers", "step_time_spread"}  # fmt: skip
+_HIGHER = {"flops_utilization", "mfu", "goodput", "tokens_per_s_per_chip"}
+
+
+def compare(before: Diagnosed, after: Diagnosed) -> Comparison:
+    """What differs between two runs: whether they are comparable, configuration, KPIs, breakdown, ops, collectives.
+
+    Each side is (profile, configuration or None, its diagnosis).  Works with whatever was measured; what cannot be
+    compared is None or left out, and `comparability` says why.
+    """
+    one, two = Side(*before), Side(*after)
+    fit = comparability(one, two)
+    scales = one.scale(fit.basis) or 1.0, two.scale(fit.basis) or 1.0
+    ops, *matched = op_changes(one, two, scales)
+    terms = _terms(one, two, scales)
+    totals = _total(one, fit), _total(two, fit)
+    significant = _significant(one, two, fit)
+    changed = changes(one.config, two.config)
+    shares = matched[0], matched[1]
+    said, rows = state(fit, (one, two), totals, significant, changed, terms, ops, shares)
+    return Comparison(
+        comparability=fit,
+        configuration=changed,
+        kpis=_kpis(one, two, fit),
+        breakdown=terms,
+        ops=tuple(ops),
+        ops_total=len(ops),
+        matched_before=shares[0],
+        matched_after=shares[1],
+        collectives=_collectives(one, two, scales),
+        findings=_findings(one.diagnosis, two.diagnosis),
+        bottleneck=(one.diagnosis.bottleneck.primary, two.diagnosis.bottleneck.primary),
+        speedup=totals[0] / totals[1] if totals[0] and totals[1] else None,
+        significant=significant,
+        statement=said,
+        evidence=rows,
+    )
+
+
+def _total(side: Side, fit: Comparability) -> float | None:
+    return None if fit.basis == "share" else side.scale(fit.basis)
+
+
+def _significant(one: Side, two: Side, fit: Comparability) -> bool | None:
+    """Whether the mean steps differ by more than twice the standard error of their difference."""
+    if fit.basis != "step" or one.step_s is None or two.step_s is None:
+        return None
+    error = 0.0
+    for side in (one, two):
+        spread, count = side.profile.step_time_stdev_s, len(side.profile.steps)
+        if spread is None or count < 2:
+            return None
+        error += spread**2 / (count - 1)  # the spread is that of the population of steps
+    return abs(one.step_s - two.step_s) > 2.0 * sqrt(error)
+
+
+def _kpis(one: Side, two: Side, fit: Comparability) -> tuple[KpiChange, ...]:
+    rows = []
+    if fit.basis == "token":
+        rows.append(_kpi("time_per_token_s", "s_per_token", one.scale("token"), two.scale("token"), ""))
+    keys = list(dict.fromkeys([*one.diagnosis.kpis, *two.diagnosis.kpis]))
+    for key in keys:
+        was, now = one.diagnosis.kpis.get(key), two.diagnosis.kpis.get(key)
+        if was is None and now is None:
+            continue
+        lacking = one if was is None else two
+        reason = lacking.diagnosis.not_measured.get(key, "the profile does not state it") if None in (was, now) else ""
+        rows.append(_kpi(key, "s" if key.endswith("_s") else "share", was, now, reason))
+    rates = [
+        side.tokens / (side.step_s * side.chips) if side.tokens and side.step_s and side.chips else None
+        for side in (one, two)
+    ]
+    if None not in rates:
+        rows.append(_kpi("tokens_per_s_per_chip", "tokens_per_s", rates[0], rates[1], ""))
+    return tuple(rows)
+
+
+def _kpi(key: str, unit: str, was: float | None, now: float | None, reason: str) -> KpiChange:
+    change = None if was is None or now is None else now - was
+    ratio = now / was if was and now is not None else None
+    ratio = ratio if ratio is not None and isfinite(ratio) else None
+    better = "lower" if key in _LOWER else "higher" if key in _HIGHER else ""
+    return KpiChange(key, unit, was, now, change, ratio, better, reason)
+
+
+def _terms(one: Side, two: Side, scales: tuple[float, float]) -> tuple[TermChange, ...]:
+    was, now = one.diagnosis.breakdown_share, two.diagnosis.breakdown_share
+    rows = []
+    for term in dict.fromkeys([*was, *now]):
+        first, second = was.get(term, 0.0) * scales[0], now.get(term, 0.0) * scales[1]
+        rows.append(TermChange(term, first, second, second - first))
+    return tuple(rows)
+
+
+def _collectives(one: Side, two: Side, scales: tuple[float, float]) -> tuple[CollectiveChange, ...]:
+    tables = [{(row["axis"], row["kind"]): row for row in side.diagnosis.collectives} for side in (one, two)]
+    rows = []
+    for key in dict.fromkeys([*tables[0], *tables[1]]):
+        was, now = tables[0].get(key), tables[1].get(key)
+        times = [row["share"] * scale if row else None for row, scale in zip((was, now), scales, strict=True)]
+        exposed = [
+            row["exposed_s"] / side.step_s * scale if row and row.get("exposed_s") is not None and side.step_s else None
+            for row, side, scale in zip((was, now), (one, two), scales, strict=True)
+        ]
+        rows.append(
+            CollectiveChange(
+                axis=key[0],
+                kind=key[1],
+                before=times[0],
+                after=times[1],
+                change=(times[1] or 0.0) - (times[0] or 0.0),
+                before_achieved_bytes_per_s=was["achieved_bytes_per_s"] if was else None,
+                after_achieved_bytes_per_s=now["achieved_bytes_per_s"] if now else None,
+                before_exposed=exposed[0],
+                after_exposed=exposed[1],
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -max(row.before or 0.0, row.after or 0.0)))
+
+
+def _findings(one: Diagnosis, two: Diagnosis) -> tuple[FindingChange, ...]:
+    was = {finding.rule: finding for finding in reversed(one.findings)}
+    now = {finding.rule: finding for finding in reversed(two.findings)}
+    rows = []
+    for rule in dict.fromkeys([*reversed(was), *reversed(now)]):
+        first, second = was.get(rule), now.get(rule)
+        shown = second or first
+        assert shown is not None
+        state_ = "stays" if first and second else "new" if second else "gone"
+        rows.append(
+            FindingChange(
+                rule,
+                shown.title,
+                state_,
+                first.saving_share if first else None,
+                second.saving_share if second else None,
+            )
+        )
+    return tuple(rows)

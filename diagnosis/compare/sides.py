@@ -1,0 +1,161 @@
+"""One side of a comparison, and whether two sides do the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from diagnosis.compare.comparison import Comparability, ConfigChange
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.config import ExperimentConfig
+from perfmodel.shapes import ModelShape
+
+#: Training keys that change what a step computes, hence no mere tuning.
+_RESULT_KEYS = ("precision", "optimizer")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A profile, its configuration and its diagnosis."""
+
+    profile: StepProfile
+    config: ExperimentConfig | None
+    diagnosis: Diagnosis
+
+    @property
+    def step_s(self) -> float | None:
+        return self.profile.step_time_s or None
+
+    @property
+    def tokens(self) -> int | None:
+        return self.config.training.global_batch_tokens if self.config else None
+
+    @property
+    def chips(self) -> int | None:
+        return self.config.hardware.chips if self.config else None
+
+    def scale(self, basis: str) -> float | None:
+        """What a share of the step is multiplied with to stand in `basis`; None where it cannot."""
+        if basis == "share":
+            return 1.0
+        if basis == "step" or self.step_s is None:
+            return self.step_s
+        return self.step_s * self.chips / self.tokens if self.tokens and self.chips else None
+
+
+def _model(model: ModelShape | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    return {key: value for key, value in asdict(model).items() if key not in ("name", "source")}
+
+
+def _name(model: ModelShape | None) -> str:
+    if model is None:
+        return "not given"
+    return model.name or f"{model.layers} layers of {model.d_model}"
+
+
+def comparability(before: Side, after: Side) -> Comparability:
+    """Same model, batch, sequence length, chip and precision; otherwise what differs and what can still be said."""
+    timed = before.step_s is not None and after.step_s is not None
+    a, b = before.config, after.config
+    general: list[str] = []
+    if before.profile.provenance != after.profile.provenance:
+        general.append("One profile is measured, the other reconstructed.")
+    if not timed:
+        general.append("A profile marks no steps, so there is no step time.")
+    kinds = before.profile.device.kind, after.profile.device.kind
+    if a is None or b is None:
+        missing = "No configuration was given" if a is None and b is None else "Only one side has a configuration"
+        reasons = [f"{missing}: whether both do the same work is not known."]
+        if kinds[0] != kinds[1]:
+            reasons.append(f"The devices differ: {kinds[0]} and {kinds[1]}.")
+        allowed = "Times are set side by side as they are." if timed else "Only shares of the step can be compared."
+        return Comparability(None, "step" if timed else "share", (*reasons, *general), allowed)
+    other_model = _model(a.model) != _model(b.model)
+    work = [f"The models differ: {_name(a.model)} and {_name(b.model)}."] if other_model else []
+    resized = [
+        f"The {words} differs: {_or_none(getattr(a.training, key))} and {_or_none(getattr(b.training, key))}."
+        for key, words in (("global_batch", "global batch"), ("seq_len", "sequence length"))
+        if getattr(a.training, key) != getattr(b.training, key)
+    ]
+    if a.hardware.chips != b.hardware.chips:
+        resized.append(f"The number of chips differs: {a.hardware.chips} and {b.hardware.chips}.")
+    chips = []
+    if a.hardware.chip != b.hardware.chip:
+        chips.append(f"The chips differ: {a.hardware.chip} and {b.hardware.chip}.")
+    elif kinds[0] != kinds[1]:
+        chips.append(f"The profiles were recorded on different devices: {kinds[0]} and {kinds[1]}.")
+    numerics = [
+        f"The {key} differs: {getattr(a.training, key)} and {getattr(b.training, key)}."
+        for key in _RESULT_KEYS
+        if getattr(a.training, key) != getattr(b.training, key)
+    ]
+    reasons = [*work, *resized, *chips, *numerics, *general]
+    if not reasons:
+        return Comparability(True, "step", (), _assumed(a))
+    if not timed or other_model:
+        return Comparability(
+            False, "share", tuple(reasons), "Only shares of the step and utilisations can be compared."
+        )
+    if resized and (before.scale("token") is None or after.scale("token") is None):
+        lacking = "Without batch and sequence length, only shares of the step can be compared."
+        return Comparability(False, "share", tuple(reasons), lacking)
+    if resized:
+        text = "Times are compared per token: chips × step time ÷ tokens per step."
+        if a.training.seq_len != b.training.seq_len:
+            text += " Attention costs more per token the longer the sequence is."
+        return Comparability(False, "token", tuple(reasons), text)
+    text = "The step holds the same tokens on as many chips, so times per step can be compared all the same."
+    return Comparability(False, "step", tuple(reasons), text)
+
+
+def _assumed(config: ExperimentConfig) -> str:
+    """What neither configuration says, and is taken to be the same."""
+    unknown = ["the model"] if config.model is None else []
+    if config.training.global_batch is None:
+        unknown.append("the batch")
+    if config.training.seq_len is None:
+        unknown.append("the sequence length")
+    if not unknown:
+        return ""
+    words = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
+    return f"Neither configuration states {words}, taken to be the same."
+
+
+def _or_none(value: object) -> str:
+    return "not given" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def changes(before: ExperimentConfig | None, after: ExperimentConfig | None) -> tuple[ConfigChange, ...]:
+    """Only the keys that differ, in the order of the configuration; the order of mesh axes counts as `mesh.order`."""
+    if before is None or after is None:
+        return ()
+    one, two = _flat(before), _flat(after)
+    keys = list(dict.fromkeys([*one, *two]))
+    return tuple(ConfigChange(key, one.get(key), two.get(key)) for key in keys if one.get(key) != two.get(key))
+
+
+def _flat(config: ExperimentConfig) -> dict[str, Any]:
+    hardware, mesh, training = config.hardware, config.mesh, config.training
+    flat: dict[str, Any] = {
+        "hardware.chip": hardware.chip,
+        "hardware.topology": list(hardware.topology),
+        "hardware.slices": hardware.slices,
+    }
+    flat |= {f"hardware.overrides.{key}": value for key, value in sorted(hardware.overrides.items())}
+    # An axis of size one is the same as none.
+    flat |= {f"mesh.ici.{axis}": size for axis, size in mesh.ici if size > 1}
+    flat |= {f"mesh.dcn.{axis}": size for axis, size in mesh.dcn if size > 1}
+    flat["mesh.order"] = [axis for axis, size in mesh.ici if size > 1]
+    flat |= {f"model.{key}": value for key, value in (_model(config.model) or {}).items()}
+    flat |= {f"training.{key}": _plain(value) for key, value in asdict(training).items()}
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,115 @@
+"""The comparison in sentences; every number in them is an `Evidence`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.statement import bar_words
+from diagnosis.compare.comparison import Comparability, ConfigChange, OpChange, TermChange
+from diagnosis.compare.sides import Side
+from diagnosis.report import Evidence
+
+_TERMS = {
+    "compute": "compute", "hbm": "ops bound by HBM", "host": "the host", "input": "input", "idle": "idle time",
+    "other": "other work",
+}  # fmt: skip
+#: A change below this part of the time before is not worth a sentence.
+WORTH_SAYING = 0.005
+
+
+def term_words(term: str) -> str:
+    return f"collectives on {bar_words(term)}" if term.startswith(("ici", "dcn")) else _TERMS.get(term, term)
+
+
+def state(
+    fit: Comparability,
+    sides: tuple[Side, Side],
+    totals: tuple[float | None, float | None],
+    significant: bool | None,
+    changed: Sequence[ConfigChange],
+    terms: Sequence[TermChange],
+    ops: Sequence[OpChange],
+    matched: tuple[float, float],
+) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
+    """(sentences, the numbers in them)."""
+    rows: list[Evidence] = []
+    said: list[str] = []
+
+    def number(
+        label: str, value: float, unit: str, origin: str = "computed", formula: str = "", keys: Sequence[str] = ()
+    ) -> Evidence:
+        row = evidence(label, value, unit, origin, formula, "both profiles", keys)
+        rows.append(row)
+        return row
+
+    unit = "share" if fit.basis == "share" else "s"
+    per = {"step": "per step", "token": "of chip time per token", "share": "of the step"}[fit.basis]
+    was, now = totals
+    if fit.basis != "share" and was and now:
+        one = number("before", was, unit, "measured" if fit.basis == "step" else "computed")
+        two = number("after", now, unit, "measured" if fit.basis == "step" else "computed")
+        noun = "The step takes" if fit.basis == "step" else "A token takes"
+        after = "" if fit.basis == "step" else " of chip time"
+        if significant is False:
+            said.append(f"{noun} {two}{after} where it took {one}: the difference is within the spread of the steps.")
+        elif now == was:
+            said.append(f"{noun} {two}{after}, as before.")
+        else:
+            faster = number(
+                "speed-up" if was > now else "slow-down", max(was / now, now / was), "", formula="longer ÷ shorter"
+            )
+            word = "faster" if was > now else "slower"
+            said.append(f"{noun} {two}{after} where it took {one}: {faster}× {word}.")
+        said += _moved(terms, was, per, unit, number)
+    elif fit.basis == "share":
+        said.append("Times cannot be compared; what follows are shares of each run's own step.")
+        said += _moved(terms, 1.0, per, unit, number)
+    if changed:
+        said.append(f"The configurations differ in {_listed([item.field for item in changed], 5)}.")
+    elif sides[0].config is not None and sides[1].config is not None:
+        said.append("The configurations are the same.")
+    largest = [op for op in ops if was and abs(op.change) >= WORTH_SAYING * (was if unit == "s" else 1.0)]
+    for sign, verb in ((-1, "Most was gained"), (1, "Most was lost")):
+        if best := next((op for op in largest if op.change * sign > 0), None):
+            keys = (*best.before_ops, *best.after_ops)
+            amount = number(f"change of {best.label}", abs(best.change), unit, keys=keys, formula="|after − before|")
+            where = (
+                " (not in the second profile)"
+                if best.after is None
+                else " (not in the first profile)"
+                if best.before is None
+                else ""
+            )
+            said.append(f"{verb} by {best.label}: {amount} {per}{where}.")
+    if ops:
+        least = number(
+            "op time that has a partner in the other run", min(matched), "share", formula="least of both runs"
+        )
+        said.append(f"Ops that make up {least} of the time have a partner in the other run.")
+    a, b = (side.diagnosis.bottleneck.primary for side in sides)
+    said.append(f"Both are limited by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
+    return tuple(said), tuple(rows)
+
+
+def _moved(
+    terms: Sequence[TermChange], whole: float, per: str, unit: str, number: Callable[..., Evidence]
+) -> list[str]:
+    parts: dict[int, list[str]] = {-1: [], 1: []}
+    for term in sorted(terms, key=lambda item: -abs(item.change))[:6]:
+        if abs(term.change) >= WORTH_SAYING * whole:
+            row = number(f"change of {term_words(term.term)}", abs(term.change), unit, formula="|after − before|")
+            parts[1 if term.change > 0 else -1].append(f"{term_words(term.term)} by {row}")
+    said = []
+    if parts[-1]:
+        said.append(f"Less time {per} goes to {_listed(parts[-1], 6)}.")
+    if parts[1]:
+        said.append(f"More time {per} goes to {_listed(parts[1], 6)}.")
+    return said
+
+
+def _listed(words: Sequence[str], most: int) -> str:
+    shown = list(words[:most])
+    if len(words) > most:
+        shown.append("more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
