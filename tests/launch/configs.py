@@ -41,6 +41,8 @@ def llama_on_8(**training: Any) -> ExperimentConfig:
     return config("v5e", [2, 4], {"data": 2, "seq": 2, "model": 2}, **training)
 
 
+#: What the configuration takes as a name.
+_NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 _AXES = ("pipeline", "replica", "data", "fsdp", "expert", "seq", "model")
 
 
@@ -73,7 +75,7 @@ def legal_configs(draw: st.DrawFn) -> ExperimentConfig:
         "xla_flags": draw(st.lists(st.sampled_from(["--xla_tpu_a=1", "xla_b=$(id)", "--xla_c='x'"]), max_size=2)),
     }
     model = draw(st.sampled_from([None, *model_names()]))
-    found = config(chip.name, topology, ici, dcn, model, draw(st.text(max_size=20)), **training)
+    found = config(chip.name, topology, ici, dcn, model, draw(_NAMES), **training)
     return found if not _broken(found) else config(chip.name, topology, ici, dcn, None, **training)
 
 

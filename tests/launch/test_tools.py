@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def test_what_is_written_keeps_the_rules_of_its_tool(drawn: ExperimentConfig) ->
         if kind == "maxtext":
             rules.check_maxtext(rules.parse_maxtext(script_words(file.text, "FLAGS")), drawn)
         elif kind == "megatron":
-            exported = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if "export CUDA_DEVICE_MAX_CONNECTIONS=1" in file.text else {}
+            one = "export CUDA_DEVICE_MAX_CONNECTIONS=1" in file.text
+            exported = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if one else {}
             rules.check_megatron(rules.parse_megatron(script_words(file.text, "ARGUMENTS")), drawn, exported)
         elif kind == "jax":
             compile(file.text, file.name, "exec")
@@ -63,9 +65,7 @@ def test_what_is_written_keeps_the_rules_of_its_tool(drawn: ExperimentConfig) ->
 def test_maxtext_flags_of_a_known_mesh() -> None:
     """8 chips in 2 x 2 x 2 with fsdp: weights over `data`; 64 sequences on 8 devices are 8 each."""
     flags = maxtext(llama_on_8(remat="minimal", xla_flags=["--xla_a=1"]))
-    assert {key: flags[key] for key in ("ici_fsdp_parallelism", "ici_context_parallelism", "ici_tensor_parallelism")} == {
-        "ici_fsdp_parallelism": "2", "ici_context_parallelism": "2", "ici_tensor_parallelism": "2"
-    }  # fmt: skip
+    assert {flags[f"ici_{axis}_parallelism"] for axis in ("fsdp", "context", "tensor")} == {"2"}
     assert flags["per_device_batch_size"] == "8" and flags["max_target_length"] == "8192"
     assert flags["model_name"] == "llama3.1-8b" and flags["remat_policy"] == "minimal"
     assert flags["ici_data_parallelism"] == "1" and "quantization" not in flags
@@ -92,7 +92,8 @@ def test_an_ironwood_chip_is_two_devices() -> None:
     assert "compile_topology=tpu7x-128\n" in found["maxtext-check"].text
     assert any("two JAX devices" in note for note in found["maxtext"].notes)
     # 16 sequences over 16 shards leave none for a second device, so the sequence axis takes it.
-    assert maxtext(config("tpu7x", [4, 4, 4], {"data": 16, "seq": 4}, global_batch=16))["ici_context_parallelism"] == "8"
+    full = maxtext(config("tpu7x", [4, 4, 4], {"data": 16, "seq": 4}, global_batch=16))
+    assert full["ici_context_parallelism"] == "8"
 
 
 @pytest.mark.parametrize(
@@ -136,10 +137,10 @@ def test_an_axis_must_be_split_exactly_when_jax_says_so(dims: list[int], data: s
 
 
 def test_megatron_arguments_of_a_known_mesh() -> None:
-    """512 GPUs: 4 x 8 x 2 x 8; 32 of them share a batch of 1,024 in 8 micro-batches of 4; 80 layers in 4 x 2 parts."""
+    """512 GPUs: 8 groups share 1,024 sequences in 32 micro-batches, so 4 each; 80 layers in 4 stages of 2 parts."""
     ici = {"pipeline": 4, "data": 8, "seq": 2, "model": 8}
-    given_config = config("h100", [8, 64], ici, model="llama3.1-70b", global_batch=1024, grad_accum=32, virtual_stages=2)
-    args = megatron(given_config)
+    batch = {"global_batch": 1024, "grad_accum": 32, "virtual_stages": 2}
+    args = megatron(config("h100", [8, 64], ici, model="llama3.1-70b", **batch))
     assert args["num-layers-per-virtual-pipeline-stage"] == 10
     assert (args["micro-batch-size"], args["global-batch-size"]) == (4, 1024)
     assert args["use-distributed-optimizer"] and args["sequence-parallel"] and args["bf16"]
@@ -151,7 +152,8 @@ def test_layers_that_do_not_divide_give_a_place_to_embedding_and_loss() -> None:
     ici = {"pipeline": 16, "data": 8, "model": 8}
     args = megatron(config("h100", [8, 128], ici, model="llama3.1-405b", global_batch=256, grad_accum=32))
     assert args["account-for-embedding-in-pipeline-split"] and args["account-for-loss-in-pipeline-split"]
-    uneven = config("h100", [8, 24], {"pipeline": 24, "model": 8}, model="llama3.1-405b", global_batch=24, grad_accum=24)
+    deep = {"pipeline": 24, "model": 8}
+    uneven = config("h100", [8, 24], deep, model="llama3.1-405b", global_batch=24, grad_accum=24)
     assert "do not fill 24 stages" in files(uneven)["megatron"].notes[0]
 
 
@@ -197,13 +199,12 @@ def test_scripts_run_as_they_stand_and_pass_more_arguments_on(tmp_path: Path) ->
     assert gpu.argv[:4] == ["--nproc-per-node", "8", "--nnodes", "2"] and "pretrain_gpt.py" in gpu.argv
 
 
-HOSTILE = "x\n`touch pwned`$(touch pwned)';touch pwned;'\"\"\"\nimport os; os.abort() #\\"
+HOSTILE = 'x\n`touch pwned`$(touch pwned)\';touch pwned;\'"""\nimport os; os.abort() #\\'
 
 
 def test_nothing_that_a_user_typed_is_run(tmp_path: Path) -> None:
-    found = files(llama_on_8(xla_flags=["--xla_a=$(touch pwned)", "'; touch pwned; '", "\n\"\"\""]).__class__(
-        **{**vars(llama_on_8(xla_flags=["--xla_a=$(touch pwned)", "'; touch pwned; '", '"""'])), "name": HOSTILE}
-    ))  # fmt: skip
+    flags = ["--xla_a=$(touch pwned)", "'; touch pwned; '", '\n"""', "\\"]
+    found = files(replace(llama_on_8(xla_flags=flags), name=HOSTILE))
     for kind in ("maxtext", "maxtext-check"):
         assert run_script(found[kind].text, tmp_path).code == 0
     compile(found["jax"].text, "plain_jax.py", "exec")

@@ -1,0 +1,119 @@
+"""The page, the downloads and the endpoint of launch files: for whom, of which proposal, and what they say of it."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfmodel.config_file import read_config
+
+if TYPE_CHECKING:
+    from tests.backend.factories import People, Stored
+
+INSIDERS = ("viewer", "engineer", "reviewer", "administrator")
+
+
+@pytest.fixture
+def proposal(ready: Stored) -> Any:
+    return ready.plan.proposals.get(rank=1)
+
+
+@pytest.fixture
+def pages(ready: Stored, proposal: Any) -> list[str]:
+    base = f"/proposals/{proposal.pk}/launch/"
+    return [f"/experiments/{ready.experiment.pk}/launch/", base, f"{base}maxtext.sh", f"{base}launch.zip"]
+
+
+def test_every_member_reads_and_nobody_else(people: People, pages: list[str]) -> None:
+    for page in pages:
+        assert {people.client(name).get(page).status_code for name in INSIDERS} == {200}
+        assert people.client("outsider").get(page).status_code == 404
+        assert people.client("anonymous").get(page).status_code == 302
+        assert people.client("administrator").post(page).status_code == 405
+
+
+def test_the_page_says_which_proposal_and_if_approved(people: People, pages: list[str], proposal: Any) -> None:
+    from proposals.services import reviews
+
+    before = people.client("viewer").get(pages[0]).content.decode()
+    assert proposal.title in before and "This proposal is not approved." in before
+    second = proposal.plan.proposals.get(rank=2)
+    reviews.decide(second, people.reviewer, "approved")
+    after = people.client("viewer").get(pages[0]).content.decode()
+    assert f'id="h-which">{second.title}</h2>' in after and "not approved" not in after
+    assert "This proposal is not approved." in people.client("viewer").get(pages[1]).content.decode()
+
+
+def test_all_tools_are_on_the_page_with_text_or_a_reason(people: People, pages: list[str]) -> None:
+    html = people.client("viewer").get(pages[0]).content.decode()
+    for word in ("ici_fsdp_parallelism=", "compile_topology=v6e-16", "def make_mesh", "mesh_shape_from_axes("):
+        assert word in html
+    assert "Megatron-LM runs on GPUs, and these chips are TPU v6e" in html
+    assert html.count("data-copy=") == 5
+
+
+def test_proposals_and_experiment_lead_to_it(people: People, ready: Stored, proposal: Any) -> None:
+    for item in ready.plan.proposals.all():  # the page shows the range that this plan leaves out
+        time = item.data["predicted"]["step_time_s"]
+        time |= {"low80": time["estimate"], "high80": time["estimate"]}
+        item.save()
+    html = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
+    assert f'href="/proposals/{proposal.pk}/launch/"' in html
+    assert f'href="/experiments/{ready.experiment.pk}/launch/"' in html
+
+
+def test_the_downloads_are_the_files(people: People, pages: list[str], proposal: Any) -> None:
+    client = people.client("viewer")
+    answer = client.get(f"{pages[1]}config.yaml")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="config.yaml"'
+    mesh = read_config(answer.content)[0].mesh.to_json()
+    assert mesh == proposal.data["mesh"]
+    packed = zipfile.ZipFile(io.BytesIO(client.get(pages[3]).content))
+    assert packed.namelist() == ["maxtext.sh", "maxtext_check.sh", "plain_jax.py", "axlearn_mesh.py", "config.yaml"]
+    assert packed.read("config.yaml") == answer.content
+    assert packed.getinfo("maxtext.sh").external_attr >> 16 & 0o111
+    assert client.get(f"{pages[1]}megatron.sh").status_code == 404
+
+
+def test_a_name_is_shown_and_not_run(people: People, ready: Stored, pages: list[str]) -> None:
+    hostile = '</pre><script>alert("x")</script>'
+    ready.experiment.config = {**ready.experiment.config, "name": hostile}
+    ready.experiment.save()
+    html = people.client("viewer").get(pages[0]).content.decode()
+    assert "<script>alert" not in html and "&lt;script&gt;alert" in html
+
+
+def test_a_configuration_on_other_chips_is_said(people: People, ready: Stored, pages: list[str]) -> None:
+    hardware = {"chip": "v6e", "topology": [2, 4], "slices": 1}
+    ready.experiment.config = {
+        **ready.experiment.config, "hardware": hardware, "mesh": {"ici": {"data": 8}, "dcn": {"data": 1}},
+    }  # fmt: skip
+    ready.experiment.save()
+    html = people.client("viewer").get(pages[0]).content.decode()
+    assert "The configuration has changed since this proposal was made" in html
+    assert people.client("viewer").get(pages[2]).status_code == 404
+    answer = people.api("viewer").get(f"/api{pages[1]}")
+    assert answer.status_code == 409 and "has changed" in answer.json()["detail"]
+
+
+def test_without_proposals_the_page_says_why(people: People) -> None:
+    from tests.backend.factories import make_experiment
+
+    experiment = make_experiment(people)
+    html = people.client("viewer").get(f"/experiments/{experiment.pk}/launch/").content.decode()
+    assert "Nothing to launch yet" in html
+
+
+def test_the_endpoint_gives_the_same_files(people: People, proposal: Any) -> None:
+    address = f"/api/proposals/{proposal.pk}/launch/"
+    data = people.api("viewer").get(address).json()
+    assert (data["proposal"], data["rank"], data["approved"]) == (proposal.pk, 1, False)
+    files = {item["kind"]: item for item in data["files"]}
+    assert files["maxtext"]["produced"] and "ici_fsdp_parallelism" in files["maxtext"]["text"]
+    assert not files["megatron"]["produced"] and files["megatron"]["notes"]
+    assert people.api("outsider").get(address).status_code == 404
+    assert people.api("anonymous").get(address).status_code in (401, 403)
+    assert people.api("administrator").post(address).status_code == 405
