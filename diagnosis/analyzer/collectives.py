@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 
 from diagnosis.analyzer import groups, hlo, links, names
 from diagnosis.analyzer.axes import AxisMatch, MeshAxes
@@ -208,7 +209,8 @@ class Collectives:
         sent = links.wire_bytes(kind, payload, participants)
         achieved = None
         if part == "sync" and op.self_time_s > 0 and op.occurrences:
-            achieved = sent * op.occurrences / op.self_time_s
+            rate = sent * op.occurrences / op.self_time_s
+            achieved = rate if isfinite(rate) else None
         possible = None
         if match and self.config and self.wired:
             if match.dcn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean, median
 
 from diagnosis.analyzer.facts import OpFacts, total_share
@@ -140,6 +141,7 @@ def measure(
     kpis["memory_peak_share"] = memory.peak_bytes / capacity if memory.peak_bytes and capacity else None
     spread = profile.step_time_stdev_s
     kpis["step_time_spread"] = spread / step if spread is not None and step and len(profile.steps) != 1 else None
+    kpis = {key: value if value is None or isfinite(value) else None for key, value in kpis.items()}
     reasons = dict(profile.not_measured)
     for key, value in kpis.items():
         if value is None:

@@ -6,7 +6,7 @@ Every formatter keeps at least three significant digits: a number in a sentence 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import floor, log10
+from math import floor, isfinite, log10
 
 from diagnosis.report import Evidence
 
@@ -76,5 +76,7 @@ def evidence(
     ops: Iterable[str] = (),
 ) -> Evidence:
     """One number with its origin; `str()` of it is the number as a sentence prints it."""
+    if value is not None and not isfinite(value):
+        value = None  # a time of next to nothing under a rate
     text = "not measured" if value is None else format_value(value, unit)
     return Evidence(label, value, unit, origin, formula, source, tuple(ops), text)

@@ -77,7 +77,7 @@ def match(
     alone = _LEVELS[-1][1]
     found += [("", group, []) for group in _grouped(left, alone).values()]
     found += [("", [], group) for group in _grouped(right, alone).values()]
-    return found, *matched
+    return found, matched[0], matched[1]
 
 
 def _grouped(found: Iterable[Item], of: Callable[[Item], Hashable | None]) -> dict[Hashable, list[Item]]:
@@ -95,7 +95,7 @@ def _part(whole: Sequence[Item], left: Sequence[Item]) -> float:
 
 def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[list[OpChange], float, float]:
     """(changes by size, matched share of op time before, after).  scales: from shares to the comparison's basis."""
-    groups, *matched = match(items(before), items(after))
+    groups, matched_before, matched_after = match(items(before), items(after))
     rows = []
     for how, one, two in groups:
         label = max((*one, *two), key=lambda item: item.share)
@@ -120,7 +120,7 @@ def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[
             )
         )
     rows.sort(key=lambda row: (-abs(row.change), row.label))
-    return rows, *matched
+    return rows, matched_before, matched_after
 
 
 def _count(side: Side, group: Sequence[Item]) -> float | None:

@@ -55,7 +55,8 @@ def _shared(flights: Flights, keys: NDArray[np.int64], others: Cover, window: Co
     # What of the window no other op covers: (window or others) less others.
     open_ps = window.union(others).within(left, right) - others.within(left, right)
     shared = np.concatenate(([0.0], np.cumsum(open_ps / count)))
-    return np.bincount(np.searchsorted(keys, flights.owner), shared[last] - shared[first], len(keys))
+    parts = np.bincount(np.searchsorted(keys, flights.owner), shared[last] - shared[first], len(keys))
+    return parts.astype(np.float64)
 
 
 def op_times(

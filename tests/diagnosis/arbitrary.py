@@ -9,7 +9,8 @@ from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.shapes import ModelShape
 
 SHARES = st.one_of(st.none(), st.just(0.0), st.floats(0, 1), st.floats(0, 1e-9))
-SECONDS = st.one_of(st.just(0.0), st.floats(0, 1e4), st.floats(1e-12, 1e-6))
+#: A trace counts picoseconds.
+SECONDS = st.one_of(st.just(0.0), st.floats(1e-12, 1e4), st.floats(1e-12, 1e-6))
 AMOUNTS = st.one_of(st.none(), st.just(0.0), st.floats(0, 1e18))
 WEIRD = st.one_of(
     st.sampled_from(

@@ -24,8 +24,7 @@ UNBOUNDED = {"step_time_s", "mfu", "memory_peak_share", "step_time_spread", "str
 def test_any_profile_is_answered(profile: StepProfile, config: ExperimentConfig | None) -> None:
     assert StepProfile.from_json(json.loads(json.dumps(profile.to_json()))) == profile
     diagnosis = diagnose(profile, config)
-    text = json.dumps(diagnosis.to_json(top=5), allow_nan=False)
-    assert "Infinity" not in text
+    json.dumps(diagnosis.to_json(top=5), allow_nan=False)
     assert diagnosis.bottleneck.primary in BOTTLENECKS and 0 <= diagnosis.bottleneck.confidence <= 1
     assert diagnosis.bottleneck.statement
     for key, value in diagnosis.kpis.items():
