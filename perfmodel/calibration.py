@@ -188,7 +188,7 @@ class Calibration:
     ) -> CalibratedPrices:
         total = sum(parts.values(), np.zeros(1))
         variance = sum(((parts[name] * spreads[name]) ** 2 for name in parts), np.zeros(1)) / total**2
-        sigma = np.sqrt(variance + (SPREAD_PER_DOUBLING * distance) ** 2)
+        sigma = np.sqrt(variance + SPREAD_PER_DOUBLING**2 * distance)
         sigma = np.where((distance == 0) & _same_training(workload, base_work), 0.0, sigma)
         baseline = self.observation.step_time_s or sum(self.observation.parts_s.values())
         tokens = workload.training.global_batch * workload.training.seq_len

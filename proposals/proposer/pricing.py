@@ -162,7 +162,8 @@ def price(meshes: Meshes, calibration: Calibration, observed: Observed, diagnosi
     parts["hbm"] = sum((parts.pop(name) for name in hbm), parts["hbm"])
     total = sum(parts.values(), np.zeros(count))
     known = "model" not in calibration.assumed
-    spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * distance
+    # Each doubling errs on its own, so the errors add in quadrature.
+    spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * np.sqrt(distance)
     thin = 0.1 * (1.0 - observed.coverage) * (distance > 0)
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * (distance > 0)
     sigma = np.sqrt(flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2)

@@ -27,17 +27,18 @@ Floats = npt.NDArray[np.float64]
 CAUTION = 0.6
 #: What a trial costs that does not run, as a share of a step's time.
 FAILED_TRIAL = 0.05
-#: Each axis moved beyond the two that any exchange needs: the result no longer says which move did it.
-COST_PER_FURTHER_AXIS = 0.02
+#: Each axis moved beyond the two that any exchange needs: the result no longer says which move did it.  These costs are
+#: small where the model is known (True), since then every term of a candidate was computed.
+COST_PER_FURTHER_AXIS = {True: 0.003, False: 0.02}
 #: A mesh whose axes cut a torus dimension needs split physical axes and shares its wires between rings.
 COST_OF_SPLIT = 0.015
 #: Each doubling of an axis that the run did not have: nothing in the profile says what its collectives cost.
-COST_PER_FRESH_DOUBLING = {True: 0.005, False: 0.04}
+COST_PER_FRESH_DOUBLING = {True: 0.003, False: 0.06}
 #: A step that leaves the same resource in charge needs another step after it.
 COST_OF_SAME_BOTTLENECK = 0.05
 #: Each doubling away from what ran: layouts and schedules to tune again, and ground fewer runs have covered.  More
 #: where the model's shape is unknown, since then the terms that change are extrapolated too.
-COST_PER_DOUBLING = {True: 0.005, False: 0.03}
+COST_PER_DOUBLING = {True: 0.003, False: 0.03}
 #: Each doubling of replicated copies where axes could shard the weights instead.
 COST_PER_COPY = 0.05
 #: Of fitting, per doubling of the weights a chip holds, where neither peak memory nor the model is known.
@@ -74,7 +75,10 @@ def rank(
     runs = _heads(meshes, config) * _fits(meshes, prices, config, profile)
     split = split_dimensions(meshes)
     newly_split = split & ~split[meshes.baseline]
-    costs = COST_PER_FURTHER_AXIS * np.maximum(meshes.axes_moved() - 2, 0) + COST_OF_SPLIT * newly_split
+    costs = (
+        COST_PER_FURTHER_AXIS[config.model is not None] * np.maximum(meshes.axes_moved() - 2, 0)
+        + COST_OF_SPLIT * newly_split
+    )
     costs = costs + COST_PER_DOUBLING[config.model is not None] * distance
     costs = costs + COST_PER_FRESH_DOUBLING[config.model is not None] * _fresh_doublings(meshes)
     copies = meshes.role("replica") / meshes.role("replica")[meshes.baseline]
