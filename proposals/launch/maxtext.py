@@ -186,6 +186,8 @@ def _batch(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: lis
         flags["max_target_length"] = training.seq_len
     flags["gradient_accumulation_steps"] = accumulate
     context = sizes["ici"]["context"] * sizes["dcn"]["context"]
+    if context > 1 and placed.chip.kind == "gpu":
+        notes.append("On GPUs MaxText splits a sequence with attention=cudnn_flash_te, and without packed sequences.")
     if context > 1 and (context % 2 or (training.seq_len or 0) % (2 * context)):
         flags["context_parallel_load_balance"] = False
     if stages > 1:
@@ -267,9 +269,10 @@ def _model(shape: ModelShape | None, notes: list[str]) -> Flags:
         if differs:
             notes.append(f"MaxText's own {name} is close, not equal: {differs}.")
         return {"model_name": name}
-    mixture = shape.experts > 0
-    plain_mixture = not (shape.first_dense_layers or shape.shared_experts or shape.moe_layer_step > 1)
-    if shape.sliding_window or (mixture and shape.attention != "mla" and not plain_mixture) or shape.moe_layer_step > 1:
+    latent, mixture = shape.attention == "mla", shape.experts > 0
+    uniform = not (shape.first_dense_layers or shape.shared_experts)
+    described = mixture if latent else (uniform or not mixture)
+    if shape.sliding_window or shape.moe_layer_step > 1 or not described:
         notes.append("No flags of MaxText describe this shape; write a model file for it and set MODEL_NAME.")
         return {"model_name": Required("MODEL_NAME", "give the MaxText model file of this shape")}
     notes.append("MaxText has no model of this shape; its sizes are given instead, the rest is MaxText's default.")
@@ -297,7 +300,7 @@ def _sizes(shape: ModelShape) -> Flags:
             "num_experts_per_tok": shape.experts_per_token,
             "base_moe_mlp_dim": width,
         }
-        if shape.attention != "mla":  # every layer is a mixture, and MaxText wants both widths equal
+        if not shape.first_dense_layers:  # every layer is a mixture, and MaxText wants both widths equal
             flags["base_mlp_dim"] = width
     if shape.attention == "mla":
         flags |= {
@@ -308,7 +311,7 @@ def _sizes(shape: ModelShape) -> Flags:
             "qk_nope_head_dim": shape.qk_nope_head_dim,
             "qk_rope_head_dim": shape.qk_rope_head_dim,
             "v_head_dim": shape.v_head_dim,
-            "first_num_dense_layers": shape.first_dense_layers if shape.experts else shape.layers,
+            "first_num_dense_layers": shape.first_dense_layers,
             "shared_experts": shape.shared_experts,
         }
     return flags

@@ -54,6 +54,8 @@ def check_maxtext(flags: dict[str, str], config: ExperimentConfig) -> None:
         assert micro * accumulate == config.training.global_batch, "the global batch is another one"
         shards = prod(sizes[axis] for sizes in (ici, dcn) for axis in ("data", "fsdp", "expert"))
         assert micro % shards == 0, "the batch does not divide over the axes that shard it"
+    if int(flags.get("num_experts", 1)) > 1 and int(flags.get("first_num_dense_layers", 0)) == 0:
+        assert flags["base_mlp_dim"] == flags["base_moe_mlp_dim"], "a model of mixtures only has one MLP width"
     context = ici["context"] * dcn["context"]
     if context > 1 and flags.get("context_parallel_load_balance") != "false":
         length = flags["max_target_length"]

@@ -43,7 +43,7 @@ def test_the_page_says_which_proposal_and_if_approved(people: People, pages: lis
     second = proposal.plan.proposals.get(rank=2)
     reviews.decide(second, people.reviewer, "approved")
     after = people.client("viewer").get(pages[0]).content.decode()
-    assert f'id="h-which">{second.title}</h2>' in after and "not approved" not in after
+    assert f'id="h-which">Proposal 2: {second.title}</h2>' in after and "not approved" not in after
     assert "This proposal is not approved." in people.client("viewer").get(pages[1]).content.decode()
 
 
