@@ -137,6 +137,11 @@ def _hide(meshes: Meshes, config: ExperimentConfig, profile: StepProfile, diagno
     return Choice("safer", meshes.baseline, {"xla_flags": [*flags, *new]}, exposed * profile.step_time_s)
 
 
+def _broken_by(config: ExperimentConfig, policy: str) -> set[str]:
+    candidate = replace(config, training=replace(config.training, remat=policy))
+    return {violation.rule for violation in legality.check(candidate)}
+
+
 def _three(
     wanted: list[Choice], meshes: Meshes, ranked: Ranked, config: ExperimentConfig
 ) -> tuple[Choice, Choice, Choice]:
@@ -145,8 +150,9 @@ def _three(
     seen: set[tuple[int, str]] = set()
     spare = [Choice("bolder", int(i)) for i in np.argsort(-ranked.utility, kind="stable") if i != meshes.baseline]
     spare += [Choice("keep", meshes.baseline)]
-    others = [policy for policy in ("offload", "full", "minimal") if policy != config.training.remat]
-    spare += [Choice("safer", meshes.baseline, {"remat": policy}) for policy in others]
+    others = [policy for policy in ("full", "offload", "minimal") if policy != config.training.remat]
+    fitting = [policy for policy in others if "memory" not in _broken_by(config, policy)]
+    spare += [Choice("safer", meshes.baseline, {"remat": policy}) for policy in fitting or others]
     for choice in (*wanted, *(s for s in spare if ranked.utility[s.row] > -0.5), *spare):
         key = (choice.row, repr(sorted(choice.changes.items())))
         if key not in seen and len(chosen) < 3:
