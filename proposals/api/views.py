@@ -150,7 +150,6 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         proposal = self.get_object()
         return Response({**plans.proposal_contract(proposal), **ProposalSerializer(proposal).data})
 
-
     @extend_schema(responses={200: LaunchSerializer, 409: Detail}, tags=["proposals"])
     @action(detail=True, pagination_class=None)
     def launch(self, request: Request, pk: str) -> Response:
