@@ -53,7 +53,9 @@ def _unwrapped(segment: str) -> list[str]:
         segment = match[1]
     if segment.startswith("(") and segment.endswith(")"):
         # A fusion of several paths: `(mlp/dot_general:attention/dot_general)`.
-        several = [part.split("/") for part in segment[1:-1].split(":")]
+        paths = [part for part in segment[1:-1].split(":") if part]
+        several = [[name for piece in _segments(path) for name in _unwrapped(piece)] for path in paths]
+        several = [names for names in several if names]
         modules = dict.fromkeys("/".join(part[:-1]) for part in several if len(part) > 1)
         leaves = dict.fromkeys(part[-1] for part in several)
         return [part for part in (" + ".join(modules), " + ".join(leaves)) if part]

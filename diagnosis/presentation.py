@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import QuerySet, Sum
 
 from diagnosis.models import OpRow
 from experiments import bars, formatting
@@ -54,12 +54,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Cell:
-    """Time and bandwidth of one kind of collective on one axis; index: its row in the diagnosis."""
+    """Time and bandwidth of one kind of collective on one axis; index: its row in the diagnosis.
+
+    amount: time per step, or share of the device time where no step was marked.  exposed: share 0–1 of its time in
+    flight that no other op hid; None without intervals.
+    """
 
     index: int
-    time_s: float | None
+    amount: float | None
     achieved: float | None
     possible: float | None
+    exposed: float | None
+    tensors: str
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,20 @@ class AxisRow:
     css: str
     size: int | None
     cells: list[list[Cell]]
-    time_s: float
+    amount: float
     share: float | None
+    exposed_s: float | None
+    key: str
 
 
 @dataclass(frozen=True)
 class Matrix:
+    """unit: of the amounts, `s` per step and core, or `share` of the device time where no step was marked."""
+
     kinds: list[str]
     rows: list[AxisRow]
-    total_s: float
+    unit: str
+    exposure_known: bool
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,13 @@ def tiles(data: Mapping[str, Any]) -> list[Tile]:
         cited = _cited_origin(data, label, value, unit)
         found.append(Tile(key, label, value, unit, cited or origin, note, main))
     return found
+
+
+def kpi_words(key: str) -> str:
+    """A KPI's name as its tile has it."""
+    more = {"time_per_token_s": "Chip time per token", "tokens_per_s_per_chip": "Tokens per second and chip"}
+    names = {name: label for name, label, *_ in (*_TILES, *_MORE_TILES)}
+    return names.get(key) or more.get(key) or key.replace("_", " ").capitalize()
 
 
 def _cited_origin(data: Mapping[str, Any], label: str, value: float, unit: str) -> str:
@@ -154,20 +172,6 @@ def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
     return Ceiling(match[0], left, total / left) if 0 < left < total else None
 
 
-#: The four sections of the paper's report.
-_SECTIONS = (
-    "Experiment details", "KPI health and initial hypothesis", "Ops and roofline",
-    "Correlation and structured analysis",
-)  # fmt: skip
-
-
-def report(data: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """The report's sections in their order, whatever order they were stored in."""
-    sections = data.get("report") or {}
-    order = {heading: place for place, heading in enumerate(_SECTIONS)}
-    return sorted(sections.items(), key=lambda item: order.get(item[0], len(order)))
-
-
 def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: float | None) -> Matrix:
     """Collectives per axis and kind; axes in the mesh's order, DCN last."""
     roles = (mesh or {}).get("axis_roles") or {}
@@ -175,22 +179,37 @@ def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: floa
     table: dict[str, dict[str, list[Cell]]] = {}
     kinds: list[str] = []
     shares: dict[str, float] = {}
-    for index, row in enumerate(data.get("collectives") or ()):
+    exposed: dict[str, float] = {}
+    collectives = data.get("collectives") or ()
+    unit = "s" if any(row.get("time_s") is not None for row in collectives) else "share"
+    for index, row in enumerate(collectives):
         axis, kind = axis_name(row.get("axis")), row.get("kind") or "collective"
         if kind not in kinds:
             kinds.append(kind)
-        cell = Cell(index, row.get("time_s"), row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s"))
+        cell = Cell(
+            index, row.get("time_s") if unit == "s" else row.get("share"), row.get("achieved_bytes_per_s"),
+            row.get("possible_bytes_per_s"), exposed_share(row), ", ".join(row.get("tensors") or ()),
+        )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
         shares[axis] = shares.get(axis, 0.0) + (row.get("share") or 0.0)
+        if row.get("exposed_s") is not None:
+            exposed[axis] = exposed.get(axis, 0.0) + row["exposed_s"]
     order = {axis: place for place, axis in enumerate(sizes)}
     rows = []
     for axis in sorted(table, key=lambda a: (a == "dcn", order.get(bars.axes_of(a)[0], 99), a)):
         cells = [table[axis].get(kind, []) for kind in kinds]
-        time_s = sum(cell.time_s or 0.0 for group in cells for cell in group)
-        share = time_s / step_s if step_s else shares.get(axis)
-        rows.append(AxisRow(axis, bars.axis_class(axis, roles), _size(axis, sizes), cells, time_s, share))
-    rows.sort(key=lambda row: (row.axis == "dcn", -row.time_s))
-    return Matrix(kinds, rows, sum(row.time_s for row in rows))
+        amount = sum(cell.amount or 0.0 for group in cells for cell in group)
+        share = amount / step_s if step_s and unit == "s" else shares.get(axis)
+        css, size = bars.axis_class(axis, roles), _size(axis, sizes)
+        rows.append(AxisRow(axis, css, size, cells, amount, share, exposed.get(axis), f"axis-{axis}"))
+    rows.sort(key=lambda row: (row.axis == "dcn", -row.amount))
+    return Matrix(kinds, rows, unit, bool(exposed))
+
+
+def exposed_share(row: Mapping[str, Any]) -> float | None:
+    """Of a collective's time in flight, the share 0–1 that no other op hid."""
+    hidden = row.get("hidden_share")
+    return None if hidden is None else min(1.0, max(0.0, 1.0 - hidden))
 
 
 def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
@@ -263,12 +282,3 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
         rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, whole / total))
     return sorted(rows, key=lambda row: -row.total), unit
-
-
-def group_counts(ops: QuerySet[OpRow], column: str) -> list[dict[str, Any]]:
-    """Ops summed by one of their columns: value, count, time, share."""
-    rows = ops.order_by().values(column).annotate(n=Count("pk"), time=Sum("time_s"), share=Sum("time_share"))
-    return [
-        {"value": row[column], "count": row["n"], "time_s": row["time"], "share": row["share"]}
-        for row in rows.order_by("-share")
-    ]

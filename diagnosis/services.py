@@ -191,10 +191,11 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
             )
 
 
-def newest(experiment: Experiment) -> DiagnosisRecord | None:
-    """The diagnosis of the newest run that has one."""
+def newest(experiment: Experiment, *without: str) -> DiagnosisRecord | None:
+    """The diagnosis of the newest run that has one.  without: large fields the caller does not read."""
     return (
         DiagnosisRecord.objects.select_related("run", "run__profile")
+        .defer("modules", *without)
         .filter(run__experiment=experiment)
         .order_by("-run_id")
         .first()
@@ -235,7 +236,7 @@ def _filtered(diagnosis: DiagnosisRecord, given: Mapping[str, str]) -> QuerySet[
         if key == "q":
             rows = rows.filter(Q(name__icontains=text) | Q(path__icontains=text) | Q(source__icontains=text))
         elif key == "scope":
-            rows = rows.filter(scope__regex=module_tree.pattern(text))
+            rows = rows.filter(scope="") if text == NONE else rows.filter(scope__regex=module_tree.pattern(text))
         else:
             rows = rows.filter(**{key: "" if text == NONE else text})
     return rows
@@ -333,3 +334,35 @@ def contract(record: DiagnosisRecord, top: int = 20) -> dict[str, Any]:
     extra = ("hlo", "op_name")  # beside the contract; the ops' own endpoint has them
     top_ops = [{key: value for key, value in row.items() if key not in extra} for row in rows]
     return {**record.data, "top_ops": top_ops}
+
+
+def neighbours(op: OpRow, count: int) -> tuple[list[OpRow], dict[str, str]]:
+    """(the largest ops of the same module, the filter that finds them all): its scope, else its module."""
+    parent = op.scope.rpartition("/")[0]
+    if parent:
+        where = {"scope": parent}
+    elif op.module:
+        where = {"module": op.module}
+    else:
+        return [], {}
+    found = _filtered(DiagnosisRecord(pk=op.diagnosis_id), where).exclude(pk=op.pk)
+    return list(found.defer("data").order_by("rank")[:count]), where
+
+
+def ranks_beside(op: OpRow) -> tuple[int | None, int | None]:
+    """Ranks of the op before and after it in the list."""
+    after = OpRow.objects.filter(diagnosis_id=op.diagnosis_id, rank=op.rank + 1).exists()
+    return (op.rank - 1 if op.rank > 1 else None), (op.rank + 1 if after else None)
+
+
+def crossed(op: OpRow) -> dict[str, float]:
+    """What follows from an op's facts: exposed share of its time in flight, spread over cores, bandwidth reached."""
+    facts = op.data
+    found = {}
+    if facts.get("in_flight_s") and facts.get("exposed_s") is not None:
+        found["exposed_share"] = min(1.0, facts["exposed_s"] / facts["in_flight_s"])
+    if facts.get("core_max_s") and facts.get("core_min_s"):
+        found["core_ratio"] = facts["core_max_s"] / facts["core_min_s"]
+    if facts.get("achieved_bytes_per_s") and facts.get("possible_bytes_per_s"):
+        found["wire_share"] = facts["achieved_bytes_per_s"] / facts["possible_bytes_per_s"]
+    return found

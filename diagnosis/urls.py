@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from diagnosis import views
+from diagnosis import views, views_compare, views_report
 
 urlpatterns = [
+    path("compare/", views_compare.compare, name="compare"),
+    path("compare/ops/", views_compare.ops, name="compare_ops"),
+    path("compare/evidence/<int:index>/", views_compare.evidence, name="compare_evidence"),
     path("experiments/<int:pk>/", views.experiment, name="experiment"),
     path("experiments/<int:pk>/ops/", views.ops, name="ops"),
     path("experiments/<int:pk>/ops/<int:rank>/", views.op, name="op"),
+    path("experiments/<int:pk>/modules/", views.modules, name="modules"),
+    path("experiments/<int:pk>/report/", views_report.report, name="report"),
+    path("experiments/<int:pk>/report.md", views_report.markdown, name="report_markdown"),
+    path("experiments/<int:pk>/report.json", views_report.contract, name="report_json"),
     path("experiments/<int:pk>/evidence/<str:ref>/", views.evidence, name="evidence"),
 ]

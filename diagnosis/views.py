@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -12,7 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.models import Role
 from accounts.permissions import require
 from diagnosis import evidence as behind
-from diagnosis import presentation, services
+from diagnosis import presentation, report_lines, services, strips
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import RunStatus
@@ -22,6 +23,18 @@ from experiments.views import progress_context, waiting_form
 #: What bounds an op, in the words of the legend.
 BOUNDS = {"compute": "Matrix units", "Compute": "Matrix units", "MXU": "Matrix units"}
 OPS_ON_PAGE = 25
+#: On the diagnosis page itself: ops of its table, and the part of the module tree that is worth its space there.
+OPS_IN_REPORT = 10
+SMALLEST_MODULE = 0.004
+GROUPS_ON_PAGE = 50
+GROUP_WORDS = (
+    ("category", "Category"), ("module", "Module"), ("source", "Source line"), ("bound_by", "Bound"),
+    ("mesh_axis", "Axis"), ("phase", "Phase"),
+)  # fmt: skip
+#: Filters that the form itself shows; the others stand beside it as chips.
+_IN_FORM = frozenset(("q", "category", "mesh_axis", "bound_by"))
+#: Beside an op: others of its module.
+NEIGHBOURS = 12
 
 
 @require(Role.VIEWER)
@@ -34,7 +47,7 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
         context |= waiting_form(page)
     record = services.newest(page.experiment)
     if record is not None:
-        context |= diagnosis_context(page, record) | ops_context(request, record)
+        context |= diagnosis_context(page, record) | ops_context(request, record, OPS_IN_REPORT)
     return render(request, "diagnosis/experiment.html", context)
 
 
@@ -57,7 +70,12 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(data),
-        "report": presentation.report(data),
+        "report": _by_heading(data),
+        "hypothesis": report_lines.hypothesis(data),
+        "strips": strips.strips(data.get("timeline")),
+        "tree": record.modules,
+        "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
+        "most_saving": _most_saving(data),
         "terms": terms,
         "terms_total": total,
         "matrix": presentation.matrix(data, mesh, step_s),
@@ -73,22 +91,48 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     }
 
 
+def _by_heading(data: dict[str, Any]) -> dict[str, list[report_lines.Line]]:
+    """The sentences that the page's figures do not already show: what ran, and the sums by family and module."""
+    found = {section.heading: section.lines for section in report_lines.sections(data, ())}
+    sums = [line for line in found.get(report_lines.IDENTIFICATION, ()) if not line.text[:1].isdigit()]
+    return {"details": found.get(report_lines.DETAILS, []), "sums": sums}
+
+
+def _most_saving(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The three findings that could save most, for the summary on top."""
+    found = data.get("findings") or ()
+    return [finding for finding in found if finding.get("saving_s") or finding.get("saving_share")][:3]
+
+
 def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:
     """One page of the ops table, as the address asks for it."""
-    filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, "q")}
+    filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, *services.MORE_FILTERS)}
     sort = request.GET.get("sort", "-time_share")
-    # Ranks follow the shares, and have the index.
-    order = "rank" if sort == "-time_share" else sort
-    found = services.ops(record, filters, order, request.GET.get("page", "1"), size)
-    return {
-        "ops": found,
+    number = request.GET.get("page", "1")
+    context: dict[str, Any] = {
         "sort": sort,
         "filters": filters,
+        "chips": [(key, value) for key, value in filters.items() if value and key not in _IN_FORM],
         "categories": services.choices(record, "category"),
         "axes": services.choices(record, "mesh_axis"),
-        "largest_share": max((row.time_share for row in found.rows), default=0.0),
-        "group": request.GET.get("group", ""),
+        "bounds": services.choices(record, "bound_by"),
+        "group": "",
+        "group_words": GROUP_WORDS,
+        "full": size != OPS_IN_REPORT,
+        "short_size": OPS_IN_REPORT if size == OPS_IN_REPORT else "",
     }
+    group = request.GET.get("group", "")
+    if group in services.GROUPS:
+        summed = services.groups(record, group, filters, sort, number, GROUPS_ON_PAGE)
+        largest = max((row["share"] or 0.0 for row in summed.rows), default=0.0)
+        head = dict(GROUP_WORDS)[group]
+        return context | {
+            "group": group, "group_head": head, "groups": summed, "sort": summed.sort, "largest_share": largest
+        }  # fmt: skip
+    # Ranks follow the shares, and have the index.
+    order = "rank" if sort == "-time_share" else sort
+    found = services.ops(record, filters, order, number, size)
+    return context | {"ops": found, "largest_share": max((row.time_share for row in found.rows), default=0.0)}
 
 
 @require(Role.VIEWER)
@@ -97,10 +141,10 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
 def ops(request: HttpRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
-    record = _record(page)
-    context = page.context("diagnosis", record=record, **ops_context(request, record))
-    if context["group"] in ("category", "module", "bound_by", "mesh_axis"):
-        context["groups"] = presentation.group_counts(record.ops.all(), context["group"])
+    record = record_of(page, "data")
+    # The table within the report is short; its links lead to the next rows of the same length.
+    size = OPS_IN_REPORT if request.GET.get("size") == str(OPS_IN_REPORT) else OPS_ON_PAGE
+    context = page.context("diagnosis", record=record, **ops_context(request, record, size))
     part = "diagnosis/_ops.html" if request.htmx else "diagnosis/ops.html"  # type: ignore[attr-defined]
     return render(request, part, context)
 
@@ -109,11 +153,21 @@ def ops(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @vary_on_headers("HX-Request")
 def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
-    """One op: its numbers, HLO text, framework path and source line."""
+    """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
-    record = _record(page)
+    record = record_of(page, "data")
     row = get_object_or_404(record.ops, rank=rank)
-    context = page.context("diagnosis", record=record, op=row, facts=row.data)
+    beside, where = services.neighbours(row, NEIGHBOURS)
+    context = page.context(
+        "diagnosis",
+        record=record,
+        op=row,
+        facts=row.data,
+        crossed=services.crossed(row),
+        neighbours=beside,
+        neighbourhood={"name": next(iter(where.values()), ""), "query": urlencode(where)},
+        ranks=services.ranks_beside(row),
+    )
     part = "diagnosis/_op.html" if request.htmx else "diagnosis/op.html"  # type: ignore[attr-defined]
     return render(request, part, context)
 
@@ -124,7 +178,7 @@ def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
 def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     """What stands behind one number: in the drawer, or as a page of its own."""
     page = experiment_page(request, pk)
-    record = _record(page)
+    record = record_of(page)
     panel = behind.find(record, ref)
     if panel is None:
         raise Http404("No such evidence in this diagnosis.")
@@ -133,8 +187,17 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
     return render(request, part, context)
 
 
-def _record(page: ExperimentPage) -> DiagnosisRecord:
-    record = services.newest(page.experiment)
+@require(Role.VIEWER)
+@require_GET
+def modules(request: HttpRequest, pk: int) -> HttpResponse:
+    """The whole tree of modules, as far as it was kept."""
+    page = experiment_page(request, pk)
+    record = record_of(page, "data")
+    return render(request, "diagnosis/modules.html", page.context("diagnosis", record=record, tree=record.modules))
+
+
+def record_of(page: ExperimentPage, *without: str) -> DiagnosisRecord:
+    record = services.newest(page.experiment, *without)
     if record is None:
         raise Http404("This experiment has no diagnosis yet.")
     return record

@@ -84,5 +84,6 @@ def summary(value: StepProfile) -> dict[str, Any]:
         "ops_dropped": value.ops_dropped,
         "kpis": value.kpis,
         "not_measured": value.not_measured,
+        "computed": value.computed,
         "notes": [{"severity": note.severity, "message": note.message} for note in value.notes],
     }

@@ -46,7 +46,22 @@ def narrowed_here(context: Mapping[str, Any], url: str, target: str, **changes: 
 @register.simple_tag(takes_context=True)
 def narrowed_group(context: Mapping[str, Any], url: str, target: str, column: str, value: str) -> SafeString:
     """From a row of a grouped table to the rows behind it."""
-    return narrowed_here(context, url, target, **{"group": "", column: value})
+    return narrowed_here(context, url, target, **{"group": "", "sort": "", column: value})
+
+
+@register.simple_tag(takes_context=True)
+def narrowed_without(context: Mapping[str, Any], url: str, target: str, column: str) -> SafeString:
+    """Without the filter of one column."""
+    return narrowed_here(context, url, target, **{column: ""})
+
+
+_COLUMN_WORDS = {"bound_by": "bound", "mesh_axis": "axis", "source": "source line", "scope": "module path"}
+
+
+@register.filter
+def group_word(column: str) -> str:
+    """A column as a reader names it."""
+    return _COLUMN_WORDS.get(column, column.replace("_", " "))
 
 
 @register.simple_tag(takes_context=True)

@@ -8,6 +8,7 @@ from rest_framework.routers import DefaultRouter
 
 from accounts.api import MeView, TokensView, TokenView
 from diagnosis.api import DiagnosisViewSet
+from diagnosis.api_compare import CompareView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
@@ -27,6 +28,7 @@ urlpatterns = [
     path("tokens/<str:key>/", TokenView.as_view(), name="api-token"),
     path("reviews/", ReviewsView.as_view(), name="api-reviews"),
     path("history/", HistoryView.as_view(), name="api-history"),
+    path("compare/", CompareView.as_view(), name="api-compare"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
     path("schema/", SpectacularAPIView.as_view(), name="api-schema"),

@@ -79,6 +79,13 @@
     });
   }
 
+  /* menus close on Escape and on a click elsewhere */
+  document.addEventListener("click", event => $$("details[data-menu][open]").forEach(menu => { if (!menu.contains(event.target) || event.target.closest("a, button")) menu.open = false; }));
+  document.addEventListener("keydown", event => {
+    const menu = event.key === "Escape" && $("details[data-menu][open]");
+    if (menu) { menu.open = false; $("summary", menu).focus(); }
+  });
+
   /* what htmx brought: the evidence panel opens, a failed request says so */
   document.addEventListener("htmx:afterSwap", event => {
     if (event.target.id === "drawer-body") {

@@ -1,0 +1,224 @@
+"""Two stored diagnoses side by side, from their rows: no profile is opened for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.http import Http404
+
+from accounts.models import Role, Team, User
+from accounts.permissions import get_for
+from diagnosis.compare import Comparison, OpChange, compare
+from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
+from experiments.models import Profile
+from experiments.services import configuration
+from experiments.step_profile import Device, Op, Step, StepProfile
+from perfmodel.config import ExperimentConfig
+
+#: Profiles that the chooser offers, the newest of them.
+MOST_CHOICES = 200
+#: Comparisons kept in a process: they are computed from two diagnoses that never change.
+KEPT = 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One side: a profile with its newest diagnosis, None where it has none yet."""
+
+    profile: Profile
+    record: DiagnosisRecord | None
+
+    @property
+    def op_count(self) -> int:
+        return int((self.profile.summary or {}).get("op_count") or 0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One profile that can be compared, in the words of the chooser."""
+
+    pk: int
+    words: str
+    experiment: int
+
+
+def chosen(user: User | AnonymousUser, pk: str) -> Chosen:
+    """The profile `pk` for a viewer of its team.  Raises Http404 or PermissionDenied."""
+    if not (pk.isascii() and pk.isdecimal() and len(pk) < 18):
+        raise Http404("No such profile.")
+    profile = get_for(user, Profile.objects.select_related("experiment"), Role.VIEWER, pk=int(pk))
+    record = (
+        DiagnosisRecord.objects.select_related("run__profile", "run__experiment")
+        .defer("modules")
+        .filter(run__profile=profile)
+        .order_by("-run_id")
+        .first()
+    )
+    return Chosen(profile, record)
+
+
+def choices(team: Team, q: str = "") -> list[Choice]:
+    """The team's diagnosed profiles, newest first; q: part of the experiment's name."""
+    found = DiagnosisRecord.objects.filter(team=team)
+    if q:
+        found = found.filter(run__experiment__name__icontains=q.replace("\x00", ""))
+    columns = ("run__profile_id", "run__experiment_id", "run__experiment__name", "bottleneck", "created_at")
+    rows = list(found.order_by("-created_at").values_list(*columns)[: MOST_CHOICES * 2])
+    seen: dict[int, Choice] = {}
+    names: dict[int, set[int]] = {}
+    for profile, experiment, *_ in rows:
+        names.setdefault(experiment, set()).add(profile)
+    for profile, experiment, name, bottleneck, created in rows:
+        when = f", profile of {created:%-d %b %Y %H:%M}" if len(names[experiment]) > 1 else ""
+        seen.setdefault(profile, Choice(profile, f"{name}{when} ({bottleneck})", experiment))
+    return list(seen.values())[:MOST_CHOICES]
+
+
+def summary(before: DiagnosisRecord, after: DiagnosisRecord) -> Comparison:
+    """All but the ops: a few milliseconds, whatever the size of the profiles."""
+    return compare(_diagnosed(before, ()), _diagnosed(after, ()))
+
+
+def full(before: DiagnosisRecord, after: DiagnosisRecord) -> Comparison:
+    """The whole comparison; the ops of both are read once and the answer is kept."""
+    configs = tuple(json.dumps(record.run.experiment.config, sort_keys=True) for record in (before, after))
+    return _kept(before.pk, after.pk, configs)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
+    found = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
+    sides = [found.get(pk=pk) for pk in (before, after)]
+    one, two = (_diagnosed(side, OpRow.objects.filter(diagnosis=side).values_list("data", flat=True)) for side in sides)
+    return compare(one, two)
+
+
+_OP_FIELDS = tuple(field.name for field in fields(OpDiagnosis))
+
+
+def _diagnosed(
+    record: DiagnosisRecord, ops: Sequence[Mapping[str, Any]]
+) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
+    config = configuration.load(record.run.experiment)
+    facts: list[Op] = []
+    diagnosed: list[OpDiagnosis] = []
+    for row in ops:
+        op = OpDiagnosis(**{key: row[key] for key in _OP_FIELDS if key in row})
+        if isinstance(op.mesh_axis, list):
+            op = replace(op, mesh_axis=tuple(op.mesh_axis))
+        diagnosed.append(op)
+        program = op.key.removesuffix(op.name).removesuffix("/")
+        facts.append(
+            Op(
+                op.name, op.category, op.occurrences, 0.0, 0.0, op.time_share, program,
+                hlo=row.get("hlo") or "", op_name=row.get("op_name") or "",
+            )
+        )  # fmt: skip
+    return _profile(record, tuple(facts)), config, _diagnosis(record.data, tuple(diagnosed))
+
+
+def _profile(record: DiagnosisRecord, ops: tuple[Op, ...]) -> StepProfile:
+    """What a comparison asks of a profile, from the columns and the diagnosis."""
+    summary_ = record.run.profile.summary or {}
+    device = summary_.get("device") or {}
+    step, spread = (record.data["kpis"].get(key) for key in ("step_time_s", "step_time_spread"))
+    return StepProfile(
+        provenance=summary_.get("provenance", "measured"),
+        source_kind=summary_.get("source_kind", ""),
+        device=Device(
+            device.get("kind", ""), device.get("chip"), device.get("core_count") or 0, device.get("host_count") or 0
+        ),
+        step_time_s=step,
+        step_time_stdev_s=spread * step if spread is not None and step else None,
+        steps=tuple(Step(number, step or 0.0) for number in range(int(summary_.get("step_count") or 0))),
+        ops=ops,
+        label=summary_.get("label", ""),
+    )
+
+
+def _diagnosis(data: Mapping[str, Any], ops: tuple[OpDiagnosis, ...]) -> Diagnosis:
+    """The stored JSON as values again."""
+    verdict = data["bottleneck"]
+    return Diagnosis(
+        kpis=data["kpis"],
+        not_measured=data.get("not_measured") or {},
+        bottleneck=Bottleneck(
+            verdict["primary"], verdict["confidence"], verdict.get("statement", ""), _evidence(verdict),
+            tuple(verdict.get("contradictions") or ()), verdict.get("secondary"),
+        ),
+        findings=tuple(
+            Finding(**{**finding, "evidence": _evidence(finding)}) for finding in data.get("findings") or ()
+        ),
+        ops=ops,
+        breakdown_s=data.get("breakdown_s") or {},
+        breakdown_share=data.get("breakdown_share") or {},
+        collectives=tuple(data.get("collectives") or ()),
+    )  # fmt: skip
+
+
+def _evidence(holder: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(**{**item, "ops": tuple(item.get("ops") or ())}) for item in holder.get("evidence") or ())
+
+
+#: What the table of ops may show, and how.
+SHOWN = ("all", "gained", "lost", "gone", "new")
+
+
+@dataclass(frozen=True)
+class OpsPage:
+    """One page of op changes.  total: how many match, on all pages."""
+
+    rows: list[OpChange]
+    total: int
+    number: int
+    size: int
+    counts: dict[str, int]
+
+    @property
+    def first(self) -> int:
+        return (self.number - 1) * self.size + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return (self.number - 1) * self.size + len(self.rows)
+
+    @property
+    def previous(self) -> int | None:
+        return self.number - 1 if self.number > 1 else None
+
+    @property
+    def next(self) -> int | None:
+        return self.number + 1 if self.last < self.total else None
+
+
+def _shown(row: OpChange, shown: str) -> bool:
+    if shown == "gained":
+        return row.change < 0
+    if shown == "lost":
+        return row.change > 0
+    if shown == "gone":
+        return row.after is None
+    return row.before is None if shown == "new" else True
+
+
+def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 50) -> OpsPage:
+    """The changes by size: all, only time gained or lost, or only ops that one side has."""
+    words = q.lower()
+    found = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
+    counts = {name: sum(_shown(row, name) for row in found) for name in SHOWN}
+    kept = [row for row in found if _shown(row, shown)]
+    number = int(page) if page.isascii() and page.isdecimal() and len(page) < 9 else 1
+    number = min(max(1, number), max(1, -(-len(kept) // size)))
+    return OpsPage(kept[(number - 1) * size : number * size], len(kept), number, size, counts)
+
+
+def ranks(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """(rank, name) by key, for links from a change to its ops."""
+    rows = OpRow.objects.filter(diagnosis=record, key__in=set(keys)).values_list("key", "rank", "name")
+    return {key: (rank, name) for key, rank, name in rows}

@@ -1,0 +1,158 @@
+"""The report as Markdown: what the pages show, in one file that reads as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diagnosis import presentation
+from diagnosis.models import DiagnosisRecord
+from experiments import bars, formatting
+from experiments.models import Experiment
+
+TOP_OPS = 20
+_ORIGINS = {"measured": "measured", "computed": "computed", "predicted": "predicted"}
+#: What Markdown would take for markup in a text of the user's program.
+_SPECIAL = str.maketrans({letter: f"\\{letter}" for letter in "\\*_[]<>#|~"})
+
+
+def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
+    """The whole report.  address: of the page it was taken from."""
+    data = record.data
+    verdict = data.get("bottleneck") or {}
+    parts = [
+        f"# {_text(experiment.name)}",
+        f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
+        *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
+        f"## Bottleneck: {verdict.get('primary', 'unknown')}",
+        f"{_text(verdict.get('statement', ''))} Confidence {verdict.get('confidence', 0.0):.0%}.",
+        *_list(verdict.get("contradictions") or ()),
+        "## Key figures",
+        *_kpis(data),
+        *_breakdown(data),
+        *_collectives(data),
+        "## Findings",
+        *_findings(data),
+        f"## The {TOP_OPS} largest ops",
+        *_ops(record),
+        *_sections(data),
+    ]
+    warnings = [*data.get("warnings", ()), *(note["message"] for note in _notes(record))]
+    if warnings:
+        parts += ["## Notes on the profile", *_list(warnings)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _notes(record: DiagnosisRecord) -> Sequence[Mapping[str, Any]]:
+    return (record.run.profile.summary or {}).get("notes") or ()
+
+
+def _text(value: Any) -> str:
+    """A sentence in which `code` stays code and nothing else is markup; on one line."""
+    pieces = " ".join(str(value).split()).split("`")
+    if len(pieces) % 2 == 0:
+        return "".join(pieces).translate(_SPECIAL)
+    return "`".join(piece if at % 2 else piece.translate(_SPECIAL) for at, piece in enumerate(pieces))
+
+
+def _code(value: Any) -> str:
+    text = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`" if text else ""
+
+
+def _list(lines: Iterable[str]) -> list[str]:
+    found = [f"- {_text(line)}" for line in lines]
+    return ["\n".join(found)] if found else []
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    if not lines:
+        return []
+    # The first column is words, the others numbers.
+    rule = "| --- |" + " ---: |" * (len(head) - 1)
+    return ["\n".join((f"| {' | '.join(head)} |", rule, *lines))]
+
+
+def _number(value: Any, unit: str) -> str:
+    return "–" if value is None else str(formatting.quantity(float(value), unit)).replace(formatting.NBSP, " ")
+
+
+def _kpis(data: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for tile in presentation.tiles(data):
+        value = _number(tile.value, tile.unit) if tile.value is not None else "not measured"
+        rows.append((_text(tile.label), value, _ORIGINS.get(tile.origin, ""), _text(tile.note)))
+    return _table(("Figure", "Value", "Origin", "What it is"), rows)
+
+
+def _breakdown(data: Mapping[str, Any]) -> list[str]:
+    in_seconds = bool(data.get("breakdown_s"))
+    parts = data.get("breakdown_s") or data.get("breakdown_share") or {}
+    terms = bars.step_terms(parts)
+    total = sum(term.value for term in terms)
+    if not terms or not total:
+        return []
+    head = ("Term", "Per step", "Share") if in_seconds else ("Term", "Share")
+    rows = []
+    for term in terms:
+        share = _number(term.value / total, "share")
+        rows.append((_text(term.label), _number(term.value, "s"), share) if in_seconds else (_text(term.label), share))
+    return ["## Where the step goes", *_table(head, rows)]
+
+
+def _collectives(data: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            _code(presentation.axis_name(row.get("axis"))),
+            _text(row.get("kind") or "collective"),
+            _number(row.get("time_s"), "s"),
+            _number(row.get("share"), "share"),
+            _number(presentation.exposed_share(row), "share"),
+            _number(row.get("achieved_bytes_per_s"), "bytes_per_s"),
+            _number(row.get("possible_bytes_per_s"), "bytes_per_s"),
+        )
+        for row in data.get("collectives") or ()
+    ]
+    table = _table(("Axis", "Kind", "Per step", "Share", "Exposed", "Achieved", "Possible"), rows)
+    return ["## Collectives per mesh axis", *table] if table else []
+
+
+def _findings(data: Mapping[str, Any]) -> list[str]:
+    found = data.get("findings") or ()
+    if not found:
+        return ["No rule found anything that costs a noticeable part of the step."]
+    parts = []
+    for number, finding in enumerate(found, start=1):
+        parts.append(f"### {number}. {_text(finding['title'])}")
+        lines = [f"- **{word}.** {_text(finding[key])}" for word, key in _FINDING if finding.get(key)]
+        for item in finding.get("evidence", ()):
+            if item.get("value") is not None:
+                formula = f", {_text(item['formula'])}" if item.get("formula") else ""
+                number_ = _number(item["value"], item.get("unit", ""))
+                lines.append(f"- {_text(item['label'])}: {number_} ({item.get('origin', '')}{formula})")
+        parts.append("\n".join(lines))
+    return parts
+
+
+_FINDING = (("Insight", "insight"), ("Action", "action"), ("Impact", "impact"))
+
+
+def _ops(record: DiagnosisRecord) -> list[str]:
+    rows = [
+        (
+            _code(op.name), _text(op.category), _code(op.mesh_axis), _number(op.time_s, "s"),
+            _number(op.time_share, "share"), _text(op.bound_by), _number(op.roofline_efficiency, "share"),
+            _code(op.source),
+        )
+        for op in record.ops.defer("data").order_by("rank")[:TOP_OPS]
+    ]  # fmt: skip
+    head = ("Op", "Category", "Axis", "Per step", "Share", "Bound by", "Of roofline", "Source")
+    return _table(head, rows) or ["The profile lists no ops."]
+
+
+def _sections(data: Mapping[str, Any]) -> list[str]:
+    parts = ["## Report"]
+    for heading, lines in (data.get("report") or {}).items():
+        parts += [f"### {_text(heading)}", *_list(lines)]
+    return parts if len(parts) > 1 else []

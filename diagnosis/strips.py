@@ -1,0 +1,179 @@
+"""The steps of every core as strips: what the timeline draws, and the table beside it.
+
+A strip lays a core's steps end to end on one scale, each split into its exclusive parts; the parts stand in a fixed
+order, since the profile tells how long each took within a step, not when.  With many steps each is a column instead,
+as high as it is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from experiments import formatting
+
+#: Parts of a step: words, colour class, order.
+PARTS = {
+    "compute": ("Compute", "compute"),
+    "collective": ("Collectives", "ici"),
+    "device_to_device": ("Device to device", "ici-2"),
+    "input": ("Input", "host"),
+    "output": ("Output", "host"),
+    "host": ("Host", "host"),
+    "launch": ("Launch", "host"),
+    "compile": ("Compile", "host"),
+    "other": ("Other", "mute"),
+    "idle": ("Idle", "idle"),
+}
+#: Up to so many steps stand end to end; more become columns.
+MOST_END_TO_END = 24
+#: Cells that carry their own words on hover; beyond that the table has them.
+MOST_TITLES = 400
+WIDTH, HEIGHT = 1000, 20
+#: Columns of the table that are single steps.
+MOST_STEP_COLUMNS = 12
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step of one core, drawn: where it stands, and its words."""
+
+    x: float
+    width: float
+    title: str
+    ref: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One core.  paths: (colour class, SVG path) per part; cells: with words; times in seconds."""
+
+    core: str
+    host: str
+    paths: list[tuple[str, str]]
+    cells: list[Cell]
+    mean_s: float
+    least_s: float
+    most_s: float
+    most_step: int
+    parts: list[tuple[str, float]]
+    durations: list[tuple[str, float]]
+    behind: float
+
+
+@dataclass(frozen=True)
+class Strips:
+    """The timeline.  parts: (key, words, class) that occur; columns: one per step; scale_s: full width or height."""
+
+    strips: list[Strip]
+    parts: list[tuple[str, str, str]]
+    steps: list[int]
+    columns: bool
+    scale_s: float
+    cores_total: int
+    steps_total: int
+    step_columns: list[int]
+    many_hosts: bool
+
+    @property
+    def shown_all(self) -> bool:
+        return self.cores_total <= len(self.strips) and self.steps_total <= len(self.steps)
+
+
+def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
+    """What to draw of `Diagnosis.timeline`; None where no core marks steps."""
+    data = timeline or {}
+    durations = data.get("durations_s") or []
+    steps = list(data.get("steps") or [])
+    if not steps or not durations:
+        return None
+    found = data.get("parts_s") or {}
+    order = [key for key in PARTS if key in found] + sorted(key for key in found if key not in PARTS)
+    used = [key for key in order if any(value > 0 for row in found[key] for value in row)]
+    words = [(key, *PARTS.get(key, (key.replace("_", " ").capitalize(), "mute"))) for key in used]
+    columns = len(steps) > MOST_END_TO_END
+    scale = max((max(row) if columns else sum(row)) for row in durations) or 1.0
+    titles = len(steps) * len(durations) <= MOST_TITLES
+    usual = sorted(fmean(row) for row in durations)[len(durations) // 2]
+    hosts = data.get("hosts") or [""] * len(durations)
+    cores = data.get("cores") or [str(at) for at in range(len(durations))]
+    made = []
+    for at, row in enumerate(durations):
+        split = {key: found[key][at] for key in used}
+        most = max(range(len(row)), key=lambda n: row[n])
+        mean = fmean(row)
+        made.append(
+            Strip(
+                cores[at], hosts[at],
+                _columns(row, split, words, scale) if columns else _end_to_end(row, split, words, scale),
+                _cells(at, cores[at], row, steps, scale, columns) if titles else [],
+                mean, min(row), row[most], steps[most],
+                [(words_, fmean(split[key])) for key, words_, _ in words],
+                [(f"step-{at}-{n}", row[n]) for n in range(min(len(row), MOST_STEP_COLUMNS))],
+                (mean - usual) / usual if usual else 0.0,
+            )
+        )  # fmt: skip
+    total = max(int(data.get("cores_total") or 0), len(durations))
+    return Strips(
+        made, words, steps, columns, scale, total, max(int(data.get("steps_total") or 0), len(steps)),
+        steps[:MOST_STEP_COLUMNS], len(set(hosts)) > 1,
+    )  # fmt: skip
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
+
+
+def _end_to_end(
+    row: list[float], split: Mapping[str, list[float]], words: list[tuple[str, str, str]], scale: float
+) -> list[tuple[str, str]]:
+    boxes: dict[str, list[str]] = {}
+    start = 0.0
+    for n, duration in enumerate(row):
+        at, end = start, start + duration * WIDTH / scale
+        # A hairline of surface keeps the steps apart.
+        limit = end - (1.6 if n + 1 < len(row) else 0.0)
+        for key, _, css in words:
+            width = min(split[key][n] * WIDTH / scale, limit - at)
+            if width > 0.05:
+                boxes.setdefault(css, []).append(_box(at, 0, width, HEIGHT))
+                at += width
+        start = end
+    return [(css, "".join(parts)) for css, parts in boxes.items()]
+
+
+def _columns(
+    row: list[float], split: Mapping[str, list[float]], words: list[tuple[str, str, str]], scale: float
+) -> list[tuple[str, str]]:
+    boxes: dict[str, list[str]] = {}
+    wide = WIDTH / len(row)
+    for n in range(len(row)):
+        bottom = float(HEIGHT)
+        for key, _, css in words:
+            high = min(split[key][n] * HEIGHT / scale, bottom)
+            if high > 0.05:
+                boxes.setdefault(css, []).append(_box(n * wide, bottom - high, max(wide - 0.6, wide * 0.7), high))
+                bottom -= high
+    return [(css, "".join(parts)) for css, parts in boxes.items()]
+
+
+def _cells(at: int, core: str, row: list[float], steps: list[int], scale: float, columns: bool) -> list[Cell]:
+    cells, start = [], 0.0
+    for n, duration in enumerate(row):
+        width = WIDTH / len(row) if columns else duration * WIDTH / scale
+        title = f"{core}, step {steps[n]}: {formatting.seconds(duration, precise=True)}"
+        cells.append(Cell(round(start, 1), round(width, 1), title, f"step-{at}-{n}"))
+        start += width
+    return cells
+
+
+def step_parts(timeline: Mapping[str, Any] | None, core: int, step: int) -> tuple[str, float, list[tuple[str, float]]]:
+    """(words, duration, parts) of one step of one core.  Raises LookupError."""
+    data = timeline or {}
+    duration = data["durations_s"][core][step]
+    parts = [(PARTS.get(key, (key, ""))[0], rows[core][step]) for key, rows in data["parts_s"].items()]
+    host = data["hosts"][core]
+    where = f"{data['cores'][core]}{f' on {host}' if host else ''}"
+    return f"Step {data['steps'][step]} on {where}", duration, [part for part in parts if part[1] > 0]

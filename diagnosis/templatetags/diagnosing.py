@@ -1,0 +1,192 @@
+"""Parts of the diagnosis pages: sentences with evidence, strips of steps, the tree of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from django import template
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from diagnosis.module_tree import ANY_NUMBER
+from diagnosis.report_lines import Line
+from diagnosis.strips import HEIGHT, WIDTH, Strip
+from experiments import bars, formatting
+from experiments.templatetags.quantities import citations, evidence_link, inline_code, signed_seconds
+
+register = template.Library()
+
+_RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
+_PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
+
+
+@register.simple_tag(takes_context=True)
+def cited_line(context: Mapping[str, Any], line: Line) -> SafeString:
+    """A sentence of the report whose numbers open their panel, or the page of their op."""
+    base = context.get("evidence_base")
+    pieces: list[SafeString] = []
+    at = 0
+    for start, end, item in _places(line) if base else ():
+        pieces.append(inline_code(line.text[at:start]))
+        pieces.append(evidence_link(item.get("href") or f"{base}{quote(item['ref'])}/", line.text[start:end], item))
+        at = end
+    pieces.append(inline_code(line.text[at:]))
+    return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+def _places(line: Line) -> list[tuple[int, int, dict[str, Any]]]:
+    """(start, end, item) in order; items that say where they stand are not searched for."""
+    placed = [(item["start"], item["start"] + len(item["text"]), item) for item in line.items if "start" in item]
+    if placed:
+        return placed
+    return [(start, end, line.items[index]) for start, end, index in citations(line.text, line.items)]
+
+
+@register.simple_tag(takes_context=True)
+def strip(context: Mapping[str, Any], row: Strip) -> SafeString:
+    """One core's steps; each opens its parts."""
+    paths = format_html_join("", '<path class="f-{}" d="{}"/>', row.paths)
+    base = context["evidence_base"]
+    cells = format_html_join(
+        "",
+        '<a href="{0}{1}/" hx-get="{0}{1}/" hx-target="#drawer-body" tabindex="-1">'
+        '<rect class="stripcell" x="{2}" width="{3}" height="{4}"><title>{5}</title></rect></a>',
+        ((base, cell.ref, cell.x, cell.width, HEIGHT, cell.title) for cell in row.cells),
+    )
+    return format_html(
+        '<svg class="strip" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}{}</svg>',
+        WIDTH, HEIGHT, paths, cells,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def module_nodes(tree: Mapping[str, Any], ops_url: str, depth: int = 2, least: float = 0.0) -> SafeString:
+    """The tree below its root as nested disclosures.  depth: levels that are open; least: smallest share shown."""
+    children = tree.get("children") or ()
+    whole = tree.get("share") or 1.0
+    # A single root (the jitted function) tells nothing to open.
+    return mark_safe("".join(_node(child, ops_url, 1, depth, least, whole) for child in children))
+
+
+def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: float, whole: float) -> SafeString:
+    children = [child for child in node["children"] if child["share"] >= least]
+    line = _node_line(node, ops_url, level, whole)
+    if not children:
+        return format_html('<div class="node">{}</div>', line)
+    inner = mark_safe("".join(_node(child, ops_url, level + 1, depth, least, whole) for child in children))
+    hidden = node["ops"] - sum(child["ops"] for child in children)
+    if hidden > 0:
+        rest = max(0.0, node["share"] - sum(child["share"] for child in children))
+        inner += format_html(
+            '<div class="node"><div class="nodeline node--rest"><span class="nodename lv-{}">{} smaller op{}</span>'
+            '<span></span><span></span><span class="n">{}</span></div></div>',
+            min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
+        )  # fmt: skip
+    opened = SafeString(" open") if level < depth else SafeString("")
+    return format_html('<details class="node"{}><summary>{}</summary>{}</details>', opened, line, inner)
+
+
+def _node_line(node: Mapping[str, Any], ops_url: str, level: int, whole: float) -> SafeString:
+    terms = [bars.Term(key, key, css, node["resources"][key]) for key, css in _RESOURCES if node["resources"].get(key)]
+    rects = format_html_join(
+        "", '<rect class="f-{}" x="{}" width="{}" height="100%"/>',
+        ((s.term.css, s.x, s.width) for s in bars.segments(terms, whole)),
+    )  # fmt: skip
+    phases = format_html_join(
+        "", '<span class="n phase"><span class="sr">{} </span>{}</span>',
+        ((words, formatting.share(node["phases"][key]) if node["phases"].get(key) else "–") for key, words in _PHASES),
+    )  # fmt: skip
+    name = node["name"]
+    merged = node["merged"]
+    shown = format_html("<code>{}</code>", name.replace(ANY_NUMBER, "*") if merged > 1 else name) if name else "no path"
+    many = format_html(' <small class="faint">{} of them</small>', formatting.number(merged)) if merged > 1 else ""
+    where = f"{ops_url}?scope={quote(node['scope'])}" if node["scope"] else f"{ops_url}?scope=none"
+    return format_html(
+        '<div class="nodeline"><span class="nodename lv-{}">{}{}</span><svg class="bar bar--s" aria-hidden="true">'
+        '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}'
+        '<a class="n ops" href="{}">{} op{}</a></div>',
+        min(level, 8), shown, many, rects,
+        "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), formatting.share(node["share"]), phases,
+        where, formatting.number(node["ops"]), "" if node["ops"] == 1 else "s",
+    )  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def compared(context: Mapping[str, Any], text: str, evidence: Any) -> SafeString:
+    """A sentence of a comparison whose numbers open their panel."""
+    items = [asdict(item) for item in evidence]
+    pieces: list[SafeString] = []
+    at = 0
+    for start, end, index in citations(text, items):
+        pieces.append(inline_code(text[at:start]))
+        href = f"{context['evidence_base']}evidence/{index}/?{context['pair']}"
+        pieces.append(evidence_link(href, text[start:end], items[index]))
+        at = end
+    pieces.append(inline_code(text[at:]))
+    return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+@register.filter
+def measure(value: float | None, unit: str) -> str:
+    """A quantity in a comparison's unit."""
+    if value is None:
+        return "–"
+    if unit == "s_per_token":
+        return str(formatting.seconds(value))
+    return str(formatting.quantity(float(value), unit))
+
+
+@register.filter
+def config_value(value: Any) -> str:
+    """A value of the configuration as its file has it."""
+    if value is None or value == "" or value == []:
+        return "not given"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return formatting.number(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+@register.filter
+def total_of(terms: Any) -> float:
+    return sum(term.value for term in terms)
+
+
+@register.simple_tag
+def delta_bar(change: float, scale: float) -> SafeString:
+    """A change to the left (gained) or right (lost) of the middle; decorative, the number stands beside it."""
+    part = min(1.0, abs(change) / scale) * 50 if scale else 0.0
+    x = 50.0 if change > 0 else 50.0 - part
+    return format_html(
+        '<svg class="delta" aria-hidden="true"><rect class="f-{}" x="{}%" width="{}%" height="100%"/>'
+        '<line x1="50%" x2="50%" y1="0" y2="100%"/></svg>',
+        "loss" if change > 0 else "gain", f"{x:.2f}", f"{part:.2f}",
+    )  # fmt: skip
+
+
+@register.simple_tag
+def op_links(keys: Any, ranks: Mapping[str, tuple[int, str]], experiment: int) -> SafeString:
+    """The ops behind a change, each leading to its page."""
+    known = [ranks[key] for key in keys if key in ranks]
+    return format_html_join(
+        ", ", '<a class="mono" href="{}">{}</a>',
+        ((reverse("op", args=[experiment, rank]), name) for rank, name in known),
+    )  # fmt: skip
+
+
+@register.filter
+def signed(value: float, unit: str) -> str:
+    """A change: `+1.2 %`, `−646 ms`, `0`; of shares, percentage points of the step."""
+    if unit in ("s", "s_per_token"):
+        return signed_seconds(value)
+    if unit == "share":
+        points = value * 100
+        if abs(points) < 0.005:
+            return "0"
+        text = formatting.significant(abs(points), 2 if abs(points) < 10 else 3)
+        return f"{'+' if value > 0 else formatting.MINUS}{text}{formatting.NBSP}pp"
+    text = str(formatting.quantity(abs(value), unit))
+    return "0" if value == 0 else f"{'+' if value > 0 else formatting.MINUS}{text}"

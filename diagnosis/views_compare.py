@@ -1,0 +1,185 @@
+"""Pages of a comparison: two profiles side by side, their ops, and what stands behind its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from diagnosis import comparing
+from diagnosis.compare import CollectiveChange, Comparison, KpiChange
+from diagnosis.evidence import Panel
+from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.presentation import axis_name, kpi_words
+from experiments import bars
+
+#: Up to so many ops on both sides together the table is part of the page; more come after it.
+OPS_AT_ONCE = 3000
+UNITS = {"step": "s", "token": "s_per_token", "share": "share"}
+
+
+@require(Role.VIEWER)
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    """The chooser, and what differs between the two that were chosen."""
+    q = request.GET.get("q", "").strip()
+    a, b = (_side(request, key) for key in ("a", "b"))
+    offered = comparing.choices(request.membership.team, q)  # type: ignore[attr-defined]
+    context: dict[str, Any] = {"here": "experiments", "q": q, "a": a, "b": b, "choices": _with(offered, a, b)}
+    context["same"] = a is not None and b is not None and a.profile.pk == b.profile.pk
+    context["undiagnosed"] = [side for side in (a, b) if side is not None and side.record is None]
+    if a and b and a.record and b.record and not context["same"]:
+        at_once = a.op_count + b.op_count <= OPS_AT_ONCE
+        found = comparing.full(a.record, b.record) if at_once else comparing.summary(a.record, b.record)
+        context |= _comparison_context(a.record, b.record, found)
+        if at_once:
+            context |= _ops_context(request, a.record, b.record, found)
+    return render(request, "diagnosis/compare.html", context)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def ops(request: HttpRequest) -> HttpResponse:
+    """The op-level differences, paged; alone for the page's part, as a page of its own without scripts."""
+    before, after = _both(request)
+    found = comparing.full(before, after)
+    context = {"here": "experiments", "before": before, "after": after, "comparison": found, "late": True}
+    context |= {
+        "basis": found.comparability.basis,
+        "unit": UNITS[found.comparability.basis],
+        **_addresses(before, after),
+    }
+    context |= _ops_context(request, before, after, found)
+    part = "diagnosis/_compare_ops.html" if request.htmx else "diagnosis/compare_ops.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def evidence(request: HttpRequest, index: int) -> HttpResponse:
+    """What stands behind one number of the comparison's sentences."""
+    before, after = _both(request)
+    found = comparing.summary(before, after)
+    if index >= len(found.evidence):
+        found = comparing.full(before, after)
+    if index >= len(found.evidence):
+        raise Http404("No such evidence in this comparison.")
+    item = found.evidence[index]
+    behind = OpRow.objects.defer("data").filter(key__in=item.ops).order_by("rank")
+    rows = [(record, list(behind.filter(diagnosis=record)[:50])) for record in (before, after)]
+    panel = Panel(item.label, item.value, item.unit, item.origin, item.formula, item.source)
+    context = {"here": "experiments", "panel": panel, "rows": rows if item.ops else [], **_addresses(before, after)}
+    part = "diagnosis/_compare_evidence.html" if request.htmx else "diagnosis/compare_evidence.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+def _side(request: HttpRequest, key: str) -> comparing.Chosen | None:
+    value = request.GET.get(key, "")
+    return comparing.chosen(request.user, value) if value else None
+
+
+def _both(request: HttpRequest) -> tuple[DiagnosisRecord, DiagnosisRecord]:
+    sides = [_side(request, key) for key in ("a", "b")]
+    records = [side.record for side in sides if side is not None and side.record is not None]
+    if len(records) != 2:
+        raise Http404("Two diagnosed profiles are needed.")
+    return records[0], records[1]
+
+
+def _with(offered: list[comparing.Choice], *sides: comparing.Chosen | None) -> list[comparing.Choice]:
+    """The offered profiles, and the chosen ones where they are not among them."""
+    known = {choice.pk for choice in offered}
+    for side in sides:
+        if side is not None and side.profile.pk not in known:
+            known.add(side.profile.pk)
+            experiment = side.profile.experiment
+            offered = [comparing.Choice(side.profile.pk, experiment.name, experiment.pk), *offered]
+    return offered
+
+
+def _addresses(before: DiagnosisRecord, after: DiagnosisRecord) -> dict[str, Any]:
+    pair = urlencode({"a": before.run.profile_id, "b": after.run.profile_id})
+    return {
+        "before": before,
+        "after": after,
+        "pair": pair,
+        "compare_url": f"{reverse('compare')}?{pair}",
+        "ops_url": reverse("compare_ops"),
+        "ops_href": f"{reverse('compare_ops')}?{pair}",
+        "evidence_base": reverse("compare"),
+    }
+
+
+def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, found: Comparison) -> dict[str, Any]:
+    basis = found.comparability.basis
+    roles = ((before.run.experiment.config or {}).get("mesh") or {}).get("axis_roles")
+    was = bars.step_terms({term.term: term.before for term in found.breakdown}, roles)
+    now = bars.step_terms({term.term: term.after for term in found.breakdown}, roles)
+    shown = {term.key for term in (*was, *now)}
+    terms = [(bars.term(row.term, row.after, roles), row) for row in found.breakdown if row.term in shown]
+    terms.sort(key=lambda item: (item[0].order, item[0].key))
+    return {
+        **_addresses(before, after),
+        "comparison": found,
+        "basis": basis,
+        "unit": UNITS[basis],
+        "kpis": [(kpi_words(row.key), row, _verdict(row)) for row in found.kpis],
+        "bar_unit": "share" if basis == "share" else "s",
+        "was": was,
+        "now": now,
+        "terms": terms,
+        "scale": max(sum(term.value for term in side) for side in (was, now)) if was or now else 0.0,
+        "largest_term": max((abs(row.change) for row in found.breakdown), default=0.0),
+        "collectives": [_collective(row) for row in found.collectives],
+        "largest_collective": max((abs(row.change) for row in found.collectives), default=0.0),
+        "sides": [_head(before), _head(after)],
+    }
+
+
+def _collective(row: CollectiveChange) -> dict[str, Any]:
+    return {"row": row, "axis": axis_name(row.axis), "css": bars.axis_class(row.axis or "model")}
+
+
+def _head(record: DiagnosisRecord) -> dict[str, Any]:
+    experiment = record.run.experiment
+    return {"record": record, "experiment": experiment, "step_time_s": record.data["kpis"].get("step_time_s")}
+
+
+def _verdict(row: KpiChange) -> str:
+    """`better` or `worse` where the direction says which, and the change is worth the word."""
+    if not row.better or not row.change or row.ratio is None or abs(row.ratio - 1.0) < 0.005:
+        return ""
+    return "better" if (row.change < 0) == (row.better == "lower") else "worse"
+
+
+def _ops_context(
+    request: HttpRequest, before: DiagnosisRecord, after: DiagnosisRecord, found: Comparison
+) -> dict[str, Any]:
+    shown = request.GET.get("show", "all")
+    shown = shown if shown in comparing.SHOWN else "all"
+    find = request.GET.get("find", "").strip()
+    page = comparing.ops_page(found, shown, find, request.GET.get("page", "1"))
+    return {
+        "page": page,
+        "show": shown,
+        "find": find,
+        "showings": [(name, words, page.counts[name]) for name, words in _SHOWINGS],
+        "largest_change": max((abs(row.change) for row in page.rows), default=0.0),
+        "before_ranks": comparing.ranks(before, [key for row in page.rows for key in row.before_ops]),
+        "after_ranks": comparing.ranks(after, [key for row in page.rows for key in row.after_ops]),
+        "has_ops": True,
+    }
+
+
+_SHOWINGS = (
+    ("all", "All"), ("gained", "Time gained"), ("lost", "Time lost"), ("gone", "Only before"), ("new", "Only after"),
+)  # fmt: skip

@@ -1,0 +1,60 @@
+"""The report to take away: as a page to read and print, as Markdown, as the contract's JSON."""
+
+from __future__ import annotations
+
+import json
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.text import slugify
+from django.views.decorators.http import require_GET
+
+from accounts.models import Role
+from accounts.permissions import require
+from diagnosis import markdown as document
+from diagnosis import report_lines, services
+from diagnosis.models import DiagnosisRecord
+from diagnosis.views import OPS_ON_PAGE, diagnosis_context, record_of
+from experiments.models import Experiment
+from experiments.pages import experiment_page
+
+
+@require(Role.VIEWER)
+@require_GET
+def report(request: HttpRequest, pk: int) -> HttpResponse:
+    """The four sections as running text with their tables; what the printer gets."""
+    page = experiment_page(request, pk)
+    record = record_of(page)
+    ops = list(record.ops.order_by("rank")[:OPS_ON_PAGE])
+    largest = [{**op.data, "rank": op.rank} for op in ops[:5]]
+    sections = report_lines.sections(record.data, largest, reverse("ops", args=[pk]))
+    context = page.context("diagnosis", sections=sections, top_ops=ops, **diagnosis_context(page, record))
+    return render(request, "diagnosis/report.html", context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def markdown(request: HttpRequest, pk: int) -> HttpResponse:
+    """The report as one Markdown file."""
+    page = experiment_page(request, pk)
+    record = record_of(page)
+    address = request.build_absolute_uri(reverse("experiment", args=[pk]))
+    return _file(page.experiment, record, document.write(page.experiment, record, address), "md", "text/markdown")
+
+
+@require(Role.VIEWER)
+@require_GET
+def contract(request: HttpRequest, pk: int) -> HttpResponse:
+    """The object of `asap diagnose --json`."""
+    page = experiment_page(request, pk)
+    record = record_of(page)
+    text = json.dumps(services.contract(record), ensure_ascii=False, indent=1)
+    return _file(page.experiment, record, text, "json", "application/json")
+
+
+def _file(experiment: Experiment, record: DiagnosisRecord, text: str, ending: str, kind: str) -> HttpResponse:
+    response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
+    name = slugify(experiment.name)[:80] or "experiment"
+    response["Content-Disposition"] = f'attachment; filename="{name}-diagnosis-{record.pk}.{ending}"'
+    return response
