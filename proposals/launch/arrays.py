@@ -14,7 +14,6 @@ from math import prod
 from perfmodel.accounting import expert_width, moe_layers
 from perfmodel.config import Mesh, Training
 from perfmodel.shapes import ModelShape
-from perfmodel.workload import WITHOUT_SEQUENCE_PARALLELISM
 
 GROUPS = ("BATCH", "SEQ", "MODEL", "EXPERT", "STAGE", "WEIGHTS", "EXPERT_WEIGHTS")
 
@@ -117,16 +116,18 @@ def _experts(shape: ModelShape, layers: int) -> list[Array]:
     return [*found, Array("expert_down", "weight", (layers, shape.experts, width, d), out)]
 
 
-def activation_arrays(shape: ModelShape, training: Training, rows: int, gpu: bool) -> list[Array]:
+def activation_arrays(
+    shape: ModelShape, training: Training, rows: int, gpu: bool, sequence_parallel: bool
+) -> list[Array]:
     """Activations of one layer and one micro-batch of `rows` sequences.
 
     Between layers a tensor axis shards the width on TPUs (book 5.1.3), the sequence on GPUs (Megatron's sequence
-    parallelism) except in the precisions whose recipes predate it.
+    parallelism) where the recipe does.
     """
     length = training.seq_len or 0
     if not gpu:
         between: Dims = (("BATCH",), ("SEQ",), ("MODEL",))
-    elif training.precision in WITHOUT_SEQUENCE_PARALLELISM:
+    elif not sequence_parallel:
         between = (("BATCH",), ("SEQ",), ())
     else:
         between = (("BATCH",), ("SEQ", "MODEL"), ())

@@ -32,7 +32,7 @@ from proposals.launch.file import (
     word,
     xla_flags,
 )
-from proposals.launch.placement import Placement, granules, must_split, nvlink_domain, place
+from proposals.launch.placement import OPEN_REMAT, Placement, granules, must_split, nvlink_domain, place
 
 DATA_FILE = Path(__file__).with_name("maxtext.toml")
 #: MaxText's mesh axes that a configuration can use, in MaxText's order (base.yml, mesh_axes), by the name in its flags.
@@ -221,6 +221,8 @@ def _pipeline(config: ExperimentConfig, stages: int, micro_batches: int) -> Flag
 def _training(placed: Placement, sizes: Mapping[str, Mapping[str, int]], notes: list[str]) -> Flags:
     training = placed.config.training
     flags: Flags = {"remat_policy": _REMAT[training.remat]}
+    if placed.remat_is_open:
+        notes.append(OPEN_REMAT)
     if training.remat == "none":
         notes.append("MaxText has no policy that keeps every activation; minimal_with_context recomputes the least.")
     elif training.remat == "offload":

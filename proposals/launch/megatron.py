@@ -14,10 +14,9 @@ from math import prod
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.shapes import ModelShape
-from perfmodel.workload import WITHOUT_SEQUENCE_PARALLELISM
 from proposals.launch.file import Header, LaunchFile, NotExpressible, Required, Word, array, comment, word
 from proposals.launch.megatron_model import model_arguments
-from proposals.launch.placement import Placement, place
+from proposals.launch.placement import OPEN_REMAT, Placement, place
 
 NAME = "megatron.sh"
 #: Megatron's ranks from major to minor; DP stands for replica, data, fsdp and expert axes.
@@ -125,18 +124,18 @@ def _parallelism(placed: Placement, notes: list[str]) -> Arguments:
                 "Megatron-LM spreads experts over context and data ranks together, so an expert group is wider."
             )
     found |= _stages(placed, model, stages)
-    found |= _sequence_parallel(config, tensor, context, experts, notes)
+    found |= _sequence_parallel(placed, tensor, context, experts, notes)
     return found | _order(placed, experts, notes)
 
 
-def _sequence_parallel(
-    config: ExperimentConfig, tensor: int, context: int, experts: int, notes: list[str]
-) -> Arguments:
+def _sequence_parallel(placed: Placement, tensor: int, context: int, experts: int, notes: list[str]) -> Arguments:
     if tensor == 1:
         return {}
-    if config.training.precision in WITHOUT_SEQUENCE_PARALLELISM and experts == 1:
-        return {}
-    length = config.training.seq_len
+    if not placed.sequence_parallel:
+        if experts == 1:
+            return {}
+        notes.append("Megatron-LM needs --sequence-parallel where experts meet a tensor axis.")
+    length = placed.config.training.seq_len
     if length and length // context % tensor:
         notes.append("The sequence does not divide by the tensor axis, so --sequence-parallel is left out.")
         return {}
@@ -253,6 +252,8 @@ def _training(placed: Placement, notes: list[str]) -> Arguments:
     found["--optimizer"] = optimizer
     if training.optimizer == "sgd":
         found["--sgd-momentum"] = 0.0
+    if placed.remat_is_open:
+        notes.append(OPEN_REMAT)
     if training.remat == "minimal":
         found |= {"--recompute-granularity": "selective"}
     elif training.remat in ("full", "offload"):

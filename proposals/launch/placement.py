@@ -17,11 +17,18 @@ from perfmodel import legality
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.topology import lay_out, physical_dims
-from perfmodel.workload import micro_batches
+from perfmodel.workload import micro_batches, training_numbers
 from proposals.launch.file import NotExpressible
 
 #: Roles that take the second device of a chip, in this order: batch shards cost least.
 _PAIR_ROLES = ("fsdp", "data", "replica", "seq", "model")
+
+
+#: Said where the recomputation of a GPU run is a default that the performance model does not take at its word.
+OPEN_REMAT = (
+    "The configuration does not say what is recomputed, and the prediction takes as much as the step needs to fit: "
+    "recompute more where it runs out of memory."
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,16 @@ class Placement:
         """Torus dimensions of a TPU slice as JAX sees them: the two cores of a chip are a dimension of their own."""
         dims = tuple(self.config.hardware.topology)
         return (*dims, self.chip.devices_per_chip) if self.chip.devices_per_chip > 1 else dims
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether a tensor axis of GPUs also shards activations as wide as the model, as the prediction takes it."""
+        asked = replace(self.config.training, global_batch=1, seq_len=1)
+        return bool(training_numbers(asked, self.config.mesh, self.config.extra).sequence_parallel[0] > 0)
+
+    @property
+    def remat_is_open(self) -> bool:
+        return bool(self.config.extra.get("remat_open")) and self.config.training.remat == "none"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -118,7 +118,8 @@ def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str
     if config.model is not None:
         found += weight_arrays(config.model)
         if rows and length:
-            found += activation_arrays(config.model, config.training, rows, placed.chip.kind == "gpu")
+            gpu = placed.chip.kind == "gpu"
+            found += activation_arrays(config.model, config.training, rows, gpu, placed.sequence_parallel)
     if not found:
         samples = {name: prod(sizes[axis] for axis in axes[name]) for name in GROUPS}
         found = [
