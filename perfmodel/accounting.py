@@ -92,13 +92,15 @@ class ActivationWidths:
     """Elements per token of one forward pass that matter for HBM traffic and for what is kept for the backward pass.
 
     Averages per layer.  `traffic_*`: elements read or written in elementwise work and at the edges of products.
-    `saved_none`: kept when nothing is recomputed; `saved_minimal`: the outputs of the large products only.
+    `saved_none`: kept when nothing is recomputed; `saved_mlp_product`: kept besides where the product of a gated MLP's
+    branches is; `saved_minimal`: the outputs of the large products only.
     """
 
     traffic_model: float
     traffic_sharded: float
     saved_none_model: float
     saved_none_sharded: float
+    saved_mlp_product: float
     saved_minimal_model: float
     saved_minimal_sharded: float
 
@@ -252,6 +254,7 @@ def activation_widths(shape: ModelShape) -> ActivationWidths:
         traffic_sharded=traffic_sharded,
         saved_none_model=4.0 * shape.d_model + latent + 2.0 * routed,
         saved_none_sharded=heads_wide + 2.0 * active_width,
+        saved_mlp_product=(branches - 1.0) * active_width,
         saved_minimal_model=2.0 * shape.d_model + latent + routed,
         saved_minimal_sharded=heads_wide + branches * active_width,
     )

@@ -107,7 +107,10 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Training:
-    """How the step is trained.  Sequences and tokens per optimizer step; None where not given."""
+    """How the step is trained.  Sequences and tokens per optimizer step; None where not given.
+
+    sequence_parallel: whether a tensor axis of GPUs also shards activations as wide as the model.
+    """
 
     global_batch: int | None = None
     seq_len: int | None = None
@@ -118,6 +121,7 @@ class Training:
     grad_accum: int = 1
     micro_batch: int | None = None
     virtual_stages: int = 1
+    sequence_parallel: bool | None = None
     xla_flags: tuple[str, ...] = ()
 
     @property

@@ -16,6 +16,7 @@ from perfmodel.chips import PRECISIONS, Chip, get_chip, load_chips
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.model_file import model_to_json, read_model
 from perfmodel.strict_text import decode, parse_text
+from perfmodel.workload import REMAT_OPEN
 
 TOP_KEYS = ("name", "notes", "hardware", "mesh", "model", "training", "axis_roles", "software")
 HARDWARE_KEYS = ("chip", "topology", "slices", "overrides")
@@ -104,9 +105,16 @@ def _read(data: Mapping[str, Any]) -> tuple[ExperimentConfig | None, Checker]:
     name = check.text("name", data.get("name"), limit=300)
     notes = check.text("notes", _free_text(data.get("notes")), limit=100_000)
     extra = _software(check, check.mapping("software", data.get("software")))
+    if chip is not None and chip.kind == "gpu" and training.remat == "none" and not _given(data, "training", "remat"):
+        extra = MappingProxyType({**extra, REMAT_OPEN: True})
     if check.errors or hardware is None or mesh is None:
         return None, check
     return ExperimentConfig(hardware, mesh, model, training, name, notes, extra), check
+
+
+def _given(data: Mapping[str, Any], part: str, key: str) -> bool:
+    inside = data.get(part)
+    return isinstance(inside, Mapping) and inside.get(key) is not None
 
 
 def _free_text(value: Any) -> Any:
@@ -270,6 +278,9 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
     optimizer = (check.text("training.optimizer", given.get("optimizer"), limit=60) or default.optimizer).lower()
     if optimizer not in OPTIMIZERS:
         check.warn("training.optimizer", f"{shown(optimizer)} is not known; its state is counted as two fp32 moments")
+    parallel = None
+    if given.get("sequence_parallel") is not None:
+        parallel = check.boolean("training.sequence_parallel", given["sequence_parallel"], True)
     return Training(
         global_batch=number("global_batch", None, MAX_BATCH),
         seq_len=number("seq_len", None, MAX_TOKENS),
@@ -282,6 +293,7 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
         grad_accum=number("grad_accum", 1, MAX_BATCH) or 1,
         micro_batch=number("micro_batch", None, MAX_BATCH),
         virtual_stages=number("virtual_stages", 1, 10_000) or 1,
+        sequence_parallel=parallel,
         xla_flags=_flags(check, given.get("xla_flags")),
     )
 
@@ -328,6 +340,8 @@ def config_to_json(config: ExperimentConfig) -> dict[str, Any]:
         mesh["axis_roles"] = dict(config.mesh.axis_roles)
     training = {key: getattr(config.training, key) for key in TRAINING_KEYS}
     training["xla_flags"] = list(config.training.xla_flags)
+    if config.extra.get(REMAT_OPEN) and config.training.remat == "none":
+        training["remat"] = None
     result: dict[str, Any] = {"name": config.name, "hardware": hardware, "mesh": mesh}
     if config.model is not None:
         result["model"] = model_to_json(config.model)

@@ -18,6 +18,7 @@ from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
+from perfmodel.memory import fits_so_far, parameters_only
 from perfmodel.shapes import ModelShape
 
 RUNS_FILE = Path(__file__).parent / "data" / "published_runs.json"
@@ -107,6 +108,10 @@ def map_row(row: Mapping[str, Any]) -> PublishedRun:
             raise UnmappedError(f"{key} is not published")
     config, warnings = parse_config(data)
     assert not warnings, warnings
+    if fits_so_far(parameters_only(config)) is False:
+        raise UnmappedError(
+            "weights, gradients and optimizer alone exceed the chip on the mesh published, so another ran"
+        )
     step_time_s, derived_from = _step_time(row, shape, config)
     return PublishedRun(
         id=row["id"],
@@ -292,7 +297,9 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
     chip = get_chip(_GPU_CHIPS[row["accelerator"]])
     gpus = row["chips"]
     domain = min(_RACK if chip.nvlink_domain > _RACK else chip.nvlink_domain, gpus)
-    given = {key: max(1, int(value or 1)) for key, value in row["parallelism"].items()}
+    sizes = dict(row["parallelism"])
+    sequence_parallel = sizes.pop("sequence_parallel", None)
+    given = {key: max(1, int(value or 1)) for key, value in sizes.items()}
     tensor, stages, context = given.get("tp", 1), given.get("pp", 1), given.get("cp", 1)
     fully = given.get("fsdp", 1) > 1
     data = gpus // (tensor * stages * context)
@@ -314,6 +321,7 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
         "training": {
             "weight_sharding": "fsdp" if fully else "zero1",
             "remat": _megatron_remat(row["remat"]),
+            "sequence_parallel": sequence_parallel,
             "micro_batch": micro,
             "grad_accum": max(1, row["global_batch"] // (data * micro)),
             "virtual_stages": given.get("vp", 1),
@@ -321,9 +329,9 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _megatron_remat(remat: Mapping[str, str] | None) -> str:
-    """Without a word Megatron recomputes nothing."""
-    return {"full": "full", "attn_only": "minimal"}[remat["activation_recompute"]] if remat else "none"
+def _megatron_remat(remat: Mapping[str, str] | None) -> str | None:
+    """None where the row does not say: recipes recompute or offload what does not fit."""
+    return {"full": "full", "attn_only": "minimal"}[remat["activation_recompute"]] if remat else None
 
 
 # What was measured

@@ -26,9 +26,9 @@ from perfmodel.workload import (
     LOW_PRECISIONS,
     MOMENT_BYTES,
     REMAT,
+    REMAT_OPEN,
     ROLE_FIELDS,
     SHARDING,
-    WITHOUT_SEQUENCE_PARALLELISM,
     TrainingNumbers,
     Workload,
     assemble_mesh,
@@ -36,6 +36,7 @@ from perfmodel.workload import (
     chip_of,
     mesh_links,
     model_numbers,
+    recipe,
 )
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
@@ -221,6 +222,8 @@ def build_space(config: ExperimentConfig, constraints: Constraints | None = None
     for axis in axes:
         if config.mesh.role(axis) not in ROLE_FIELDS:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
+    if rules.remats:
+        config = replace(config, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
     training = config.training
     batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
     remats, shardings = rules.remats or (training.remat,), rules.weight_shardings or (training.weight_sharding,)
@@ -283,7 +286,7 @@ def space_workload(space: Space, rows: slice) -> Workload:
             sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
             moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
             low_precision=np.array([1.0 if training.precision in LOW_PRECISIONS else 0.0]),
-            sequence_parallel=np.array([0.0 if training.precision in WITHOUT_SEQUENCE_PARALLELISM else 1.0]),
+            **recipe(training, config.extra),
             software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
         ),
     )

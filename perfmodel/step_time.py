@@ -284,6 +284,19 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
         violations=legality.check(config, used),
+        warnings=_assumptions(used),
+    )
+
+
+def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
+    """What the prediction took for granted, in words."""
+    spared, kept = _first(used.spared), _first(used.activations)
+    if spared <= 0:
+        return ()
+    return (
+        f"training.remat is not given: keeping everything would need {(kept + spared) / 1e9:.0f} GB of activations; "
+        f"recomputing or offloading is assumed to leave the {kept / 1e9:.0f} GB that fit, at no cost in time; give "
+        "training.remat to price it",
     )
 
 

@@ -34,9 +34,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "expert": ("expert",),
     "pipeline": ("pipeline",),
 }
+#: Key of `ExperimentConfig.extra` that says that `training.remat` is a default nobody asked for.
+REMAT_OPEN = "remat_open"
 LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4", "int8")
-#: No key says whether a tensor axis of GPUs also shards the activations as wide as the model (sequence parallelism):
-#: recipes of today do, those that still train in fp16 do not (OptiCo's Figure 5 shows it in their memory).
+#: GPU recipes that train in these are the classic ones: gradients summed in float32, an unfused loss, nothing
+#: recomputed that is not asked for, and, unless `sequence_parallel` says so, activations as wide as the model whole on
+#: every tensor rank (OptiCo's Figure 5 shows all of it in its memory).  Recipes of today do otherwise.
 WITHOUT_SEQUENCE_PARALLELISM = ("fp16", "fp32")
 #: Bytes per element: what crosses HBM and the wires for activations and gathered weights, master weights, Adam moments.
 ACTIVATION_BYTES = 2.0
@@ -97,6 +100,7 @@ class ModelNumbers:
     traffic_sharded: Floats
     saved_none_model: Floats
     saved_none_sharded: Floats
+    saved_mlp_product: Floats
     saved_minimal_model: Floats
     saved_minimal_sharded: Floats
 
@@ -129,7 +133,11 @@ class MeshNumbers:
 
 @dataclass(frozen=True)
 class TrainingNumbers:
-    """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING."""
+    """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING.
+
+    classic: 1 for GPU recipes as in WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a
+    framework recomputes or offloads what does not fit.
+    """
 
     global_batch: Floats
     seq_len: Floats
@@ -140,6 +148,8 @@ class TrainingNumbers:
     moment_bytes: Floats
     low_precision: Floats
     sequence_parallel: Floats
+    classic: Floats
+    remat_open: Floats
     software_year: Floats
 
 
@@ -243,6 +253,7 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         "traffic_sharded": width.traffic_sharded,
         "saved_none_model": width.saved_none_model,
         "saved_none_sharded": width.saved_none_sharded,
+        "saved_mlp_product": width.saved_mlp_product,
         "saved_minimal_model": width.saved_minimal_model,
         "saved_minimal_sharded": width.saved_minimal_sharded,
     }
@@ -323,9 +334,21 @@ def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | 
         sharding=np.array([SHARDING.index(training.weight_sharding)]),
         moment_bytes=_array(MOMENT_BYTES.get(training.optimizer, 8.0)),
         low_precision=_array(1.0 if training.precision in LOW_PRECISIONS else 0.0),
-        sequence_parallel=_array(0.0 if training.precision in WITHOUT_SEQUENCE_PARALLELISM else 1.0),
+        **recipe(training, extra),
         software_year=_array(float(year) if isinstance(year, int | float) else np.nan),
     )
+
+
+def recipe(training: Training, extra: Mapping[str, Any] | None = None) -> dict[str, Floats]:
+    """What the kind of GPU recipe decides: `sequence_parallel`, `classic`, `remat_open` of TrainingNumbers."""
+    classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
+    parallel = not classic if training.sequence_parallel is None else training.sequence_parallel
+    is_open = bool((extra or {}).get(REMAT_OPEN)) and training.remat == "none" and not classic
+    return {
+        "sequence_parallel": _array(1.0 if parallel else 0.0),
+        "classic": _array(1.0 if classic else 0.0),
+        "remat_open": _array(1.0 if is_open else 0.0),
+    }
 
 
 def micro_batches(training: Training, mesh: Mesh) -> float:

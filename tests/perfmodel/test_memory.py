@@ -1,10 +1,14 @@
 """Memory per chip against measurements, limits and hand-derived cases."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from perfmodel import accounting
+from perfmodel.config_file import parse_config
 from perfmodel.memory import per_chip
+from perfmodel.search import Constraints, search
 from perfmodel.step_time import predict
 from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, a100, tpu
@@ -36,11 +40,11 @@ def total_mib(row):
 
 
 def test_optico_peaks_within_ten_percent():
-    """Two of twelve rows are further off: one whose halved batch took 9 GB more, which nothing in a step explains, and
-    one of four stages."""
+    """One of twelve rows is further off, by a little: that of two tensor ranks and four stages."""
     errors = [abs(total_mib(row) / row[5] - 1) for row in OPTICO if row[5]]
     assert np.median(errors) < 0.05
-    assert sum(error <= 0.1 for error in errors) >= len(errors) - 2
+    assert sum(error <= 0.1 for error in errors) >= len(errors) - 1
+    assert max(errors) < 0.12
 
 
 def test_optico_out_of_memory_is_recognised_with_at_most_one_false_alarm():
@@ -50,10 +54,13 @@ def test_optico_out_of_memory_is_recognised_with_at_most_one_false_alarm():
 
 
 def test_states_of_a_replicated_gpu_are_18_bytes_per_parameter():
-    """Megatron in fp16: weights 2, gradients 4, master copy and two moments 12."""
-    used = per_chip(from_config(a100(8, 1)))
-    states = float((used.params + used.optimizer + used.gradients)[0])
-    assert states == pytest.approx(18 * accounting.parameters(LLAMA3_8B).total / 8, rel=1e-3)
+    """Megatron in fp16: weights 2, gradients 4, master copy and two moments 12; a recipe of today halves the
+    gradients."""
+    for precision, bytes_each in (("fp16", 18), ("fp8", 16)):
+        config = a100(8, 1)
+        used = per_chip(from_config(replace(config, training=replace(config.training, precision=precision))))
+        states = float((used.params + used.optimizer + used.gradients)[0])
+        assert states == pytest.approx(bytes_each * accounting.parameters(LLAMA3_8B).total / 8, rel=1e-3)
 
 
 def test_fsdp_divides_the_states_by_all_batch_and_sequence_shards():
@@ -84,6 +91,67 @@ def test_replica_axis_shards_nothing():
     replicated = per_chip(from_config(tpu({"replica": 512})))
     assert replicated.params[0] == pytest.approx(512 * sharded.params[0])
     assert replicated.activations[0] == pytest.approx(sharded.activations[0])
+
+
+def test_sequence_parallelism_divides_what_is_as_wide_as_the_model():
+    config = a100(8, 1)
+    whole = per_chip(from_config(config)).activations[0]
+    split = per_chip(from_config(replace(config, training=replace(config.training, sequence_parallel=True))))
+    tokens, layers, norms = 8192, LLAMA3_8B.layers, 4
+    expected = tokens * layers * norms * LLAMA3_8B.d_model * 2 * (1 - 1 / 8)
+    assert whole - split.activations[0] == pytest.approx(expected)
+
+
+def test_the_loss_is_formed_before_a_layer_is_recomputed():
+    """Logits and the layer at work do not lie in memory together: the larger of both counts."""
+
+    def peak(vocab, width):
+        shape = replace(LLAMA3_8B, vocab=vocab, d_ff=width)
+        return float(per_chip(from_config(tpu({"data": 512}, shape=shape, batch=512))).activations[0])
+
+    huge = 2_000_000
+    # The gathered weights of the layer at work grow with its width; the activations, 4096 tokens of it, must not show.
+    gathered = 3 * LLAMA3_8B.d_model * 1024 * 2
+    assert peak(huge, 2048) - peak(huge, 1024) == pytest.approx(gathered)
+    assert peak(2 * huge, 1024) - peak(huge, 1024) == pytest.approx(4096 * huge * 2)
+
+
+def h100s(**training):
+    """Llama3-70B in FP8 on 64 H100: far too large for a chip that keeps every activation."""
+    data = {
+        "hardware": {"chip": "h100", "topology": [8, 8]},
+        "mesh": {"ici": {"fsdp": 64}},
+        "model": "llama3-70b",
+        "training": {"global_batch": 128, "seq_len": 8192, "precision": "fp8", "micro_batch": 2} | training,
+    }
+    return parse_config(data)[0]
+
+
+def test_a_gpu_run_that_says_nothing_of_recomputation_recomputes_what_it_must():
+    found = predict(h100s())
+    used = found.hbm_per_chip_bytes
+    assert found.fits is True
+    assert used["total"] <= used["capacity"]
+    assert any("training.remat" in warning for warning in found.warnings)
+    assert not any(violation.rule == "memory" for violation in found.violations)
+    stated = predict(h100s(remat="none"))
+    assert stated.fits is False
+    assert stated.warnings == ()
+    assert stated.step_time_s == found.step_time_s
+
+
+def test_recomputing_everything_is_not_always_enough():
+    """More tokens per micro-batch than even the inputs of the layers leave room for."""
+    assert predict(h100s(global_batch=8192, micro_batch=128)).fits is False
+
+
+def test_a_search_says_of_an_unstated_policy_what_a_prediction_says():
+    found = search(h100s(), top=200)
+    assert found.candidates
+    for candidate in found.candidates:
+        assert candidate.prediction.fits is True
+    stated = search(h100s(), top=200, constraints=Constraints(remats=("none",)))
+    assert len(stated.candidates) < len(found.candidates)
 
 
 def test_overridden_capacity_decides():

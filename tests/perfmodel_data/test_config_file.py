@@ -336,6 +336,7 @@ def configurations(draw):
         "seq_len": draw(st.none() | st.integers(1, 10**6)),
         "micro_batch": draw(st.none() | st.integers(1, 64)),
         "remat": draw(st.none() | st.sampled_from(["none", "minimal", "full", "offload"])),
+        "sequence_parallel": draw(st.none() | st.booleans()),
         "xla_flags": draw(st.lists(st.text("abc-=", max_size=9), max_size=3)),
     }
     return {
