@@ -73,8 +73,9 @@ def shares(
         talking = sum(value for bar, value in found.items() if bar.startswith("ici") or bar == "dcn")
         found["ici"] = found.get("ici", 0.0) + max(0.0, stated - talking)
     listed = sum(found.values())
-    # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it.
-    if listed > busy or (complete and listed > 0):
+    # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it, and what
+    # a list with gaps leaves open is known to nobody.
+    if listed > busy or (complete and listed > 0 and total_share(working) >= 0.98 * busy):
         found = {bar: value * busy / listed for bar, value in found.items()}
     found.update({key: value for key, value in lost.items() if value > 0})
     found["other"] = found.get("other", 0.0) + max(0.0, 1.0 - sum(found.values()))

@@ -100,8 +100,8 @@ class Facts:
         return tuple(op for op in self.ops if op.collective)
 
     def where(self, test: Callable[[OpFacts], bool]) -> tuple[OpFacts, ...]:
-        """The ops that pass, by descending share."""
-        return tuple(op for op in self.ops if test(op))
+        """The ops that took time and pass, by descending share."""
+        return tuple(op for op in self.ops if op.share > 0 and test(op))
 
     def seconds(self, share: float) -> float | None:
         return share * self.step_time_s if self.step_time_s else None

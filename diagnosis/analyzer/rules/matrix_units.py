@@ -127,7 +127,8 @@ def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
 
 def attention_dominates(facts: Facts) -> Iterator[Finding]:
     """Attention over a long sequence outweighs the layers' products (book 4.3: beyond about 8 × d_model tokens)."""
-    ops = facts.where(lambda op: op.module == "attention" and not op.collective)
+    # What only moves data there is the layout's cost, not attention's.
+    ops = facts.where(lambda op: op.module == "attention" and not op.collective and op.family != "data movement")
     core = [
         op for op in ops if op.family == "attention kernel" or "softmax" in op.path or "flash" in op.op.name.lower()
     ] or list(ops)

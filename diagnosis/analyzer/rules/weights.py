@@ -10,6 +10,8 @@ from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, seconds_
 from diagnosis.analyzer.rules.wires import bandwidth, gather_intensity, tokens_per_chip
 from diagnosis.report import Evidence, Finding
 
+#: Products bound by HBM from this part of op time on say that weights are read whole for too few tokens.
+STREAMED = 0.10
 BATCH_ROLES = {"data", "fsdp", "replica", "seq"}
 
 
@@ -135,7 +137,8 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     if config is None or config.hardware.chips < 2 or config.mesh.size("model", "expert", "pipeline") > 1:
         return
     sharded = config.training.weight_sharding
-    hbm = facts.where(lambda op: not op.collective and op.limit == "hbm" and op.limit_source == "roofline")
+    # Elementwise ops stream activations, however the weights lie; a product bound by HBM streams weights.
+    hbm = facts.where(lambda op: op.family == "matmul" and op.limit == "hbm" and op.limit_source == "roofline")
     optimizer = facts.where(lambda op: not op.collective and op.module == "optimizer")
     reductions = facts.where(
         lambda op: (
@@ -153,16 +156,20 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     elif sharded == "zero1":
         cost_ops = {op.key: op for op in reductions}
     else:
-        # Sharded at rest: replication shows as whole tensors streamed through HBM by products and collectives alike.
+        # Sharded at rest: replication shows as whole tensors streamed through HBM, by products above all.
         cost_ops = {op.key: op for op in reductions if (op.op.roofline_efficiency or 0.0) >= 0.05}
-        if not cost_ops or total_share(hbm) <= 0:
+        if total_share(hbm) < STREAMED * total_share(facts.ops):
             return
     share = sum(op.share for op in cost_ops.values())
     chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
-    if share < WORTH_SAYING and not (fully_replicated and (facts.kpis.get("memory_peak_share") or 0.0) > 0.6):
+    if (
+        share + total_share(hbm) < WORTH_SAYING
+        and not facts.thin
+        and not (fully_replicated and (facts.kpis.get("memory_peak_share") or 0.0) > 0.6)
+    ):
         return
     cost = time_of(facts, "collectives and optimizer work on whole weights", cost_ops.values())
-    bound = time_of(facts, "HBM-bound ops", hbm)
+    bound = time_of(facts, "products bound by HBM", hbm)
     rows: list[Evidence | None] = [chips, cost, bound]
     how = {
         "none": f"Weights, gradients and optimizer state are replicated on all {chips} chips",
@@ -171,7 +178,11 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     names = [axis for axis, size in config.mesh.ici if facts.role_of(axis) == "model"]
     axis = names[0] if names else None
     text = f"{how}{f' (axis {axis} is not used)' if axis else ''}. Reducing and moving them takes {cost} {facts.base}"
-    text += f", and {bound} goes to other ops bound by HBM bandwidth." if total_share(hbm) >= WORTH_SAYING else "."
+    text += (
+        f", and {bound} goes to products that HBM bandwidth limits: they read the whole weights."
+        if total_share(hbm) >= WORTH_SAYING
+        else "."
+    )
     yield finding(
         facts,
         "replicated_weights",
