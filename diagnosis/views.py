@@ -91,11 +91,12 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     }
 
 
-def _by_heading(data: dict[str, Any]) -> dict[str, list[report_lines.Line]]:
+def _by_heading(data: dict[str, Any]) -> dict[str, list[Any]]:
     """The sentences that the page's figures do not already show: what ran, and the sums by family and module."""
     found = {section.heading: section.lines for section in report_lines.sections(data, ())}
     sums = [line for line in found.get(report_lines.IDENTIFICATION, ()) if not line.text[:1].isdigit()]
-    return {"details": found.get(report_lines.DETAILS, []), "sums": sums}
+    details = [line.text.partition(": ") for line in found.get(report_lines.DETAILS, ())]
+    return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
 
 
 def _most_saving(data: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,6 +12,9 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from diagnosis import module_tree
+from diagnosis.analyzer import names
+from diagnosis.compare import OpChange
 from diagnosis.module_tree import ANY_NUMBER
 from diagnosis.report_lines import Line
 from diagnosis.strips import HEIGHT, WIDTH, Strip
@@ -90,6 +93,12 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
     return format_html('<details class="node"{}><summary>{}</summary>{}</details>', opened, line, inner)
 
 
+def _phase_share(share: float) -> str:
+    if not share:
+        return "–"
+    return str(formatting.share(share)) if share >= 1e-4 else f"< {formatting.share(1e-4)}"
+
+
 def _node_line(node: Mapping[str, Any], ops_url: str, level: int, whole: float) -> SafeString:
     terms = [bars.Term(key, key, css, node["resources"][key]) for key, css in _RESOURCES if node["resources"].get(key)]
     rects = format_html_join(
@@ -98,7 +107,7 @@ def _node_line(node: Mapping[str, Any], ops_url: str, level: int, whole: float) 
     )  # fmt: skip
     phases = format_html_join(
         "", '<span class="n phase"><span class="sr">{} </span>{}</span>',
-        ((words, formatting.share(node["phases"][key]) if node["phases"].get(key) else "–") for key, words in _PHASES),
+        ((words, _phase_share(node["phases"].get(key) or 0.0)) for key, words in _PHASES),
     )  # fmt: skip
     name = node["name"]
     merged = node["merged"]
@@ -141,8 +150,10 @@ def measure(value: float | None, unit: str) -> str:
 
 
 @register.filter
-def config_value(value: Any) -> str:
-    """A value of the configuration as its file has it."""
+def config_value(value: Any, key: str = "") -> str:
+    """A value of the configuration as its file has it; an axis that a mesh does not name has size one."""
+    if value is None and key.startswith("mesh."):
+        return "1"
     if value is None or value == "" or value == []:
         return "not given"
     if isinstance(value, list | tuple):
@@ -165,6 +176,15 @@ def delta_bar(change: float, scale: float) -> SafeString:
         '<line x1="50%" x2="50%" y1="0" y2="100%"/></svg>',
         "loss" if change > 0 else "gain", f"{x:.2f}", f"{part:.2f}",
     )  # fmt: skip
+
+
+@register.simple_tag
+def op_label(row: OpChange) -> SafeString:
+    """What the ops are, without the wrappers of their path; the phase tells the passes of one module apart."""
+    short = module_tree.scope(row.label) or row.label
+    phase = names.phase(row.label) if short != row.label else ""
+    where = format_html(' <small class="faint">{}</small>', phase) if phase else SafeString("")
+    return format_html('<span class="mono">{}</span>{}', short, where)
 
 
 @register.simple_tag
