@@ -6,20 +6,19 @@ import experiments.fields
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('proposals', '0001_initial'),
+        ("proposals", "0001_initial"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='planrecord',
-            name='data',
+            model_name="planrecord",
+            name="data",
             field=experiments.fields.OrderedJSONField(),
         ),
         migrations.AlterField(
-            model_name='proposal',
-            name='data',
+            model_name="proposal",
+            name="data",
             field=experiments.fields.OrderedJSONField(),
         ),
     ]
