@@ -27,6 +27,17 @@ class OpTime:
     in_flight_s: float | None = None
     exposed_s: float | None = None
 
+    def plus(self, other: OpTime) -> OpTime:
+        def both(one: float | None, two: float | None) -> float | None:
+            return two if one is None else one if two is None else one + two
+
+        return OpTime(
+            self.count + other.count,
+            self.time_s + other.time_s,
+            both(self.in_flight_s, other.in_flight_s),
+            both(self.exposed_s, other.exposed_s),
+        )
+
 
 def exposure(running: Flights, flights: Flights, others: Cover, window: Cover) -> dict[int, tuple[float, float]]:
     """(time in flight, exposed time) in ps inside the window, by owner.
@@ -86,12 +97,14 @@ def op_times(
         if key not in names:
             continue
         in_flight, exposed = flown.get(key, (None, None))
-        found[names[key]] = OpTime(
+        mine = OpTime(
             count,
             time * 1e-12,
             None if in_flight is None else in_flight * 1e-12,
             None if exposed is None else exposed * 1e-12,
         )
+        same = found.get(names[key])  # an op may be known under several ids
+        found[names[key]] = mine if same is None else same.plus(mine)
     return found
 
 

@@ -66,11 +66,14 @@ def read_flights(
     programs_ops: dict[str, dict[str, int]] = {}
     for (program, name), key in by_name.items():
         programs_ops.setdefault(program, {})[name] = key
-    order = np.argsort(kind, kind="stable")
-    ids = kind[order]
+    wanted = np.flatnonzero(np.isin(kind, np.array(collectives, np.int64)))
+    order = wanted[np.argsort(kind[wanted], kind="stable")]
+    ids, firsts = np.unique(kind[order], return_index=True)
+    places = dict(zip(ids.tolist(), np.split(order, firsts[1:]), strict=True)) if len(ids) else {}
+    nowhere = order[:0]
 
     def of(key: int) -> np.ndarray:
-        return order[np.searchsorted(ids, key, "left") : np.searchsorted(ids, key, "right")]
+        return places.get(key, nowhere)
 
     owner = {key: key for key in collectives}
     found: list[tuple[int, Ps, Ps]] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -54,6 +55,7 @@ def core_planes(space: XSpace) -> list[XPlane]:
     return [plane for plane in space.planes if CORE_PLANE.match(plane.name) and any(p.events for p in plane.lines)]
 
 
+@lru_cache(maxsize=65536)
 def op_class(name: str, category: str) -> str:
     """`compute`, `collective`, `input`, `output` or `control` (loops and calls, whose ops are listed themselves).
 
@@ -271,12 +273,15 @@ def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimel
 def _programs(plane: XPlane) -> dict[int, str]:
     """The program of each op, by event metadata id."""
     wanted = stat_ids(plane, "program_id").get("program_id")
-    return {
-        key: str(stat_value(plane, stat))
-        for key, meta in plane.event_metadata.items()
-        for stat in meta.stats
-        if stat.metadata_id == wanted
-    }
+    found: dict[int, str] = {}
+    if wanted is None:
+        return found
+    for key, meta in plane.event_metadata.items():
+        for stat in meta.stats:
+            if stat.metadata_id == wanted:
+                found[key] = str(stat_value(plane, stat))
+                break
+    return found
 
 
 def measure(
