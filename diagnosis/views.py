@@ -63,6 +63,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
     tiles = presentation.tiles(data)
+    missing = data.get("not_measured") or {}
     return {
         "record": record,
         "diagnosis": data,
@@ -73,6 +74,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "report": _by_heading(data),
         "hypothesis": report_lines.hypothesis(data),
         "strips": strips.strips(data.get("timeline")),
+        "no_steps": missing.get("step_time_s") or missing.get("step_time") or "no core of this profile marks its steps",
         "tree": record.modules,
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
         "most_saving": _most_saving(data),
