@@ -16,6 +16,7 @@ from math import exp
 
 from diagnosis.analyzer import statement
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.links import wire_bytes
 from diagnosis.report import Bottleneck
 
 STALL_THRESHOLD = 0.10
@@ -44,6 +45,7 @@ class Verdict:
 
     by: which rule decided, `threshold`, `largest ops` or `witnesses`; empty for unknown.  reconciled: the listed
     collectives account for the communication KPI.  dominated: the largest ops are collectives that do no work.
+    bubble: share of the step that pipeline stages wait inside their exchange, counted as idle.
     """
 
     primary: str
@@ -55,6 +57,7 @@ class Verdict:
     witnesses: tuple[Witness, ...] = ()
     secondary: str | None = None
     by: str = ""
+    bubble: float = 0.0
 
     @property
     def confidence(self) -> float:
@@ -141,6 +144,26 @@ def communication_share(facts: Facts) -> tuple[float, bool]:
     return max(bars, stated), reconciled
 
 
+def bubble_wait(facts: Facts) -> float:
+    """Share of the step that stages of a pipeline wait inside their exchange: its time beyond what its bytes need, at
+    most the bubble of the schedule.  The profiler counts it as communication; nothing is communicated then.
+    """
+    stages = facts.axis_size("pipeline")
+    if facts.config is None or stages < 2:
+        return 0.0
+    training = facts.config.training
+    bubble = (stages - 1) / (max(1, training.virtual_stages) * max(1, training.grad_accum) + stages - 1)
+    waited = 0.0
+    for op in facts.collectives:
+        found = op.collective
+        if found is None or found.tensor != "activations between stages" or op.op.self_time_s <= 0:
+            continue
+        if found.payload_bytes and found.participants and found.possible_bytes_per_s:
+            moved = wire_bytes(found.kind, found.payload_bytes, found.participants) * op.op.occurrences
+            waited += op.share * max(0.0, 1.0 - moved / found.possible_bytes_per_s / op.op.self_time_s)
+    return min(bubble, waited)
+
+
 def decide(facts: Facts) -> Verdict:
     """The primary bottleneck with its margin (0–1) and the quality of the data (0–1)."""
     shares = facts.shares
@@ -155,8 +178,10 @@ def decide(facts: Facts) -> Verdict:
         and _useful(largest) < 0.2
     )
     candidates: dict[str, tuple[float, float]] = {}
+    bubble = bubble_wait(facts)
+    communication = max(0.0, communication - bubble)
     for name in ("input", "host", "idle"):
-        share = shares.get(name, 0.0)
+        share = shares.get(name, 0.0) + (bubble if name == "idle" else 0.0)
         if share >= STALL_THRESHOLD:
             candidates[name] = (share, STALL_THRESHOLD)
     if communication >= COMMUNICATION_THRESHOLD:
@@ -172,7 +197,7 @@ def decide(facts: Facts) -> Verdict:
         rest = sorted((value, name) for name, (value, _) in candidates.items() if name != primary)
         secondary = rest[-1][1] if rest else work
         return Verdict(
-            primary, margin, quality, communication, reconciled, dominated, witnesses, secondary, "threshold"
+            primary, margin, quality, communication, reconciled, dominated, witnesses, secondary, "threshold", bubble
         )
     if dominated and _communication_is_open(facts, communication, reconciled):
         share = talking / total_share(largest)

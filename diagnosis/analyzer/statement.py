@@ -34,6 +34,8 @@ def state(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
         case "compute" | "memory":
             return _roofline(facts, verdict)
         case "input" | "host" | "idle":
+            if verdict.primary == "idle" and verdict.bubble > 0:
+                return _bubble(facts, verdict)
             return _stall(facts, verdict.primary)
         case _:
             listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
@@ -172,6 +174,29 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
             tuple(rows),
         )
     return f"Compute limits the step: ops bound by it take {share} {facts.base} {origin}{listed}{reached}.", tuple(rows)
+
+
+def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
+    """Idle time of a pipeline, part of which shows as communication."""
+    inside = evidence(
+        "waiting inside the exchange between stages",
+        verdict.bubble,
+        "share",
+        "computed",
+        "Σ (self time − bytes ÷ bandwidth of the wires) ÷ step time, at most the bubble of the schedule",
+        _SOURCE_OPS,
+        keys(op for op in facts.collectives if op.collective and op.collective.tensor == "activations between stages"),
+    )
+    whole = evidence(
+        "stages that wait",
+        facts.shares.get("idle", 0.0) + verdict.bubble,
+        "share",
+        "computed",
+        "idle + waiting inside the exchange",
+        _SOURCE_OPS,
+    )
+    text = f"Pipeline stages wait for each other {whole} {facts.base}; {inside} {facts.base} shows as communication"
+    return f"{text}, but its bytes need far less.", (whole, inside)
 
 
 def _stall(facts: Facts, name: str) -> tuple[str, tuple[Evidence, ...]]:

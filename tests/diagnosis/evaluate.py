@@ -68,7 +68,7 @@ CAUSES: dict[str, Callable[[Scenario, dict[str, float]], float]] = {
     "input_pipeline": lambda s, of: s.input,
     "host_gaps": lambda s, of: s.host,
     "idle_gaps": lambda s, of: 0.0 if _piped(s) else s.idle,
-    "pipeline_bubble": lambda s, of: s.idle if _piped(s) else 0.0,
+    "pipeline_bubble": lambda s, of: of["idle"] if _piped(s) else 0.0,
     "memory_near_capacity": lambda s, of: 1.0 if s.memory >= 0.93 else 0.0 if s.memory < 0.87 else 0.07,
 }  # fmt: skip
 

@@ -72,6 +72,7 @@ class Scenario:
 
     hidden: part of each collective's time that compute covers.  passes: elementwise passes over the activations per
     layer, in tensors of d_model per token.  imbalance: time of the fullest core's experts over the mean, less one.
+    stage_wait: share of the step that stages of a pipeline wait inside their permutes.
     listed: how many of the largest ops the profile holds (0: all).  measured_flops: whether ops carry FLOPs and bytes.
     """
 
@@ -104,6 +105,7 @@ class Scenario:
     also: tuple[str, ...] = ()
     not_expected: tuple[str, ...] = ()
     imbalance: float = 0.0
+    stage_wait: float = 0.0
     listed: int = 0
     measured_flops: bool = True
 
@@ -469,7 +471,9 @@ def _assemble(s: Scenario, w: _Writer) -> tuple[StepProfile, Ledger]:
     if full:  # the fullest core's experts take longer than the mean; the others wait for it in the exchange
         _wait(rows, full, lambda op: "/moe/" in op.op_name and op.category == "convolution fusion", mean_grows=False)
         w.enter("communication", full, "imbalance")
-    step = (busy + lag + full) / (1 - s.idle - s.input - s.host)
+    step = (busy + lag + full) / (1 - s.idle - s.input - s.host - s.stage_wait)
+    if s.stage_wait:
+        rows.append((_permute(s, w), s.stage_wait * step))
     spread = {op.name: _spread(s, op, seconds) for op, seconds in rows if "/moe/" in op.op_name and s.imbalance}
     unknown = {} if s.measured_flops else dict.fromkeys(_MEASURED)
     ops = [
@@ -490,8 +494,8 @@ def _assemble(s: Scenario, w: _Writer) -> tuple[StepProfile, Ledger]:
         for op, seconds in rows
     ]
     ops.sort(key=lambda op: -op.self_time_s)
-    talking = sum(seconds for op, seconds in rows if "all-" in op.category or "reduce-scatter" in op.category)
-    working = busy + lag + full - talking
+    talking = sum(seconds for op, seconds in rows if any(word in op.category for word in _TALKING))
+    working = busy + lag + full + s.stage_wait * step - talking
     parts = {
         "compute": working,
         "collective": talking,
@@ -521,14 +525,30 @@ def _assemble(s: Scenario, w: _Writer) -> tuple[StepProfile, Ledger]:
     )
     resources = {name: seconds / step for name, seconds in w.resources.items()}
     causes = {name: seconds / step for name, seconds in w.costs.items()}
-    stalls = {"input": s.input, "host": s.host, "idle": s.idle}
+    stalls = {"input": s.input, "host": s.host, "idle": s.idle + s.stage_wait}
     return result, Ledger(causes | stalls | {"memory": s.memory}, resources | stalls)
 
 
+_TALKING = ("all-", "reduce-scatter", "collective-permute")
 _MEASURED = (
     "flops", "bytes_accessed", "hbm_bytes", "flops_per_s", "hbm_bytes_per_s", "operational_intensity", "bound_by",
     "roofline_efficiency", "compute_efficiency", "memory_bandwidth_utilization",
 )  # fmt: skip
+
+
+def _permute(s: Scenario, w: _Writer) -> Op:
+    """Activations of a micro-batch to the next stage; the pipeline is the mesh's major axis."""
+    chips = w.hardware.chips
+    stride = chips // w.mesh.size("pipeline")
+    pairs = ",".join(f"{{{i},{i + stride}}}" for i in range(chips - stride))
+    rows = max(1, s.batch * s.seq_len // stride // s.grad_accum)
+    shape = f"bf16[{rows},{s.model.d_model}]"
+    line = (
+        f"%collective-permute.1 = {shape}{{1,0}} collective-permute({shape}{{1,0}} %x), source_target_pairs={{{pairs}}}"
+    )
+    path = "jit(step)/jvp(loss)/pipeline/ppermute"
+    return Op("collective-permute.1", "collective-permute", 2 * s.grad_accum, 0.0, 0.0, 0.0, "jit_step", bound_by="HBM",
+              flops=0.0, roofline_efficiency=0.001, hlo=line, op_name=path, source="model.py:30")  # fmt: skip
 
 
 def _wait(rows: list[tuple[Op, float]], lag: float, late: Callable[[Op], bool], mean_grows: bool = True) -> None:

@@ -626,4 +626,17 @@ SCENARIOS = (
         input=0.2,
         measured_flops=False,
     ),
+    Scenario(
+        "bubble inside the permutes of a pipeline",
+        "idle",
+        ("pipeline_bubble",),
+        "v5p",
+        (4, 4, 8),
+        (("pipeline", 4), ("data", 32)),
+        LARGE,
+        256,
+        4096,
+        grad_accum=4,
+        stage_wait=3 / 7,
+    ),
 )

@@ -114,3 +114,17 @@ def test_strips_and_groups_go_through() -> None:
     line = answer["groups"]["source"][0]
     assert line["value"] == "a.py:1" and line["count"] == 2 and line["time_s"] == pytest.approx(0.9)
     assert sum(row["share"] for row in answer["groups"]["module"]) == pytest.approx(0.9)
+
+
+def test_a_bubble_that_shows_as_communication() -> None:
+    """Four stages, four micro-batches: a bubble of 3/7 of the step.  The permutes' bytes need next to nothing of it."""
+    mesh = config({"pipeline": 4, "data": 2}, (4, 2), grad_accum=4)
+    pairs = "source_target_pairs={{0,2},{1,3},{2,4},{3,5},{4,6},{5,7}}"
+    wait = collective("collective-permute", 0.4, pairs, "bf16[64,64]", op_name="jit(s)/jvp(l)/ppermute")
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.6), wait), mesh)
+    assert diagnosis.bottleneck.primary == "idle"
+    assert "shows as communication" in diagnosis.bottleneck.statement
+    assert find(diagnosis, "pipeline_bubble").saving_share == pytest.approx(0.4, abs=0.01)
+    # The same permutes at work: a tensor that fills the wires for all of that time is communication.
+    large = collective("collective-permute", 0.4, pairs, "bf16[900000,1024]", op_name="jit(s)/jvp(l)/ppermute")
+    assert diagnose(profile(matmul("fusion.1", 0.6), large), mesh).bottleneck.primary == "communication"
