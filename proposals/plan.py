@@ -7,7 +7,7 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 
-KINDS = ("recommendation", "safer", "bolder", "keep")
+KINDS = ("recommendation", "safer", "bolder", "keep", "alternative")
 
 
 @dataclass(frozen=True)

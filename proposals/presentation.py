@@ -16,6 +16,7 @@ from proposals.models import PlanRecord, Proposal
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
     "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
+    "alternative": "Alternative",
 }  # fmt: skip
 
 

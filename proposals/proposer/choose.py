@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel import legality
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
+from perfmodel.step_time import predict
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked
 from proposals.proposer.space import Meshes
@@ -20,6 +22,8 @@ from proposals.proposer.space import Meshes
 OFF_CHIP = ("input", "host", "idle")
 #: Below this expected gain the best legal mesh is not worth a change, where model, batch and length are known.
 WORTH_A_CHANGE = 0.01
+#: What a mesh must gain to come first where the chips wait for something else: the cause is worth mending before it.
+WORTH_BEFORE_THE_CAUSE = 0.1
 #: Share of exposed communication from which schedule flags are worth a trial.
 WORTH_HIDING = 0.02
 
@@ -54,8 +58,8 @@ def choose(
 ) -> tuple[Choice, Choice, Choice]:
     """Always three, all distinct; the first is the recommendation.
 
-    To keep the mesh comes first where the chips are not what limits the step, or where everything is known and nothing
-    is gained.  Never repeats a mesh unless its training keys differ.
+    To keep the mesh comes first where the chips are not what limits the step and no mesh is likely to gain much all the
+    same, or where nothing is gained.  Never repeats a mesh unless its training keys differ.
     """
     base = meshes.baseline
     order = [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != base]
@@ -63,11 +67,12 @@ def choose(
     hide = _hide(meshes, config, profile, diagnosis)
     known = prices.memory is not None
     lighter = _lighter(meshes, order[0] if order else base, config) if known else None
-    off_chip = diagnosis.bottleneck.primary in OFF_CHIP
-    settled = known and (not order or float(np.max(prices.gain[order])) < WORTH_A_CHANGE)
+    off_chip = diagnosis.bottleneck.primary in OFF_CHIP and keeping_is_right(ranked, base, diagnosis) >= 0.5
     if not order:
         return _three([keep, *([hide] if hide else [])], meshes, ranked, config)
-    if off_chip or settled:
+    settled = known and float(np.max(prices.gain[order])) < WORTH_A_CHANGE
+    unlikely = ranked.utility[order[0]] < 0.0 and ranked.faster[order[0]] < 0.5
+    if off_chip or settled or unlikely:
         stay = _lighter(meshes, base, config) if known else None
         better = [c for c in (stay, hide) if c is not None]
         first = keep if off_chip or not better else replace(better[0], kind="recommendation")
@@ -78,6 +83,14 @@ def choose(
     used.add(safer.row)
     bolder = lighter if lighter is not None else _bolder(meshes, ranked, order, used)
     return _three([first, safer, bolder], meshes, ranked, config)
+
+
+def keeping_is_right(ranked: Ranked, baseline: int, diagnosis: Diagnosis) -> float:
+    """Probability that no legal mesh gains what would be worth the change."""
+    worth = WORTH_BEFORE_THE_CAUSE if diagnosis.bottleneck.primary in OFF_CHIP else WORTH_A_CHANGE
+    better = ranked.runs * ndtr((ranked.gain - worth) / np.maximum(ranked.sigma, 1e-9))
+    others = np.delete(better, baseline)
+    return 1.0 - float(others.max()) if len(others) else 1.0
 
 
 def _safer(meshes: Meshes, ranked: Ranked, order: list[int], hide: Choice | None, keep: Choice) -> Choice:
@@ -108,7 +121,9 @@ def _bolder(meshes: Meshes, ranked: Ranked, order: list[int], used: set[int]) ->
         score -= 0.02 * meshes.axes_moved()[i]
         if score > best_score:
             best, best_score = i, score
-    return Choice("bolder", best) if best is not None else Choice("keep", base)
+    if best is None:
+        return Choice("keep", base)
+    return Choice("bolder" if promising else "alternative", best)
 
 
 def _lighter(meshes: Meshes, row: int, config: ExperimentConfig) -> Choice | None:
@@ -137,22 +152,35 @@ def _hide(meshes: Meshes, config: ExperimentConfig, profile: StepProfile, diagno
     return Choice("safer", meshes.baseline, {"xla_flags": [*flags, *new]}, exposed * profile.step_time_s)
 
 
-def _broken_by(config: ExperimentConfig, policy: str) -> set[str]:
-    candidate = replace(config, training=replace(config.training, remat=policy))
-    return {violation.rule for violation in legality.check(candidate)}
+def _lighter_on_memory(meshes: Meshes, config: ExperimentConfig) -> list[Choice]:
+    """The mesh that ran with other training keys, those first that fit, or need no more memory than what ran."""
+    training = config.training
+    keys: list[dict[str, Any]] = [{"remat": name} for name in ("full", "offload", "minimal") if name != training.remat]
+    twice = 2 * training.grad_accum
+    groups = config.mesh.size("replica", "data", "fsdp", "expert")
+    if training.global_batch and not training.micro_batch and training.global_batch % (twice * groups) == 0:
+        keys.append({"grad_accum": twice})
+    ran = _overflow_bytes(config)
+    used = [_overflow_bytes(replace(config, training=replace(training, **changes))) for changes in keys]
+    order = sorted(range(len(keys)), key=lambda i: (max(0.0, used[i] - ran), i))
+    return [Choice("alternative", meshes.baseline, keys[i]) for i in order]
+
+
+def _overflow_bytes(config: ExperimentConfig) -> float:
+    """Memory per chip where it is more than a chip has; 0 where it fits, or too little is known to tell."""
+    found = predict(config)
+    return float((found.hbm_per_chip_bytes or {}).get("total") or 0.0) if found.fits is False else 0.0
 
 
 def _three(
     wanted: list[Choice], meshes: Meshes, ranked: Ranked, config: ExperimentConfig
 ) -> tuple[Choice, Choice, Choice]:
-    """Drop repeats and fill up: with meshes by utility, then to keep what runs, then with a longer recording."""
+    """Drop repeats and fill up: with meshes by utility, then to keep what runs, then with other training keys."""
     chosen: list[Choice] = []
     seen: set[tuple[int, str]] = set()
-    spare = [Choice("bolder", int(i)) for i in np.argsort(-ranked.utility, kind="stable") if i != meshes.baseline]
-    spare += [Choice("keep", meshes.baseline)]
-    others = [policy for policy in ("full", "offload", "minimal") if policy != config.training.remat]
-    fitting = [policy for policy in others if "memory" not in _broken_by(config, policy)]
-    spare += [Choice("safer", meshes.baseline, {"remat": policy}) for policy in fitting or others]
+    rows = [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != meshes.baseline]
+    spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", i) for i in rows]
+    spare += [Choice("keep", meshes.baseline), *_lighter_on_memory(meshes, config)]
     for choice in (*wanted, *(s for s in spare if ranked.utility[s.row] > -0.5), *spare):
         key = (choice.row, repr(sorted(choice.changes.items())))
         if key not in seen and len(chosen) < 3:

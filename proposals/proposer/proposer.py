@@ -44,7 +44,7 @@ def propose(
     observed = observe(profile, config, diagnosis)
     if observed is None:
         raise ConfigError(
-            "", "the profile has neither a step time nor ops, so nothing can be proposed; record more steps and retry"
+            "", "The profile has neither a step time nor ops, so nothing can be proposed; record more steps and retry."
         )
     known = tuple(published() if precedents is None else precedents)
     calibration = calibrated(config, profile, diagnosis, observed)
@@ -127,8 +127,8 @@ def _predicted(
         share = choice.exposed_s / observed.step_s
         hidden = _scaled(own, 1.0 - HIDDEN_SHARE * share, HIDDEN_SPREAD * share)
         return replace(hidden, breakdown_s=_with_less_communication(own.breakdown_s, HIDDEN_SHARE * choice.exposed_s))
-    if "remat" in choice.changes:
-        candidate = replace(config, mesh=mesh, training=replace(config.training, remat=choice.changes["remat"]))
+    if choice.changes:
+        candidate = replace(config, mesh=mesh, training=replace(config.training, **choice.changes))
         before = replace(config, mesh=mesh)
         found = prices.calibration.price([candidate, before])
         ratio = float(found.step_time_s[0] / found.step_time_s[1])

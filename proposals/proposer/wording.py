@@ -13,7 +13,7 @@ from diagnosis.report import Diagnosis, Finding
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.step_time import Z80
 from proposals.plan import Predicted
-from proposals.proposer.choose import Choice
+from proposals.proposer.choose import OFF_CHIP, Choice, keeping_is_right
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, moves, sizes_by_role
 from proposals.proposer.ranking import Ranked
@@ -35,8 +35,8 @@ _VERDICTS = {
     "idle": "idle time limits the step",
     "unknown": "what limits the step is not clear from this profile",
 }
-_FEWER = {"model": "less", "expert": "less", "seq": "less", "data": "less", "replica": "less", "pipeline": "fewer"}
-
+#: How much a rematerialisation policy recomputes.
+_RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
 
 #: How often asynchronous collectives make a step with exposed communication faster: a judgement, until history counts.
 SCHEDULE_HELPS = 0.7
@@ -73,16 +73,24 @@ def title(case: Case) -> str:
     if "xla_flags" in changes:
         return "Keep the mesh, hide communication behind compute"
     if "remat" in changes and not case.moved:
-        return f"Keep the mesh, rematerialise with policy {changes['remat']}"
+        return f"Keep the mesh, remat policy {changes['remat']}"
+    if "grad_accum" in changes:
+        return f"Keep the mesh, split the batch into {changes['grad_accum']} micro-batches"
     if not case.moved:
         return "Keep what runs"
     up = [role for role, d in case.moved.items() if d > 0]
     down = [role for role, d in case.moved.items() if d < 0]
-    words = [f"more {_ROLE_NAMES[r]}" for r in up] + [f"{_FEWER[r]} {_ROLE_NAMES[r]}" for r in down]
+    words = [f"more {_ROLE_NAMES[r]}" for r in up] + [f"{_fewer(case, r)} {_ROLE_NAMES[r]}" for r in down]
     text = " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
     if "remat" in changes:
         text += f", remat {changes['remat']}"
     return text[0].upper() + text[1:]
+
+
+def _fewer(case: Case, role: str) -> str:
+    if sizes_by_role(case.mesh).get(role, 1) == 1:
+        return "no"
+    return "fewer" if role == "pipeline" else "less"
 
 
 def sizes(case: Case, role: str) -> str:
@@ -94,11 +102,15 @@ def reasoning(case: Case) -> Iterator[str]:
     """Why: the verdict it answers, then what each move does, with the measured time it bears on."""
     verdict = case.diagnosis.bottleneck
     yield verdict.statement if case.rank == 1 else f"The verdict stays: {_VERDICTS[verdict.primary]}."
+    if verdict.primary in OFF_CHIP and case.moved:
+        yield "No mesh answers that; this one shortens the rest of the step."
     if not case.moved:
         yield from _without_move(case)
         return
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
         yield from _move(case, role, doublings)
+    if "remat" in case.choice.changes:
+        yield _remat_reason(case)
     if case.precedent is not None:
         yield f"Precedent: {case.precedent.title.lower()} ({case.precedent.source})."
 
@@ -111,14 +123,30 @@ def _without_move(case: Case) -> Iterator[str]:
         )
         return
     if "remat" in case.choice.changes:
-        yield "Another rematerialisation policy trades recomputed FLOPs against memory, and leaves the mesh alone."
+        yield _remat_reason(case)
         return
-    if case.diagnosis.bottleneck.primary in ("input", "host", "idle"):
+    if "grad_accum" in case.choice.changes:
+        yield "More, smaller micro-batches leave fewer activations in memory at a time; each reads the weights again."
+        return
+    if case.diagnosis.bottleneck.primary in OFF_CHIP:
         yield "No mesh answers that: the chips wait for what comes from outside. Mend that first, then look again."
-    elif case.missing:
-        yield "It is the ground that was measured, and the yardstick for the other two."
-    else:
+    elif not case.missing:
         yield "No legal mesh of these chips promises more than the model's own uncertainty."
+    elif case.rank == 1:
+        yield "As far as this profile and configuration tell, no legal mesh is likely to be faster."
+    else:
+        yield "It is the ground that was measured, and the yardstick for the others."
+
+
+def _remat_reason(case: Case) -> str:
+    before, after = case.config.training.remat, case.choice.changes["remat"]
+    if after == "offload":
+        return "Layer inputs are kept in host memory, so that they take no room on the chip."
+    if _RECOMPUTES.get(after, 0) < _RECOMPUTES.get(before, 0):
+        return f"Remat policy {after} in place of {before}: less forward work is done again in the backward pass."
+    slower = case.predicted.speedup is not None and case.predicted.speedup < 1.0
+    cost = "; it costs time, and pays only where memory is short" if slower else ""
+    return f"Remat policy {after} in place of {before} frees activation memory{cost}."
 
 
 def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
@@ -136,7 +164,8 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
             ", and holds and reduces a smaller part of the gradients."
         )
     elif role == "seq" and doublings < 0:
-        text = f"{name.capitalize()} goes {step}: attention exchanges fewer keys and values"
+        less = "no longer exchanges" if sizes_by_role(case.mesh).get("seq", 1) == 1 else "exchanges fewer"
+        text = f"{name.capitalize()} goes {step}: attention {less} keys and values"
         yield _with_time(text, observed.traffic_s["sequence"], observed, "now") + "."
     elif role == "seq":
         yield f"{name.capitalize()} goes {step}, which spreads the tokens of a sequence over more chips."
@@ -177,10 +206,12 @@ def expected_impact(case: Case) -> Iterator[str]:
         yield "Most of the change: " + "; ".join(changed) + "."
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if memory and memory.get("total") is not None:
-        text = f"Memory per chip {format_bytes(memory['total'])} of {format_bytes(memory['capacity'])}"
-        if old and old.get("total") is not None:
-            text += f", {format_bytes(old['total'])} before"
-        yield text + "."
+        now, capacity = format_bytes(memory["total"]), format_bytes(memory["capacity"])
+        before_text = format_bytes(old["total"]) if old and old.get("total") is not None else ""
+        if now == before_text:
+            yield f"Memory per chip stays at {now} of {capacity}."
+        else:
+            yield f"Memory per chip {now} of {capacity}" + (f", {before_text} before." if before_text else ".")
     elif case.moved.get("model", 0.0) > 0:
         yield "Memory per chip falls, as each chip holds a smaller part of the model; how far needs the model's shape."
     elif case.moved.get("model", 0.0) < 0:
@@ -224,8 +255,7 @@ def _part_name(case: Case, part: str) -> str:
 def trade_offs(case: Case) -> Iterator[str]:
     moved, config = case.moved, case.config
     if moved.get("model", 0.0) < 0:
-        yield "Each chip holds a larger part of every layer's weights while it computes; memory must allow it."
-        yield "Gradients and gathered weights per chip grow as the tensor shards shrink in number."
+        yield "Each chip holds a larger part of every layer's weights and gradients while it computes."
     if moved.get("model", 0.0) > 0:
         yield "Activations are gathered and scattered over the model axis in every layer, on the critical path."
         yield "Shards of heads and of the MLP get narrower; below the matrix unit's width products lose efficiency."
@@ -246,21 +276,38 @@ def trade_offs(case: Case) -> Iterator[str]:
     if "xla_flags" in case.choice.changes:
         yield "What the compiler can overlap is seen only in the next profile; buffers in flight take some memory."
     if "remat" in case.choice.changes:
-        yield "Fewer recomputed FLOPs cost memory for saved activations, and the other way round."
+        yield _remat_cost(case)
+    if "grad_accum" in case.choice.changes:
+        yield "Smaller products per micro-batch use the matrix units less well."
     if not moved and not case.choice.changes:
         yield "Nothing is risked, and nothing is learnt."
+
+
+def _remat_cost(case: Case) -> str:
+    before, after = case.config.training.remat, case.choice.changes["remat"]
+    if after == "offload":
+        return "Activations travel to host memory and back; the link between chip and host must keep up."
+    if _RECOMPUTES.get(after, 0) < _RECOMPUTES.get(before, 0):
+        return "Activations that were recomputed are kept, and take memory."
+    return "Forward work is done again in the backward pass."
+
+
+def _fits(case: Case) -> bool | None:
+    """Whether the computed memory fits; None where it was not computed."""
+    memory = case.predicted.hbm_per_chip_bytes
+    return None if not memory or memory.get("total") is None else memory["total"] <= memory["capacity"]
 
 
 def raises(case: Case) -> Iterator[str]:
     verdict = case.diagnosis.bottleneck
     if verdict.confidence >= 0.7:
-        yield f"The verdict ({verdict.primary}) is {format_share(verdict.confidence)} certain."
+        yield f"The verdict ({verdict.primary}) is {verdict.confidence * 100:.0f} % certain."
     distance = sum(map(abs, case.moved.values())) / 2
     if case.moved and distance <= 1:
         yield "One doubling away from what was measured."
     if case.precedent is not None:
         yield f"A published run gained from the same move: {case.precedent.effect} ({case.precedent.source})."
-    if case.predicted.hbm_per_chip_bytes:
+    if _fits(case):
         yield "Memory was computed, and fits."
     if not case.missing:
         yield "Model, batch and sequence length are known, so every term was computed."
@@ -289,6 +336,12 @@ def lowers(case: Case) -> Iterator[str]:
         yield "Heads and KV heads may not divide by the tensor shards; check the model's shape first."
     if case.observed.coverage < 0.9:
         yield f"The profile lists ops for only {format_share(case.observed.coverage)} of the step."
+    memory = case.predicted.hbm_per_chip_bytes
+    if memory and _fits(case) is False:
+        needs = f"{format_bytes(memory['total'])} of the {format_bytes(memory['capacity'])} a chip has"
+        yield f"By the model it needs {needs}: the model errs, or the configuration is not that of the profile."
+    elif case.choice.changes.get("remat") in ("none", "minimal") and _fits(case):
+        yield "More activations are kept than in what ran; that they fit is computed, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so its headroom is unknown."
     if "xla_flags" in case.choice.changes:
@@ -323,20 +376,28 @@ def answered(case: Case) -> tuple[Finding, ...]:
     )
 
 
+def _room(case: Case) -> float:
+    """Probability that computed memory fits as computed: it errs by some ten percent, up and down."""
+    memory = case.predicted.hbm_per_chip_bytes
+    if not memory or not _fits(case):
+        return 1.0  # not computed, or no more than what ran
+    return float(np.clip((1.3 - memory["total"] / memory["capacity"]) / 0.35, 0.05, 1.0))
+
+
 def probability(case: Case) -> float:
-    """That the step gets faster per token; for what changes nothing, that no legal mesh does.
+    """That the step gets faster per token; for what changes nothing, that no legal mesh gains what is worth a change.
 
     A move whose terms were scaled rather than computed never claims more than nine in ten.
     """
     if not case.moved and not case.choice.changes:
-        others = np.delete(case.ranked.faster, case.row)
-        value = 1.0 - float(others.max()) if len(others) else 1.0
+        value = keeping_is_right(case.ranked, case.row, case.diagnosis)
     elif "xla_flags" in case.choice.changes:
         value = SCHEDULE_HELPS
     elif case.choice.changes:
         low, high = case.predicted.speedup_low80 or 1.0, case.predicted.speedup_high80 or 1.0
         sigma = max(np.log(high / low) / (2.0 * Z80), 1e-6)
-        value = float(case.ranked.runs[case.row]) * float(ndtr(np.log(case.predicted.speedup or 1.0) / sigma))
+        value = _room(case) * float(case.ranked.runs[case.row])
+        value *= float(ndtr(np.log(case.predicted.speedup or 1.0) / sigma))
     else:
         value = float(case.ranked.faster[case.row])
     return float(np.clip(value, 0.02, 0.9 if case.missing else 0.95))
