@@ -257,7 +257,8 @@ def text(numbers: Mapping[str, Any]) -> str:
         "measured under several software releases is one). Error is |estimate / measured − 1|; bias is the median of "
         "estimate / measured − 1. The naive model is one share of peak per chip, precision and dense or mixture, the "
         "median of the rows it may see. *In bounds*: measured within [lower, upper]; *in 80 % range*: within "
-        "[low80, high80], whose width comes from other folds' errors.",
+        "[low80, high80], whose width comes from other folds' errors. How often a diagnosis is right: "
+        "[accuracy-diagnosis.md](accuracy-diagnosis.md).",
         "",
         "![TPU](accuracy/tpu.svg)",
         "![GPU](accuracy/gpu.svg)",
