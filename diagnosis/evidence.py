@@ -42,7 +42,7 @@ def find(record: DiagnosisRecord, ref: str) -> Panel | None:
     """What `ref` names; None if nothing.
 
     `bottleneck-0`, `finding-2-1`, `saving-2`, `kpi-mfu`, `term-ici:model`, `collective-3`, `axis-model`, `step-0-3`,
-    `group-module-attention`, `ceiling`, `confidence`.
+    `group-module-attention`, `waiting`, `ceiling`, `confidence`.
     """
     kind, _, rest = ref.partition("-")
     finder = _FINDERS.get(kind)
@@ -73,13 +73,36 @@ def _keyed(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, Any]:
     return _with_ops(record.ops.filter(key__in=wanted), len(wanted)) if wanted else {}
 
 
-def _from_item(record: DiagnosisRecord, item: Mapping[str, Any] | None) -> Panel | None:
+def _from_item(
+    record: DiagnosisRecord, item: Mapping[str, Any] | None, siblings: Sequence[Mapping[str, Any]] = ()
+) -> Panel | None:
+    """siblings: the finding's other numbers; a count of ops has no rows of its own, theirs are what was counted."""
     if not item:
         return None
+    formula, source = item.get("formula", ""), item.get("source", "")
+    rows = _keyed(record, item.get("ops") or ())
+    if not rows and not formula:
+        formula, rows = _said_elsewhere(record, item, siblings)
     return Panel(
-        item.get("label", ""), item.get("value"), item.get("unit", ""), item.get("origin", ""),
-        item.get("formula", ""), item.get("source", ""), **_keyed(record, item.get("ops") or ()),
-    )  # fmt: skip
+        item.get("label", ""), item.get("value"), item.get("unit", ""), item.get("origin", ""), formula, source, **rows
+    )
+
+
+def _said_elsewhere(
+    record: DiagnosisRecord, item: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    """(formula, rows) of a number that carries neither: a KPI's, a count's, or where it was written down."""
+    data, source = record.data, item.get("source", "")
+    value, unit = item.get("value"), item.get("unit")
+    tile = next((t for t in presentation.tiles(data) if t.value == value and t.unit == unit), None)
+    if tile is not None and unit != "count":
+        formula = kpi_formulas.formula(tile.key, data, record.run.profile.summary or {})
+        more = _with_ops(record.ops.exclude(collective="")) if tile.key in kpi_formulas.OF_COLLECTIVES else {}
+        return formula, more
+    if source == "op profile" and unit == "count":
+        counted = [key for other in siblings for key in other.get("ops") or ()]
+        return "number of these ops", _keyed(record, counted) if counted else _with_ops(record.ops.all())
+    return (f"as the {source} states it" if source == "configuration" else f"read from: {source or 'the profile'}"), {}
 
 
 def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -89,7 +112,7 @@ def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
 def _finding(record: DiagnosisRecord, rest: str) -> Panel | None:
     first, _, second = rest.partition("-")
     found = _at(record.data.get("findings"), first)
-    return _from_item(record, _at(found.get("evidence"), second)) if found else None
+    return _from_item(record, _at(found.get("evidence"), second), found.get("evidence") or ()) if found else None
 
 
 def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -241,6 +264,17 @@ def _axis(record: DiagnosisRecord, axis: str) -> Panel | None:
     )  # fmt: skip
 
 
+def _waiting(record: DiagnosisRecord, rest: str) -> Panel | None:
+    value = presentation.waiting_share(record.data)
+    if rest or not value:
+        return None
+    done = record.ops.exclude(collective="").filter(Q(name__icontains="done") | Q(category__icontains="done"))
+    return Panel(
+        "waiting for asynchronous collectives", value, "share", "measured",
+        "self time of the -done ops of collectives ÷ step time", **_with_ops(done),
+    )  # fmt: skip
+
+
 def _step(record: DiagnosisRecord, rest: str) -> Panel | None:
     core, _, step = rest.partition("-")
     if not (core.isdecimal() and step.isdecimal() and len(core) < 7 and len(step) < 7):
@@ -295,5 +329,5 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
 _FINDERS = {
     "bottleneck": _bottleneck, "finding": _finding, "saving": _saving, "kpi": _kpi, "term": _term,
     "collective": _collective, "axis": _axis, "step": _step, "group": _group, "ceiling": _ceiling,
-    "confidence": _confidence,
+    "confidence": _confidence, "waiting": _waiting,
 }  # fmt: skip

@@ -212,6 +212,11 @@ def exposed_share(row: Mapping[str, Any]) -> float | None:
     return None if hidden is None else min(1.0, max(0.0, 1.0 - hidden))
 
 
+def waiting_share(data: Mapping[str, Any]) -> float:
+    """Share 0–1 of the step in the -done ops of asynchronous collectives."""
+    return sum(row.get("waiting_share") or 0.0 for row in data.get("collectives") or ())
+
+
 def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
     size = 1
     for name in bars.axes_of(axis):

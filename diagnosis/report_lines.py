@@ -116,4 +116,8 @@ def _correlation(text: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
              "text": format_share(value), "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip
+    if text.startswith("Of communication, "):
+        waiting = presentation.waiting_share(data)
+        return [{"label": "waiting for asynchronous collectives", "value": waiting, "unit": "share", "ref": "waiting",
+                 "origin": "measured", "text": format_share(waiting)}]  # fmt: skip
     return [*_referred(verdict.get("evidence") or (), "bottleneck"), *_kpis(data)]

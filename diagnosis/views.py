@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET
 from django.views.decorators.vary import vary_on_headers
 
@@ -75,6 +76,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "hypothesis": report_lines.hypothesis(data),
         "strips": strips.strips(data.get("timeline")),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "no core of this profile marks its steps",
+        "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
         "most_saving": _most_saving(data),

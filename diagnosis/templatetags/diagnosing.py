@@ -19,7 +19,7 @@ from diagnosis.module_tree import ANY_NUMBER
 from diagnosis.report_lines import Line
 from diagnosis.strips import HEIGHT, WIDTH, Strip
 from experiments import bars, formatting
-from experiments.templatetags.quantities import citations, evidence_link, inline_code, signed_seconds
+from experiments.templatetags.quantities import citations, evidence_link, inline_code, prose, signed_seconds
 
 register = template.Library()
 
@@ -34,10 +34,10 @@ def cited_line(context: Mapping[str, Any], line: Line) -> SafeString:
     pieces: list[SafeString] = []
     at = 0
     for start, end, item in _places(line) if base else ():
-        pieces.append(inline_code(line.text[at:start]))
+        pieces.append(prose(context, line.text[at:start]))
         pieces.append(evidence_link(item.get("href") or f"{base}{quote(item['ref'])}/", line.text[start:end], item))
         at = end
-    pieces.append(inline_code(line.text[at:]))
+    pieces.append(prose(context, line.text[at:]))
     return mark_safe("".join(pieces))  # every piece is escaped above
 
 
@@ -206,7 +206,7 @@ def signed(value: float, unit: str) -> str:
         points = value * 100
         if abs(points) < 0.005:
             return "0"
-        text = formatting.significant(abs(points), 2 if abs(points) < 10 else 3)
+        text = formatting.number(abs(points), 2 if abs(points) < 10 else 1)
         return f"{'+' if value > 0 else formatting.MINUS}{text}{formatting.NBSP}pp"
     text = str(formatting.quantity(abs(value), unit))
     return "0" if value == 0 else f"{'+' if value > 0 else formatting.MINUS}{text}"

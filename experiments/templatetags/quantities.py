@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from django import template
 from django.utils import timezone
@@ -110,6 +112,21 @@ def inline_code(text: str) -> SafeString:
 
 register.filter("inline_code", inline_code)
 
+_SOURCE = re.compile(r"(?<![\w/.])[\w./+-]+\.(?:py|cc|cpp|cu|cuh|h|c|rs|go):\d+")
+
+
+def prose(context: Mapping[str, Any], text: str) -> SafeString:
+    """Escaped text with `code`, in which a source line leads to its ops where the page knows them."""
+    base = context.get("sources_base")
+    if not base or "`" in text:
+        return inline_code(text)
+    pieces, at = [], 0
+    for match in _SOURCE.finditer(text):
+        link = format_html('<a href="{}{}">{}</a>', base, quote(match[0]), match[0])
+        pieces += [escape(text[at : match.start()]), link]
+        at = match.end()
+    return mark_safe("".join([*pieces, escape(text[at:])]))  # every piece is escaped
+
 
 def _matches(found: formatting.WrittenNumber, evidence: Mapping[str, Any]) -> bool:
     """A written number is an evidence's if it agrees within its last digit and their kinds do not contradict."""
@@ -133,10 +150,10 @@ def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Mapping[str,
     pieces: list[SafeString] = []
     at = 0
     for start, end, index in citations(text, evidence) if base else ():
-        pieces.append(inline_code(text[at:start]))
+        pieces.append(prose(context, text[at:start]))
         pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], evidence[index]))
         at = end
-    pieces.append(inline_code(text[at:]))
+    pieces.append(prose(context, text[at:]))
     return mark_safe("".join(pieces))  # every piece is escaped above
 
 
@@ -153,7 +170,7 @@ def citations(text: str, evidence: Sequence[Mapping[str, Any]]) -> list[tuple[in
         exact = [
             index
             for index, item in enumerate(evidence)
-            if item.get("text") and text.startswith(item["text"], _sign(text, written.start))
+            if item.get("text") and _printed(item["text"], text, _sign(text, written.start))
         ]
         if exact:
             index = max(exact, key=lambda i: (len(evidence[i]["text"]), _shared_words(evidence[i]["label"], text)))
@@ -169,6 +186,11 @@ def citations(text: str, evidence: Sequence[Mapping[str, Any]]) -> list[tuple[in
         if not kept or span[0] >= kept[-1][1]:
             kept.append(span)
     return kept
+
+
+def _printed(number: str, text: str, start: int) -> bool:
+    """Whether the number stands there as a whole, not as the beginning of a longer one."""
+    return text.startswith(number, start) and not re.match(r"\d|[.,]\d", text[start + len(number) :])
 
 
 def _shared_words(label: str, sentence: str) -> int:

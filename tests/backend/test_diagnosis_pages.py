@@ -1,0 +1,222 @@
+"""The pages of a diagnosis on shipped profiles: every number opens its rows, ops are found, reports taken away."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from diagnosis import report_lines, services
+from diagnosis.analyzer import diagnose
+from diagnosis.models import DiagnosisRecord
+from diagnosis.templatetags.diagnosing import _places
+from experiments import formatting
+from experiments.ingest import read_profile
+from experiments.models import Event, Run, RunStatus
+from experiments.services import profiles, runs
+from perfmodel.config_file import read_config
+from tests.backend.factories import make_experiment
+
+SAMPLES = Path(__file__).parents[2] / "experiments" / "samples"
+NAMES = ("asap-experiment-3", "cpu-data8", "cpu-data2-seq2-model2")
+
+
+@cache
+def sample(name):
+    config, _ = read_config(SAMPLES / name / "config.json")
+    profile = read_profile(sorted((SAMPLES / name).glob("*.xplane.pb.gz")))
+    return profile, diagnose(profile, config), json.loads((SAMPLES / name / "config.json").read_text())
+
+
+def stored(people, name) -> DiagnosisRecord:
+    """The sample as the Coordinator stores it."""
+    profile, found, config = sample(name)
+    experiment = make_experiment(people, name)
+    type(experiment).objects.filter(pk=experiment.pk).update(config=config, mesh=config["mesh"])
+    run = runs.newest(experiment)
+    profiles.store(run.profile, profile, profiles.write(run, profile))
+    Run.objects.filter(pk=run.pk).update(status=RunStatus.READY)
+    type(experiment).objects.filter(pk=experiment.pk).update(state=RunStatus.READY)
+    return services.store(run, found, profile)
+
+
+@pytest.fixture(params=NAMES)
+def record(request, people):
+    return stored(people, request.param)
+
+
+@pytest.fixture
+def paper(people):
+    return stored(people, "asap-experiment-3")
+
+
+def base(record):
+    return f"/experiments/{record.run.experiment_id}/"
+
+
+def links(page, inside):
+    return {html.unescape(href) for href in re.findall(r'href="([^"]+)"', page) if inside in href}
+
+
+def test_every_number_of_the_report_opens_its_rows_or_names_a_source_line(record):
+    largest = [{**op.data, "rank": op.rank} for op in record.ops.order_by("rank")[:5]]
+    for section in report_lines.sections(record.data, largest, "/ops/")[1:]:
+        for line in section.lines:
+            spans = [(start, end) for start, end, _ in _places(line)]
+            for number in formatting.written_numbers(line.text):
+                if any(start <= number.start < end for start, end in spans):
+                    continue
+                before = line.text[: number.start]
+                assert not before or before.endswith(".py:"), (line.text, line.text[number.start : number.end])
+
+
+def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
+    client = people.client("viewer")
+    pages = [client.get(base(record) + path) for path in ("", "report/")]
+    assert {page.status_code for page in pages} == {200}
+    found = set().union(*(links(page.content.decode(), "/evidence/") for page in pages))
+    assert len(found) > 40
+    for href in sorted(found):
+        answer = client.get(href, headers={"HX-Request": "true"})
+        assert answer.status_code == 200, href
+        assert "How it is counted" in answer.content.decode() or "Rows behind" in answer.content.decode(), href
+
+
+def test_the_panel_of_a_sum_adds_up(paper, people):
+    from diagnosis import evidence
+
+    panel = evidence.find(paper, "axis-model")
+    assert panel.value == pytest.approx(sum(op.time_s for op in panel.ops))
+    assert panel.ops_time_s == pytest.approx(panel.value)
+    assert {op.mesh_axis for op in panel.ops} == {"model"}
+    module = evidence.find(paper, "group-module-attention")
+    assert module.ops_share == pytest.approx(sum(op.time_share for op in paper.ops.filter(module="attention")))
+
+
+@pytest.mark.parametrize(
+    "ref",
+    ["step-0-99", "step-0", "step-a-b", "saving-99", "axis-none", "group-name-x", "group-module-nothing", "ceiling-1",
+     "kpi-nothing", "finding-0-99", "finding-²-1", "collective-999999999999", "nonsense", "confidence-2"],
+)  # fmt: skip
+def test_evidence_of_nothing_is_not_found(ref, paper, people):
+    assert people.client("viewer").get(f"{base(paper)}evidence/{ref}/").status_code == 404
+
+
+def test_groups_sum_what_their_filters_list(paper):
+    for column in services.GROUPS:
+        page = services.groups(paper, column, size=500)
+        assert sum(row["count"] for row in page.rows) == paper.ops.count() == page.ops
+        assert [row["share"] for row in page.rows] == sorted((row["share"] for row in page.rows), reverse=True)
+        for row in page.rows[:5]:
+            if column in services.FILTERS:
+                listed = services.ops(paper, {column: row["value"] or services.NONE}, size=500)
+                assert listed.total == row["count"]
+                assert sum(op.time_share for op in listed.rows) == pytest.approx(row["share"])
+
+
+def test_a_node_of_the_tree_leads_to_exactly_its_ops(paper):
+    def walk(node):
+        yield node
+        for child in node["children"]:
+            yield from walk(child)
+
+    for node in walk(paper.modules):
+        if node["scope"]:
+            listed = services.ops(paper, {"scope": node["scope"]}, size=500)
+            assert listed.total == node["ops"], node["scope"]
+            assert sum(op.time_share for op in listed.rows) == pytest.approx(node["share"])
+
+
+def test_source_lines_are_found_by_search(paper, people):
+    page = people.client("viewer").get(base(paper)).content.decode()
+    (href, *_) = sorted(links(page, "/ops/?q="))
+    assert "assumed_transformer.py" in href
+    answer = people.client("viewer").get(href).content.decode()
+    assert "No op matches" not in answer
+
+
+def test_an_op_shows_its_neighbours_and_its_collective(paper, people):
+    op = paper.ops.exclude(collective="").order_by("rank").first()
+    page = people.client("viewer").get(f"{base(paper)}ops/{op.rank}/").content.decode()
+    assert "Participants" in page and "Exposed" in page and op.source in page
+    assert f'Others of <code class="wrapany">{op.scope.rpartition("/")[0]}</code>' in page
+    beside, _ = services.neighbours(op, 12)
+    assert op not in beside and {other.scope.rpartition("/")[0] for other in beside} >= {op.scope.rpartition("/")[0]}
+
+
+@pytest.mark.parametrize("query", ["scope=%5C%5C(", "scope=" + "a" * 5000, "group=nonsense", "group=source&page=999999",
+                                   "sort=%00", "module=none", "q=%25", "scope=none", "size=10&page=2"])  # fmt: skip
+def test_no_query_breaks_the_explorer(query, paper, people):
+    assert people.client("viewer").get(f"{base(paper)}ops/?{query}").status_code == 200
+
+
+def test_the_json_report_is_the_contract(paper, people):
+    answer = people.client("viewer").get(base(paper) + "report.json")
+    assert answer["Content-Type"].startswith("application/json")
+    assert "attachment" in answer["Content-Disposition"]
+    data = json.loads(answer.content)
+    assert data == json.loads(json.dumps(services.contract(paper)))
+    assert {"kpis", "top_ops", "bottleneck", "findings"} <= set(data)
+
+
+def test_the_markdown_report_holds_every_finding_and_no_foreign_markup(paper, people):
+    data = paper.data
+    data["findings"][0]["title"] = "<script>alert(1)</script> [link](http://x) | pipe"
+    DiagnosisRecord.objects.filter(pk=paper.pk).update(data=data)
+    answer = people.client("viewer").get(base(paper) + "report.md")
+    text = answer.content.decode()
+    assert answer["Content-Type"].startswith("text/markdown")
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    assert "[link]" not in text.replace("\\[link\\]", "")
+    for number, finding in enumerate(data["findings"], start=1):
+        assert f"### {number}. " in text
+        if number > 1:
+            assert finding["title"].replace("`", "") in text.replace("`", "").replace("\\", "")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) >= 20
+    assert str(formatting.seconds(data["kpis"]["step_time_s"])).replace(formatting.NBSP, " ") in text
+
+
+def test_a_profile_without_steps_says_so(paper, people):
+    data = paper.data
+    data["timeline"], data["breakdown_s"], data["breakdown_share"] = {}, {}, {}
+    data["not_measured"]["step_time_s"] = "the window held no whole step"
+    data["kpis"]["step_time_s"] = None
+    DiagnosisRecord.objects.filter(pk=paper.pk).update(data=data, modules={})
+    page = people.client("viewer").get(base(paper)).content.decode()
+    assert page.count("the window held no whole step") >= 2
+    assert people.client("viewer").get(base(paper) + "modules/").status_code == 200
+
+
+PATHS = [
+    "",
+    "ops/",
+    "ops/?group=source",
+    "ops/1/",
+    "modules/",
+    "report/",
+    "report.md",
+    "report.json",
+    "evidence/ceiling/",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_team_reads_others_do_not_and_nobody_writes(path, paper, people):
+    address, events = base(paper) + path, Event.objects.count()
+    for name, status in (("engineer", 200), ("viewer", 200), ("outsider", 404), ("teamless", 403), ("anonymous", 302)):
+        assert people.client(name).get(address).status_code == status, name
+    for method in ("post", "put", "delete"):
+        assert getattr(people.client("administrator"), method)(address).status_code == 405
+    assert Event.objects.count() == events
+
+
+@pytest.mark.parametrize("path", ["", "ops/", "modules/", "ops/1/", "report/"])
+def test_pages_ask_the_same_few_questions_whatever_they_show(path, paper, people, django_assert_max_num_queries):
+    client = people.client("viewer")
+    with django_assert_max_num_queries(24):
+        assert client.get(base(paper) + path).status_code == 200
