@@ -114,7 +114,7 @@ def topology(dims: Iterable[int]) -> str:
 
 
 _NUMBER = re.compile(
-    r"(?<![\w.,])(?P<sign>[-\u2212+]?)(?P<value>\d[\d,]*(?:\.\d+)?)"
+    r"(?<![\w.,:])(?P<sign>[-\u2212+]?)(?P<value>\d[\d,]*(?:\.\d+)?)"
     r"(?:[ \u00a0\u202f]?(?P<unit>%|×|x\b|(?:[kMGTP]i?)?(?:B/s|bytes/s|B\b|bytes\b|FLOP/s|FLOPs/s)"
     r"|days\b|h\b|s\b|ms\b|µs\b|us\b|ns\b))?"
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 from django.template import Context, Template
 
+from experiments.templatetags.quantities import citations
+
 
 def sentence(text: str, *evidence: dict[str, Any]) -> str:
     template = Template('{% load quantities %}{% cited text evidence "finding-0" %}')
@@ -43,3 +45,9 @@ def test_hostile_text_is_shown_and_not_run() -> None:
     )
     assert "<script>" not in html and "<b>" not in html and "<img" not in html
     assert "<code>&lt;b&gt;</code>" in html
+
+
+def test_a_number_is_not_found_at_the_beginning_of_a_longer_one() -> None:
+    text = "Make model smaller (1); 12.7 % of it at train.py:116, 1.5 % elsewhere."
+    evidence = [{"label": "a smaller axis", "value": 1, "unit": "count", "text": "1"}]
+    assert [text[start:end] for start, end, _ in citations(text, evidence)] == ["1"]
