@@ -134,6 +134,8 @@ def changes(before: ExperimentConfig | None, after: ExperimentConfig | None) -> 
     if before is None or after is None:
         return ()
     one, two = _flat(before), _flat(after)
+    if sorted(one["mesh.order"]) != sorted(two["mesh.order"]):
+        del one["mesh.order"], two["mesh.order"]  # other axes lie in another order as a matter of course
     keys = list(dict.fromkeys([*one, *two]))
     return tuple(ConfigChange(key, one.get(key), two.get(key)) for key in keys if one.get(key) != two.get(key))
 

@@ -69,19 +69,15 @@ def state(
         said.append(f"The configurations differ in {_listed([item.field for item in changed], 5)}.")
     elif sides[0].config is not None and sides[1].config is not None:
         said.append("The configurations are the same.")
-    largest = [op for op in ops if was and abs(op.change) >= WORTH_SAYING * (was if unit == "s" else 1.0)]
+    whole = 1.0 if fit.basis == "share" else was or 0.0
+    largest = [op for op in ops if abs(op.change) >= WORTH_SAYING * whole > 0]
     for sign, verb in ((-1, "Most was gained"), (1, "Most was lost")):
         if best := next((op for op in largest if op.change * sign > 0), None):
             keys = (*best.before_ops, *best.after_ops)
             amount = number(f"change of {best.label}", abs(best.change), unit, keys=keys, formula="|after − before|")
-            where = (
-                " (not in the second profile)"
-                if best.after is None
-                else " (not in the first profile)"
-                if best.before is None
-                else ""
-            )
-            said.append(f"{verb} by {best.label}: {amount} {per}{where}.")
+            alone = {"after": " (not in the second profile)", "before": " (not in the first profile)"}
+            where = next((text for side, text in alone.items() if getattr(best, side) is None), "")
+            said.append(f"{verb} by {_short(best)}: {amount} {per}{where}.")
     if ops:
         least = number(
             "op time that has a partner in the other run", min(matched), "share", formula="least of both runs"
@@ -92,6 +88,12 @@ def state(
     return tuple(said), tuple(rows)
 
 
+def _short(op: OpChange) -> str:
+    """The last two parts of a framework path, and what kind of collective it is."""
+    name = "/".join(op.label.rsplit("/", 2)[-2:])
+    return f"the {op.collective} of {name}" if op.collective else name
+
+
 def _moved(
     terms: Sequence[TermChange], whole: float, per: str, unit: str, number: Callable[..., Evidence]
 ) -> list[str]:
@@ -99,12 +101,12 @@ def _moved(
     for term in sorted(terms, key=lambda item: -abs(item.change))[:6]:
         if abs(term.change) >= WORTH_SAYING * whole:
             row = number(f"change of {term_words(term.term)}", abs(term.change), unit, formula="|after − before|")
-            parts[1 if term.change > 0 else -1].append(f"{term_words(term.term)} by {row}")
+            parts[1 if term.change > 0 else -1].append(f"{term_words(term.term)} ({row} {per})")
     said = []
     if parts[-1]:
-        said.append(f"Less time {per} goes to {_listed(parts[-1], 6)}.")
+        said.append(f"Less time goes to {_listed(parts[-1], 6)}.")
     if parts[1]:
-        said.append(f"More time {per} goes to {_listed(parts[1], 6)}.")
+        said.append(f"More time goes to {_listed(parts[1], 6)}.")
     return said
 
 

@@ -149,6 +149,16 @@ def test_precision_and_chip_are_named() -> None:
     assert fit.reasons == ("The chips differ: v5e and v6e.", "The precision differs: bf16 and fp8.")
 
 
+def test_only_what_differs_in_the_configuration() -> None:
+    made = profile(matmul("fusion.1", 0.9))
+    turned = replace(BEFORE, mesh=replace(BEFORE.mesh, ici=(("model", 4), ("data", 4), ("seq", 1))))
+    changes = compared(made, made, BEFORE, turned).configuration
+    assert [(row.field, row.before, row.after) for row in changes] == [
+        ("mesh.order", ["data", "model"], ["model", "data"])
+    ]
+    assert compared(made, made, BEFORE, turned).comparability.comparable is True
+
+
 def test_a_difference_within_the_spread_is_no_difference() -> None:
     made = replace(profile(matmul("fusion.1", 0.9)), step_time_stdev_s=0.05)
     result = compared(made, replace(scaled(made, 1.01), step_time_stdev_s=0.05))
