@@ -7,7 +7,7 @@ lags needs the intervals.  Times are picoseconds from the earliest line of the p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -258,16 +258,47 @@ def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimel
     events = Events.of(lines, zero_ns)
     if len(events.kind) < sum(len(line.events) for line in lines):
         raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {_MAX_PS / 8.64e16:.0f} days")
+    kinds, programs = classes(plane), _programs(plane)
+    if ":GPU:" in plane.name:
+        _name_kernels(plane, lines, events, kinds, programs)
     return measure(
         plane.name.removeprefix("/device:"),
         host,
         events,
-        classes(plane),
+        kinds,
         steps,
         texts={key: meta.name for key, meta in plane.event_metadata.items()},
         in_flight=Events.of(asynchronous, zero_ns),
-        programs=_programs(plane),
+        programs=programs,
     )
+
+
+def _name_kernels(
+    plane: XPlane,
+    lines: Sequence[XLine],
+    events: Events,
+    kinds: dict[int, tuple[str, str]],
+    programs: dict[int, str],
+) -> None:
+    """Give every collective kernel the name of its HLO op, in place: one NCCL kernel serves many ops.
+
+    The op stands in the event's own stats, which are read for these kernels only.  events holds all events of lines.
+    """
+    wanted = stat_ids(plane, "hlo_op", "program_id")
+    kernels = [key for key, (_, kind) in kinds.items() if kind == "collective"]
+    places = np.flatnonzero(np.isin(events.kind, np.array(kernels, np.int64)))
+    if "hlo_op" not in wanted or not len(places):
+        return
+    known: dict[tuple[str, str], int] = {}
+    free = max(kinds) + 1
+    every = [event for line in lines for event in line.events]
+    for place in places.tolist():
+        found = {stat.metadata_id: str(stat_value(plane, stat)) for stat in every[place].stats}
+        op, program = found.get(wanted["hlo_op"], ""), found.get(wanted.get("program_id", -1), "")
+        if op:
+            key = known.setdefault((program, op), free + len(known))
+            events.kind[place] = key
+            kinds[key], programs[key] = (op, "collective"), program
 
 
 def _programs(plane: XPlane) -> dict[int, str]:

@@ -11,8 +11,10 @@ from experiments.ingest import read_profile
 from experiments.ingest.exposure import exposure
 from experiments.ingest.flights import Flights
 from experiments.ingest.intervals import Cover
+from experiments.ingest.timeline import read_core
+from experiments.xplane import XSpace
 from tests.ingest.conftest import Save
-from tests.ingest.xspaces import OpSpec, tpu_xspace
+from tests.ingest.xspaces import OpSpec, PlaneWriter, tpu_xspace
 
 PAIR = "%all-gather-done.1 = f32[8]{0} all-gather-done(f32[8]{0} %all-gather-start.1)"
 #: In a step of 100 µs: a gather in flight from 10 to 60, of which a product hides 12 to 42; then a plain all-reduce.
@@ -60,6 +62,26 @@ def test_strips_are_bounded(save: Save) -> None:
     assert strip.cores_total == 40 and strip.steps_total == 60
     assert len(strip.cores) * len(strip.steps) <= 1024 and "TPU:17" in strip.cores
     assert all(len(row) == len(strip.steps) for row in strip.durations_s)
+
+
+def test_kernels_of_a_gpu_carry_the_names_of_their_ops() -> None:
+    """One NCCL kernel runs for two all-reduces, on a stream beside the products; the second is half hidden."""
+    writer = PlaneWriter(XSpace().planes.add())
+    plane = writer.plane
+    plane.name = "/device:GPU:0"
+    product, reduce = writer.event_id("gemm_kernel"), writer.event_id("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+    writer.event("Stream #7(Compute)", product, 0, 10)
+    writer.event("Stream #7(Compute)", product, 20, 10)
+    for op, start in (("all-reduce.1", 10), ("all-reduce.2", 25)):
+        kernel = writer.event("Stream #9(Compute)", reduce, start, 10)
+        writer.set_stat(kernel.stats, "hlo_op", op)
+        writer.set_stat(kernel.stats, "program_id", 17)
+    core = read_core(plane, "host")
+    assert core is not None
+    first, second = (core.op_times["17", name] for name in ("all-reduce.1", "all-reduce.2"))
+    assert (first.in_flight_s, first.exposed_s) == pytest.approx((10e-6, 10e-6))
+    assert (second.in_flight_s, second.exposed_s) == pytest.approx((10e-6, 5e-6))
+    assert core.exposed_s == pytest.approx(15e-6)
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=6)
