@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 
 READ = [
     "/experiments/{pk}/", "/experiments/{pk}/ops/", "/experiments/{pk}/ops/1/", "/experiments/{pk}/evidence/kpi-mfu/",
+    "/experiments/{pk}/modules/", "/experiments/{pk}/report/", "/experiments/{pk}/report.md",
+    "/experiments/{pk}/report.json",
     "/experiments/{pk}/configuration/", "/experiments/{pk}/proposals/", "/experiments/{pk}/proposals/rejected/",
     "/experiments/{pk}/memory/", "/experiments/{pk}/memory.jsonl",
 ]  # fmt: skip

@@ -1,0 +1,149 @@
+"""The diagnosis and the comparison as a reader uses them: sections, strips, tree, explorer, exports, two at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import overflow, violations
+
+
+@pytest.fixture(scope="package")
+def second(people: Any, ready: Any) -> Any:
+    from tests.browser.factories import make_ready
+
+    return make_ready(people, "The same again")
+
+
+def pair(one: Any, two: Any) -> str:
+    first, other = (experiment.profiles.get().pk for experiment in (one, two))
+    return f"a={first}&b={other}"
+
+
+def test_the_diagnosis_reads_in_the_four_sections(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    heads = [head.lstrip("1234").strip() for head in page.locator(".sec h2").all_inner_texts()]
+    assert heads == [
+        "Experiment details", "KPI health and initial hypothesis", "Ops and roofline",
+        "Correlation and structured analysis",
+    ]  # fmt: skip
+    page.get_by_role("navigation", name="Sections of the report").get_by_role("link", name="Findings").click()
+    expect(page.get_by_role("heading", name="Findings", exact=True)).to_be_in_viewport()
+
+
+def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.locator(".strip").nth(3).locator("a").first.click()
+    drawer = page.get_by_role("dialog")
+    expect(drawer).to_contain_text("Step 7 on TPU:3 on host1")
+    expect(drawer).to_contain_text("Compute")
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("4 of 64 cores")).to_be_visible()
+    region = page.get_by_role("region", name="Steps per core as a table")
+    expect(region).to_be_hidden()
+    page.locator("details:has([aria-label='Steps per core as a table']) > summary").click()
+    expect(region.get_by_role("row")).to_have_count(5)
+
+
+def test_the_module_tree_opens_and_leads_to_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/modules/")
+    tree = page.get_by_role("region", name="Module tree")
+    node = tree.locator("summary", has_text="mlp").first
+    expect(tree.get_by_text("dot_general").first).to_be_visible()
+    node.click()
+    node.focus()
+    page.keyboard.press("Enter")
+    node.get_by_role("link").click()
+    expect(page.get_by_text("module path: ")).to_be_visible()
+    table = page.get_by_role("region", name="Top ops table")
+    expect(table.get_by_role("row")).to_have_count(5)  # four ops of the MLP
+    page.get_by_role("link", name="Remove the filter").click()
+    expect(table.get_by_text("flash attention")).to_be_visible()
+
+
+def test_ops_are_grouped_and_a_group_opens_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/ops/")
+    page.get_by_role("group", name="Group by").get_by_role("link", name="Source line").click()
+    table = page.get_by_role("region", name="Grouped ops")
+    table.get_by_role("link", name="model.py:81").click()
+    expect(page.get_by_role("region", name="Top ops table").get_by_role("row")).to_have_count(11)
+    page.locator("#oq").fill("all-reduce")
+    expect(page.get_by_role("region", name="Top ops table").get_by_role("row")).to_have_count(2)
+
+
+def test_the_report_can_be_taken_away(server: str, ready: Any, as_reviewer: Any, page: Page, tmp_path: Path) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    menu = page.locator("details[data-menu]")
+    page.locator("summary", has_text="Export").click()
+    with page.expect_download() as download:
+        menu.get_by_role("link", name="JSON").click()
+    download.value.save_as(tmp_path / "report.json")
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["bottleneck"]["primary"] == "communication" and len(data["top_ops"]) == 20
+    page.locator("summary", has_text="Export").click()
+    with page.expect_download() as download:
+        menu.get_by_role("link", name="Markdown").click()
+    download.value.save_as(tmp_path / "report.md")
+    assert "## Findings" in (tmp_path / "report.md").read_text()
+    page.locator("summary", has_text="Export").click()
+    page.keyboard.press("Escape")
+    expect(menu.get_by_role("link", name="JSON")).to_be_hidden()
+    page.locator("summary", has_text="Export").click()
+    menu.get_by_role("link", name="Page to read").click()
+    page.get_by_role("link", name="96.2 %").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("How it is counted")
+
+
+def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("heading", name="Choose the other profile")).to_be_visible()
+    page.get_by_label("After").select_option(str(second.profiles.get().pk))
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Comparable: the same work on the same chips")).to_be_visible()
+    expect(page.get_by_text("The configurations are the same.").first).to_be_visible()
+    page.locator(".ev").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Before")
+    page.keyboard.press("Escape")
+    changes = page.get_by_role("region", name="Changes op by op")
+    changes.locator("summary").first.click()
+    expect(changes.get_by_text("matched by").first).to_be_visible()
+    page.get_by_role("navigation", name="Which changes").get_by_role("link", name="Time lost").click()
+    expect(page.get_by_text("No change here")).to_be_visible()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1280), ("light", 390)])
+def test_the_comparison_is_accessible_and_fits(
+    theme: str, width: int, server: str, ready: Any, second: Any, as_reviewer: Any, page: Page
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    for path in ("/compare/", "/compare/ops/"):
+        page.goto(f"{server}{path}?{pair(ready, second)}")
+        expect(page.get_by_role("heading", name="Op by op", exact=True)).to_be_visible()
+        assert violations(page) == []
+        assert overflow(page) <= 0
+
+
+def test_an_open_menu_and_an_open_op_are_accessible(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.locator("summary", has_text="Export").click()
+    assert overflow(page) <= 0
+    assert violations(page) == []
+
+
+def test_a_stranger_finds_no_comparison(
+    server: str, ready: Any, second: Any, people: Any, sign_in: Callable[..., None], page: Page
+) -> None:
+    sign_in(people.outsider)
+    answer = page.goto(f"{server}/compare/?{pair(ready, second)}")
+    assert answer is not None and answer.status == 404
+    page.goto(f"{server}/compare/")
+    expect(page.get_by_role("heading", name="Nothing to compare yet")).to_be_visible()
+    assert violations(page) == []
