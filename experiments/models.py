@@ -167,7 +167,7 @@ class Event(models.Model):
     kind = models.CharField(max_length=30)
     actor = models.CharField(max_length=30)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
-    data = models.JSONField(default=dict, blank=True)
+    data = OrderedJSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     duration_s = models.FloatField(null=True, blank=True)
     tokens = models.PositiveIntegerField(null=True, blank=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -27,8 +27,10 @@ from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 
 
-def form_context(data: Any, errors: dict[str, str] | None = None, from_profile: Collection[str] = ()) -> dict[str, Any]:
-    """What the configuration form shows for a configuration, complete or not; from_profile: fields it filled in."""
+def form_context(
+    data: Any, errors: dict[str, str] | None = None, prefilled: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the configuration form shows for a configuration, complete or not; prefilled: fields, and by what."""
     placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
     product = config_form.product_check(data or {})
     if product is not None and product["ok"] is False and "mesh-ici" in placed:
@@ -38,11 +40,11 @@ def form_context(data: Any, errors: dict[str, str] | None = None, from_profile: 
         "errors": placed,
         "preview": config_form.pretty(data or {}),
         "product": product,
-        "chips": sorted(load_chips()),
+        "chips": list(load_chips()),
         "models": model_names(),
         "roles": ROLES,
         "form": config_form,
-        "from_profile": from_profile,
+        "prefilled": prefilled or {},
     }
 
 
@@ -127,7 +129,7 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     return render(
         request,
         "experiments/configuration.html",
-        page.context("configuration", **form_context(data, experiment.config_errors, _from_profile(page))),
+        page.context("configuration", **form_context(data, experiment.config_errors, _prefilled(page))),
     )
 
 
@@ -147,7 +149,7 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
         file_error=checked.errors.get("", "") if request.POST.get("config_way") == "file" else "",
         config_text=request.POST.get("config_text", ""),
         way=request.POST.get("config_way", "form"),
-        **form_context(checked.data, checked.errors, _from_profile(page)),
+        **form_context(checked.data, checked.errors, _prefilled(page)),
     )
     return render(request, "experiments/configuration.html", context, status=422)
 
@@ -156,18 +158,22 @@ def _prefill(page: ExperimentPage) -> dict[str, Any]:
     return configurations.prefill(page.run.profile) if page.run is not None else {"name": page.experiment.name}
 
 
-def _from_profile(page: ExperimentPage) -> set[str]:
-    """Which fields the profile filled in, so that the form can say so."""
+def _prefilled(page: ExperimentPage) -> dict[str, str]:
+    """Fields that hold what nobody typed: the chip is the profile's, topology and mesh are guesses from its cores."""
     if page.run is None or page.experiment.config or page.experiment.config_draft:
-        return set()
-    return set(_prefill(page).get("hardware", {})) | ({"mesh"} if "mesh" in _prefill(page) else set())
+        return {}
+    data = _prefill(page)
+    found = {"chip": "from profile"} if "chip" in data.get("hardware", {}) else {}
+    if "topology" in data.get("hardware", {}):
+        found["topology"] = "suggested"
+    return found | ({"mesh": "suggested"} if "mesh" in data else {})
 
 
 def waiting_form(page: ExperimentPage) -> dict[str, Any]:
     """The form of a run that waits for its configuration: the draft with its errors, or what the profile tells."""
     experiment = page.experiment
     data = experiment.config_draft or _prefill(page)
-    return form_context(data, experiment.config_errors, _from_profile(page))
+    return form_context(data, experiment.config_errors, _prefilled(page))
 
 
 def progress_context(page: ExperimentPage) -> dict[str, Any]:

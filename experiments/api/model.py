@@ -17,10 +17,12 @@ from experiments.api.views import refuse_errors
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument, with_mesh
-from perfmodel.search import search
+from perfmodel.search import count_factorisations, default_axes, search
 from perfmodel.step_time import predict
 
 MAX_CONFIGS = 100
+#: Meshes that a search may price while somebody waits: about a second.
+MAX_CANDIDATES = 200_000
 _ONE_OR_MANY = {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
 
 
@@ -78,6 +80,13 @@ class SearchView(APIView):
         given = SearchRequest(data=request.data)
         given.is_valid(raise_exception=True)
         config = read_config(given.validated_data["config"])
+        axes = default_axes(config)
+        count = count_factorisations(config.hardware.chips_per_slice, len(axes))
+        if count > MAX_CANDIDATES:
+            raise Invalid(
+                f"{len(axes)} axes over {config.hardware.chips_per_slice:,} chips make {count:,} meshes, more than the "
+                f"{MAX_CANDIDATES:,} that a request may price: name fewer axes in mesh.ici, or run asap search."
+            )
         try:
             result = search(config, given.validated_data["top"])
         except ConfigError as error:

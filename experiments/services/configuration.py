@@ -16,6 +16,7 @@ from experiments.services import events, runs
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.search import factorisations
 from perfmodel.strict_text import MAX_BYTES, parse_text
 
 #: A configuration larger than this is something else that was dropped into the field.
@@ -100,11 +101,10 @@ def prefill(profile: Profile) -> dict[str, Any]:
 
 
 def near_cube(count: int, dimensions: int) -> list[int]:
-    """`count` as a product of `dimensions` whole numbers that lie as near to each other as they can, ascending."""
-    if dimensions <= 1:
-        return [count]
-    first = max(d for d in range(1, round(count ** (1 / dimensions)) + 1) if count % d == 0)
-    return [first, *near_cube(count // first, dimensions - 1)]
+    """`count` as a product of `dimensions` whole numbers whose sum is least, ascending, ones last: 2×2×1, 4×4×8."""
+    ways = factorisations(count, dimensions)
+    best = sorted(int(size) for size in ways[ways.sum(axis=1).argmin()])
+    return [size for size in best if size > 1] + [size for size in best if size == 1]
 
 
 def columns(config: ExperimentConfig) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def columns(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def facts(checked: Checked) -> dict[str, Any]:
-    """What the Event of a configuration holds.  mesh: as text, because an event's JSON keeps no order of keys."""
+    """What the Event of a configuration holds.  mesh: also as text, to read."""
     mesh = checked.config.mesh.text() if checked.config is not None else None
     return {"config": checked.data, "mesh": mesh, "errors": checked.errors, "warnings": list(checked.warnings)}
 

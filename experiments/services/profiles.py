@@ -11,9 +11,9 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from experiments.models import Profile, Run
+from experiments.models import Experiment, Origin, Profile, Run
 from experiments.services import storage
-from experiments.services.text import clean_json
+from experiments.services.text import clean, clean_json
 from experiments.step_profile import StepProfile
 
 
@@ -50,8 +50,17 @@ def store(profile: Profile, value: StepProfile, path: str) -> None:
     profile.step_time_s = value.step_time_s
     profile.ingested_at = timezone.now()
     profile.save(update_fields=["data", "summary", "step_time_s", "ingested_at"])
+    _label(profile, value)
     if previous != path:
         transaction.on_commit(lambda: storage.remove([previous]))
+
+
+def _label(profile: Profile, value: StepProfile) -> None:
+    """A profile that was reconstructed, not measured, says so wherever it is uploaded, as a shipped sample does."""
+    made = value.provenance == "reconstructed"
+    Experiment.objects.filter(pk=profile.experiment_id, sample="").update(
+        origin=Origin.RECONSTRUCTED if made else Origin.UPLOADED, label=clean(value.label)[:200] if made else ""
+    )
 
 
 def load(profile: Profile) -> StepProfile:

@@ -16,6 +16,11 @@ def clean(text: str) -> str:
     return text
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 op`, `2,000 ops`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def clean_json(value: Any) -> Any:
     """The same for every string in a JSON value; numbers that JSON has no word for (NaN, infinity) become None."""
     if isinstance(value, str):

@@ -22,7 +22,7 @@ from diagnosis.report import Diagnosis
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, workers
-from experiments.services.text import clean, clean_json
+from experiments.services.text import clean, clean_json, counted
 from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
@@ -177,8 +177,7 @@ def _ingest(work: Work) -> None:
     if not files:
         raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
     size = sum(file.size_bytes for file in files)
-    count = "1 file" if len(files) == 1 else f"{len(files)} files"
-    work.progress(f"Reading {count} ({size / 1e6:,.1f} MB)")
+    work.progress(f"Reading {counted(len(files), 'file')} ({size / 1e6:,.1f} MB)")
     value = read_profile(
         [storage.absolute(file.path) for file in files],
         names=[file.name for file in files],
@@ -186,9 +185,8 @@ def _ingest(work: Work) -> None:
         on_progress=Reporter(work),
     )
     path = profiles.write(work.run, value)
-    work.progress(
-        f"Read {len(value.steps):,} steps and {len(value.ops):,} ops of {value.device.core_count:,} cores", 1.0
-    )
+    steps, ops = counted(len(value.steps), "step"), counted(len(value.ops), "op")
+    work.progress(f"Read {steps} and {ops} of {counted(value.device.core_count, 'core')}", 1.0)
     with transaction.atomic():
         events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
         profiles.store(work.run.profile, value, path)
@@ -200,7 +198,7 @@ def _ingest(work: Work) -> None:
 
 
 def _diagnose(work: Work) -> None:
-    work.progress(f"Diagnosing {len(work.profile.ops):,} ops", actor="analyzer")
+    work.progress(f"Diagnosing {counted(len(work.profile.ops), 'op')}", actor="analyzer")
     found = work.diagnosis
     with transaction.atomic():
         diagnosis_services.store(work.run, found, work.profile)

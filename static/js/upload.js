@@ -93,7 +93,9 @@
       let answer = {};
       try { answer = JSON.parse(request.responseText); } catch (error) { /* not ours */ }
       if (answer.location) location.href = answer.location;
-      else failed(answer.error || "The server did not take the upload (" + request.status + "). Reload the page and try again.");
+      else if (answer.error) failed(answer.error);
+      else if (request.status === 413) failed("Together the files are larger than the " + size(limit) + " that can be sent. Profile fewer steps, or send the hosts’ files compressed.");
+      else failed("The server did not take the upload (" + request.status + "). Reload the page and try again.");
     });
     request.addEventListener("error", () => failed("The connection broke during the upload. Check it and start again."));
     request.send(new FormData(form));

@@ -164,7 +164,7 @@ def test_what_is_wrong_with_an_upload_is_one_sentence(people, settings):
     client = people.api("engineer")
     wrong = post_upload(client, config=json.dumps({**CONFIG, "mesh": {"ici": {"data": 5}}}))
     assert wrong.status_code == 400
-    assert wrong.json()["detail"].startswith("mesh.ici: 5 = 5, but the topology has 16 chips")
+    assert wrong.json()["detail"].startswith("mesh.ici: the product is 5, but the topology has 16 chips")
     assert "mesh.ici" in wrong.json()["errors"]
     assert client.post("/api/experiments/", {"name": "x"}, format="multipart").json()["detail"].startswith("Choose at")
     assert client.post("/api/experiments/", {"name": "x"}, format="json").status_code == 415
@@ -344,3 +344,12 @@ def test_search_over_the_api_lists_legal_meshes_fastest_first(people):
     assert (refused.status_code, "model" in refused.json()["detail"]) == (400, True)
     assert client.post("/api/search/", {"config": CONFIG, "top": 0}).status_code == 400
     assert people.api("anonymous").post("/api/search/", {"config": CONFIG}).status_code == 401
+
+
+def test_a_search_of_too_many_meshes_is_refused_before_it_is_priced(people):
+    roles = {f"a{n}": "data" for n in range(8)}
+    mesh = {"ici": {"data": 4096, **dict.fromkeys(roles, 1)}, "axis_roles": roles}
+    many = {**CONFIG, "hardware": {"chip": "v5p", "topology": [16, 16, 16]}, "mesh": mesh}
+    answer = people.api("engineer").post("/api/search/", {"config": many})
+    assert answer.status_code == 400
+    assert "name fewer axes" in answer.json()["detail"]

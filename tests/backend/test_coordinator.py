@@ -44,6 +44,8 @@ def test_every_shipped_profile_becomes_ready_and_every_number_said_is_traced(peo
     assert len(set(meshes)) == 3
     assert run.profile.summary["provenance"] == sample.provenance
     experiment.refresh_from_db()
+    made = sample.provenance == "reconstructed"  # whoever uploads it, it is not a measurement
+    assert (experiment.origin, experiment.label) == (("reconstructed", sample.label) if made else ("uploaded", ""))
     assert experiment.best_speedup is None or experiment.best_speedup > 0
 
 

@@ -178,7 +178,9 @@ def test_the_order_of_the_axes_is_kept_and_another_order_is_another_configuratio
     ready.experiment.refresh_from_db()
     assert list(ready.experiment.config["mesh"]["ici"]) == list(ready.experiment.mesh["ici"]) == ["data", "seq"]
     assert configuration.load(ready.experiment).mesh.ici == (("data", 4), ("seq", 4))
-    assert Event.objects.filter(kind="config").last().data["mesh"] == "data 4 · seq 4"
+    given = Event.objects.filter(kind="config").last().data
+    assert given["mesh"] == "data 4 · seq 4"
+    assert list(given["config"]["mesh"]["ici"]) == ["data", "seq"]
 
 
 def test_the_form_is_prefilled_with_what_the_profile_tells(people):
@@ -195,7 +197,13 @@ def test_a_guessed_topology_holds_all_chips(count, dimensions):
     found = configuration.near_cube(count, dimensions)
     assert prod(found) == count
     assert len(found) == dimensions
-    assert found == sorted(found)
+    longer = [size for size in found if size > 1]
+    assert found == sorted(longer) + [1] * (dimensions - len(longer))
+
+
+@pytest.mark.parametrize(("count", "dims"), [(4, [2, 2, 1]), (128, [4, 4, 8]), (512, [8, 8, 8]), (8, [2, 2, 2])])
+def test_a_guessed_topology_is_the_compact_one(count, dims):
+    assert configuration.near_cube(count, 3) == dims
 
 
 def test_events_are_appended_and_never_changed(people):
