@@ -77,9 +77,9 @@ def module_nodes(tree: Mapping[str, Any], ops_url: str, depth: int = 2, least: f
 
 def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: float, whole: float) -> SafeString:
     children = [child for child in node["children"] if child["share"] >= least]
-    line = _node_line(node, ops_url, level, whole)
+    line, link = _node_line(node, level, whole), _node_link(node, ops_url)
     if not children:
-        return format_html('<div class="node">{}</div>', line)
+        return format_html('<div class="node">{}{}</div>', line, link)
     inner = mark_safe("".join(_node(child, ops_url, level + 1, depth, least, whole) for child in children))
     hidden = node["ops"] - sum(child["ops"] for child in children)
     if hidden > 0:
@@ -90,7 +90,18 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
             min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
         )  # fmt: skip
     opened = SafeString(" open") if level < depth else SafeString("")
-    return format_html('<details class="node"{}><summary>{}</summary>{}</details>', opened, line, inner)
+    # The link stands beside the summary, not in it: a control within a control cannot be reached by all.
+    return format_html(
+        '<div class="node"><details{}><summary>{}</summary>{}</details>{}</div>', opened, line, inner, link
+    )
+
+
+def _node_link(node: Mapping[str, Any], ops_url: str) -> SafeString:
+    return format_html(
+        '<a class="ops" href="{}?scope={}">{} op{}<span class="sr"> of {}</span></a>', ops_url,
+        quote(node["scope"] or "none"), formatting.number(node["ops"]), "" if node["ops"] == 1 else "s",
+        node["name"] or "no path",
+    )  # fmt: skip
 
 
 def _phase_share(share: float) -> str:
@@ -99,7 +110,7 @@ def _phase_share(share: float) -> str:
     return str(formatting.share(share)) if share >= 1e-4 else f"< {formatting.share(1e-4)}"
 
 
-def _node_line(node: Mapping[str, Any], ops_url: str, level: int, whole: float) -> SafeString:
+def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
     terms = [bars.Term(key, key, css, node["resources"][key]) for key, css in _RESOURCES if node["resources"].get(key)]
     rects = format_html_join(
         "", '<rect class="f-{}" x="{}" width="{}" height="100%"/>',
@@ -113,14 +124,11 @@ def _node_line(node: Mapping[str, Any], ops_url: str, level: int, whole: float) 
     merged = node["merged"]
     shown = format_html("<code>{}</code>", name.replace(ANY_NUMBER, "*") if merged > 1 else name) if name else "no path"
     many = format_html(' <small class="faint">{} of them</small>', formatting.number(merged)) if merged > 1 else ""
-    where = f"{ops_url}?scope={quote(node['scope'])}" if node["scope"] else f"{ops_url}?scope=none"
     return format_html(
         '<div class="nodeline"><span class="nodename lv-{}">{}{}</span><svg class="bar bar--s" aria-hidden="true">'
-        '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}'
-        '<a class="n ops" href="{}">{} op{}</a></div>',
+        '{}</svg><span class="n">{}</span><span class="n"><b>{}</b></span>{}<span></span></div>',
         min(level, 8), shown, many, rects,
         "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), formatting.share(node["share"]), phases,
-        where, formatting.number(node["ops"]), "" if node["ops"] == 1 else "s",
     )  # fmt: skip
 
 

@@ -52,13 +52,13 @@ def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer:
 
 def test_the_module_tree_opens_and_leads_to_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/modules/")
-    tree = page.get_by_role("region", name="Module tree")
+    tree = page.get_by_role("region", name="Modules by path")
     node = tree.locator("summary", has_text="mlp").first
     expect(tree.get_by_text("dot_general").first).to_be_visible()
     node.click()
     node.focus()
     page.keyboard.press("Enter")
-    node.get_by_role("link").click()
+    tree.get_by_role("link", name="of mlp").click()
     expect(page.get_by_text("module path: ")).to_be_visible()
     table = page.get_by_role("region", name="Top ops table")
     expect(table.get_by_role("row")).to_have_count(5)  # four ops of the MLP
