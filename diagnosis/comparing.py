@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -103,7 +103,7 @@ _OP_FIELDS = tuple(field.name for field in fields(OpDiagnosis))
 
 
 def _diagnosed(
-    record: DiagnosisRecord, ops: Sequence[Mapping[str, Any]]
+    record: DiagnosisRecord, ops: Iterable[Any]
 ) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
     config = configuration.load(record.run.experiment)
     facts: list[Op] = []

@@ -85,7 +85,7 @@ def _node(node: Mapping[str, Any], ops_url: str, level: int, depth: int, least: 
     if hidden > 0:
         rest = max(0.0, node["share"] - sum(child["share"] for child in children))
         inner += format_html(
-            '<div class="node"><div class="nodeline node--rest"><span class="nodename lv-{}">{} smaller op{}</span>'
+            '<div class="node"><div class="nodeline node--rest"><span class="nodename lv-{}">{} more op{}</span>'
             '<span></span><span></span><span class="n">{}</span></div></div>',
             min(level + 1, 8), formatting.number(hidden), "" if hidden == 1 else "s", formatting.share(rest),
         )  # fmt: skip
