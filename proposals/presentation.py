@@ -47,7 +47,9 @@ class TermChange:
 
     @property
     def change(self) -> float:
-        return self.after - self.before
+        """Zero where it is less than the printed digits tell."""
+        difference = self.after - self.before
+        return difference if abs(difference) >= 0.001 * self.before else 0.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,15 @@ class Card:
         if not self.hbm or not self.hbm.get("capacity"):
             return None
         return self.hbm["capacity"] - self.hbm["total"]
+
+    @property
+    def over_bytes(self) -> float:
+        return -(self.free_bytes or 0.0)
+
+    @property
+    def has_range(self) -> bool:
+        """Whether there is anything to be unsure of: what stays as it ran has no range."""
+        return self.time is not None and self.time["low80"] < self.time["high80"]
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ def store(run: Run, plan: Plan) -> PlanRecord:
         PlanRecord.objects.filter(run=run).exclude(proposals__review__isnull=False).delete()
         record = PlanRecord.objects.create(team_id=run.team_id, run=run, data=data)
         Proposal.objects.bulk_create(_row(run, record, item) for item in proposals)
-        first = proposals[0]["predicted"]["speedup"] if proposals else None
-        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=first)
+        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(proposals))
         undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
         undecided.update(review=ReviewState.OPEN)
         events.append(
@@ -51,6 +50,12 @@ def store(run: Run, plan: Plan) -> PlanRecord:
             },
         )
     return record
+
+
+def _best_speedup(proposals: list[dict[str, Any]]) -> float | None:
+    """The largest predicted gain among proposals that are more likely faster than not; else the first one's."""
+    likely = [p["predicted"]["speedup"] for p in proposals if p["confidence"] >= 0.5 and p["predicted"]["speedup"]]
+    return max(likely) if likely else proposals[0]["predicted"]["speedup"] if proposals else None
 
 
 def _row(run: Run, record: PlanRecord, item: dict[str, Any]) -> Proposal:
