@@ -223,7 +223,7 @@ def test_ops_are_sorted_filtered_and_opened(server: str, ready: Any, as_engineer
 
 def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
-    page.locator(".verdict").get_by_role("link", name="520 ms").click()
+    page.locator(".verdict").get_by_role("link", name="520 ms", exact=True).click()
     drawer = page.get_by_role("dialog", name="Evidence")
     expect(drawer).to_contain_text("on the model axis")
     expect(drawer).to_contain_text("reduce-scatter.9")
