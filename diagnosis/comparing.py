@@ -102,9 +102,7 @@ def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
 _OP_FIELDS = tuple(field.name for field in fields(OpDiagnosis))
 
 
-def _diagnosed(
-    record: DiagnosisRecord, ops: Iterable[Any]
-) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
+def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
     config = configuration.load(record.run.experiment)
     facts: list[Op] = []
     diagnosed: list[OpDiagnosis] = []
