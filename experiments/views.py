@@ -129,7 +129,11 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     return render(
         request,
         "experiments/configuration.html",
-        page.context("configuration", **form_context(data, experiment.config_errors, _prefilled(page))),
+        page.context(
+            "configuration",
+            **form_context(data, experiment.config_errors, _prefilled(page)),
+            **_said_of_form(page),
+        ),
     )
 
 
@@ -173,7 +177,16 @@ def waiting_form(page: ExperimentPage) -> dict[str, Any]:
     """The form of a run that waits for its configuration: the draft with its errors, or what the profile tells."""
     experiment = page.experiment
     data = experiment.config_draft or _prefill(page)
-    return form_context(data, experiment.config_errors, _prefilled(page))
+    return form_context(data, experiment.config_errors, _prefilled(page)) | _said_of_form(page)
+
+
+def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
+    """Above the form: what was wrong with text that is no configuration at all, and a chip that is none of ours."""
+    experiment = page.experiment
+    sentences = [f"{field} {message}".strip() for field, message in experiment.config_errors.items()]
+    unread = "" if experiment.config or experiment.config_draft else ". ".join(sentences)
+    kind = ((page.run.profile.summary or {}).get("device") or {}).get("kind") or "" if page.run is not None else ""
+    return {"given_error": unread, "stand_in": kind.startswith("CPU") and not experiment.config}
 
 
 def progress_context(page: ExperimentPage) -> dict[str, Any]:

@@ -116,6 +116,17 @@ def test_a_waiting_run_goes_on_with_the_confirmed_configuration(server: str, as_
     assert experiment.config["mesh"]["ici"] == {"data": 64}
 
 
+def test_a_configuration_that_cannot_be_read_is_said_above_the_form(server: str, as_engineer: Any, page: Page) -> None:
+    from tests.browser.factories import make_configuring
+
+    experiment, _ = make_configuring(as_engineer, "Given in vain")
+    experiment.config_errors = {"": "line 2 is no YAML"}
+    experiment.save(update_fields=["config_errors"])
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    expect(page.locator("#config-state")).to_contain_text("Complete")  # what the profile tells is checked meanwhile
+    expect(page.get_by_role("alert").filter(has_text="was not taken: line 2 is no YAML")).to_be_visible()
+
+
 def test_a_configuration_file_with_an_error_says_which(server: str, as_engineer: Any, page: Page) -> None:
     from tests.browser.factories import CONFIG, make_configuring
 
