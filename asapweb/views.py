@@ -23,6 +23,8 @@ from experiments.progress import steps_of
 from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
+#: Experiments that wait for this person, shown on the first page; all are counted.
+DUE_SHOWN = 20
 WORKING = [status for status in RunStatus if status.is_working]
 
 #: Sorts of the list by their name in the address.
@@ -48,15 +50,18 @@ def home(request: HttpRequest) -> HttpResponse:
     membership = request.membership  # type: ignore[attr-defined]
     team = membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))
-    due = list(waiting(membership)[:20])
+    due = list(waiting(membership)[:DUE_SHOWN])
     first_proposals = _first_proposals([item.pk for item in due])
-    running = [(item, _pipe(item)) for item in everything.filter(state__in=WORKING).order_by("-pk")[:6]]
+    working = everything.filter(state__in=WORKING)
+    running = [(item, _pipe(item)) for item in working.order_by("-pk")[:6]]
     approved = Proposal.objects.filter(team=team, status=Proposal.Status.APPROVED)
     recent_gains = approved.select_related("experiment", "review__author").order_by("-review__created_at")[:6]
     context = {
         "here": "home",
         "due": [(item, first_proposals.get(item.pk), _newest_reason(item)) for item in due],
+        "due_count": len(due) if len(due) < DUE_SHOWN else waiting(membership).count(),
         "running": running,
+        "running_count": working.count(),
         "recent": everything.exclude(pk__in=[item.pk for item in due]).order_by("-updated_at")[:8],
         "total": everything.count(),
         "own_total": everything.filter(sample="").count(),

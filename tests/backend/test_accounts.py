@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from io import StringIO
 
 import pytest
 from django.contrib.sessions.backends.db import SessionStore
@@ -13,6 +14,7 @@ from django.utils import timezone
 from accounts import services
 from accounts.models import Membership, Role, SignInLink, Team, User
 from accounts.permissions import membership_in, team_ids
+from experiments.models import Experiment, RunStatus
 
 
 def test_a_sign_in_link_works_once_and_only_its_hash_is_stored(people):
@@ -111,3 +113,25 @@ def test_create_user_gives_a_role_in_a_team_and_refuses_a_taken_name(people, cap
     assert link.expires_at > timezone.now() + timedelta(days=6)
     with pytest.raises(CommandError, match="already a user named ada"):
         call_command("create_user", "ada")
+
+
+def test_a_link_made_at_the_command_line_says_where_the_application_runs(people, settings, tmp_path):
+    settings.ASAP_HOME = tmp_path
+    printed = StringIO()
+    call_command("sign_in_link", people.viewer.username, stdout=printed)
+    assert printed.getvalue().startswith("/sign-in/")  # nothing runs here
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "launcher.json").write_text('{"pid": 1, "address": "http://127.0.0.1:8123"}')
+    for name, arguments in (("sign_in_link", [people.viewer.username]), ("create_user", ["new-colleague"])):
+        printed = StringIO()
+        call_command(name, *arguments, stdout=printed)
+        assert printed.getvalue().startswith("http://127.0.0.1:8123/sign-in/")
+
+
+def test_home_counts_all_that_waits_though_it_shows_the_oldest(people, client):
+    Experiment.objects.bulk_create(
+        Experiment(team=people.team, name=f"failed {n}", state=RunStatus.FAILED) for n in range(23)
+    )
+    client.force_login(people.engineer)
+    page = client.get("/").content.decode()
+    assert "23 things need you" in page and "20 of 23" in page

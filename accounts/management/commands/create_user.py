@@ -6,12 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from accounts.management.address import running_address
 from accounts.models import Role
 from accounts.services import LOCAL_TEAM, create_sign_in_link, create_user
 
 
 class Command(BaseCommand):
-    help = "Create a user with a role in a team and print the path of a one-time sign-in link."
+    help = "Create a user with a role in a team and print a sign-in link that works once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username")
@@ -25,4 +26,4 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from error
         token = create_sign_in_link(user, timedelta(days=7))
-        self.stdout.write(f"/sign-in/{token}/")
+        self.stdout.write(f"{running_address()}/sign-in/{token}/")

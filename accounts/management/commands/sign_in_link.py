@@ -6,17 +6,18 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from accounts.management.address import running_address
 from accounts.models import User
 from accounts.services import create_sign_in_link, first_administrator
 
 
 class Command(BaseCommand):
-    help = "Print the path of a one-time sign-in link, for the first administrator unless a user is named."
+    help = "Print a sign-in link that works once, for the first administrator unless a user is named."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", nargs="?")
         parser.add_argument("--hours", type=float, default=24.0, help="how long the link is valid (default 24)")
-        parser.add_argument("--address", default="", help="printed before the path, e.g. http://localhost:8000")
+        parser.add_argument("--address", default="", help="begin of the link; default: where the application runs")
 
     def handle(self, *args: Any, username: str | None, hours: float, address: str, **options: Any) -> None:
         if username is None:
@@ -29,4 +30,4 @@ class Command(BaseCommand):
         if not 0 < hours <= 24 * 365:
             raise CommandError("--hours must be more than 0 and at most 8760.")
         token = create_sign_in_link(user, timedelta(hours=hours))
-        self.stdout.write(f"{address.rstrip('/')}/sign-in/{token}/")
+        self.stdout.write(f"{(address or running_address()).rstrip('/')}/sign-in/{token}/")
