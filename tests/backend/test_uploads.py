@@ -53,7 +53,7 @@ def test_a_yaml_among_the_files_is_the_configuration(people):
     [
         ('{"hardware": {"chip": "v99", "topology": [4]}, "mesh": {"ici": {"data": 4}}}', "hardware.chip"),
         ('{"hardware": {"chip": "v5e", "topology": [4]}, "mesh": {"ici": {"data": 3}}}', "mesh.ici"),
-        ('{"hardware": NaN}', ""),
+        ('{"hardware": NaN}', "hardware"),
         ("][", ""),
         ('{"name": "\\u0000"}', ""),
     ],
