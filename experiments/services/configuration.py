@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts.models import User
 from experiments.models import Experiment, Profile, RunStatus
 from experiments.services import events, runs
+from experiments.services.text import title
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
@@ -137,6 +138,14 @@ def keep(experiment: Experiment, checked: Checked) -> None:
         setattr(experiment, name, value)
 
 
+def _rename(experiment: Experiment, checked: Checked) -> None:
+    """A name that was changed in the configuration is the experiment's; one that stayed leaves it as it is."""
+    before = (experiment.config or {}).get("name", experiment.name)
+    after = title(str(checked.data.get("name") or ""))
+    if after and after != before:
+        experiment.name = after
+
+
 def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked:
     """Check and save the configuration, then start or restart the analysis with it; with errors nothing changes.
 
@@ -150,6 +159,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
         events.lock(experiment.pk)
         experiment.refresh_from_db()
         same = json.dumps(experiment.config) == json.dumps(checked.data)  # the order of a mesh's axes counts
+        _rename(experiment, checked)
         keep(experiment, checked)
         experiment.updated_at = timezone.now()
         experiment.save()

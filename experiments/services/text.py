@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
@@ -19,6 +23,11 @@ def clean(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 op`, `2,000 ops`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def title(text: str) -> str:
+    """A name for an experiment as the user gave it: one line, at most 200 characters; may be empty."""
+    return clean(UNPRINTABLE.sub(" ", text))[:200].strip()
 
 
 def clean_json(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -17,7 +16,7 @@ from accounts.models import Role, Team, User
 from accounts.permissions import check
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import configuration, events, runs, storage
-from experiments.services.text import clean
+from experiments.services.text import UNPRINTABLE, clean, title
 
 DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
@@ -25,8 +24,6 @@ MAX_FILES = 512
 #: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
 _ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
 _CONFIG_ENDINGS = (".yaml", ".yml")
-#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class UploadError(Exception):
@@ -61,7 +58,7 @@ def limit_sentence() -> str:
 def display_name(name: str) -> str:
     """The user's file name without folders and control characters, at most 255 characters."""
     base = PurePath(name.replace("\\", "/")).name
-    return clean(_UNPRINTABLE.sub("", base))[:255] or "unnamed"
+    return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
 
 
 def write(files: Iterable[File[bytes]]) -> list[Stored]:
@@ -229,7 +226,7 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
         first = stored[0].name
         ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")
         given = first[: len(first) - len(ending)] or first
-    return clean(_UNPRINTABLE.sub(" ", given))[:200].strip() or "Unnamed experiment"
+    return title(given) or "Unnamed experiment"
 
 
 def _add_rows(profile: Profile, stored: Sequence[Stored]) -> None:

@@ -95,7 +95,9 @@ def _fewer(case: Case, role: str) -> str:
 
 def sizes(case: Case, role: str) -> str:
     before, after = sizes_by_role(case.config.mesh).get(role, 1), sizes_by_role(case.mesh).get(role, 1)
-    return f"from {before} to {after}"
+    group = ("data", "fsdp") if role == "data" else (role,)
+    across = " over all slices" if case.config.mesh.dcn_size(*group) > 1 else ""
+    return f"from {before} to {after}{across}"
 
 
 def reasoning(case: Case) -> Iterator[str]:

@@ -192,6 +192,17 @@ def test_the_form_is_prefilled_with_what_the_profile_tells(people):
     assert configuration.check(data).ok
 
 
+def test_a_name_changed_in_the_configuration_is_the_experiments(people):
+    experiment = make_experiment(people)
+    configuration.save(experiment, people.engineer, {**CONFIG, "name": "as it was"})
+    experiment.name = "called otherwise"
+    experiment.save()
+    configuration.save(experiment, people.engineer, {**CONFIG, "name": "as it was", "notes": "new"})
+    assert experiment.name == "called otherwise"
+    configuration.save(experiment, people.engineer, {**CONFIG, "name": "named \u202e anew"})
+    assert experiment.name == "named   anew"
+
+
 @pytest.mark.parametrize(("count", "dimensions"), [(16, 2), (64, 3), (12, 2), (7, 3), (1, 2), (96, 3), (256, 1)])
 def test_a_guessed_topology_holds_all_chips(count, dimensions):
     found = configuration.near_cube(count, dimensions)
