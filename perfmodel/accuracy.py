@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 from perfmodel.accuracy_plots import bars, scatter
 from perfmodel.optico import Agreement, agreement
 from perfmodel.published import PublishedRun, load_published
+from perfmodel.step_time import predict
 
 if TYPE_CHECKING:
     from perfmodel.fit import HeldOut, Problem
@@ -29,6 +30,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 #: The question most predictions answer: this model has not been measured on this chip.
 HEADLINE = "pair"
 FOLDINGS = {
+    "configuration": "each configuration left out with all its releases; its model may be known on its chip",
     "pair": "each pair of model and chip left out in turn",
     "family": "each family of architectures left out, on every chip",
     "chip": "each chip left out, with every model on it",
@@ -39,6 +41,7 @@ CLASSES = ("tpu", "gpu")
 def foldings(runs: Sequence[PublishedRun]) -> dict[str, list[str]]:
     """Group of every run, for each way of leaving rows out."""
     return {
+        "configuration": [run.configuration for run in runs],
         "pair": [f"{run.shape.name} on {run.chip.name}" for run in runs],
         "family": [f"{run.family} on {run.chip.kind}" for run in runs],
         "chip": [run.chip.name for run in runs],
@@ -184,6 +187,7 @@ def report(p: Problem, folds: Mapping[str, HeldOut]) -> dict[str, Any]:
         "ranking": ranking(p, head),
         "worst": worst(p, head),
         "optico": asdict(agreement()),
+        "not_fitting": [run.id for run in p.runs if predict(run.config).fits is False],
         "unmapped": dict(load_published().unmapped),
         "points": [
             {
@@ -318,6 +322,10 @@ def text(numbers: Mapping[str, Any]) -> str:
         "",
         _optico_sentence(Agreement(**numbers["optico"])),
         "",
+        "## Memory of runs that ran",
+        "",
+        _memory_sentence(numbers),
+        "",
         "## Worst rows",
         "",
         "| row | model | chip | mesh | software | measured s | estimate s | error | why |",
@@ -341,9 +349,19 @@ def _optico_sentence(found: Agreement) -> str:
     return (
         "Sixteen hand-tuned runs of Llama3-8B on eight A100, none of them fitted: "
         f"Spearman {found.spearman:.3f}; first choice {found.first_choice}, {_percent(found.regret)} slower than the "
-        f"best measured; {recognised} of {found.out_of_memory} out-of-memory runs recognised, with "
+        f"best measured (over all three batches {_percent(found.regret_all)}, by time per "
+        f"token); {recognised} of {found.out_of_memory} out-of-memory runs recognised, with "
         f"{found.false_alarms} false alarm(s); peak memory within {_percent(found.memory_median)} on the median, "
         f"{_percent(found.memory_worst)} at worst. The estimates are {_percent(level)} off in level."
+    )
+
+
+def _memory_sentence(numbers: Mapping[str, Any]) -> str:
+    wrong = numbers["not_fitting"]
+    return (
+        f"{numbers['rows'] - len(wrong)} of {numbers['rows']} are predicted to fit; not {', '.join(wrong) or 'none'}. "
+        "GPU rows that say nothing of recomputation are taken to recompute or offload what does not fit, as a "
+        "configuration without `remat` is; those whose weights alone exceed the mesh published are not used."
     )
 
 

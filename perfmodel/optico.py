@@ -76,8 +76,8 @@ def _run(data: dict[str, Any], row: dict[str, Any]) -> TunedRun:
 @dataclass(frozen=True)
 class Agreement:
     """spearman: of time per token over runs that ran.  regret: time per token of the run predicted best over the best
-    measured, less one, at the batch most runs have.  missed, false_alarms: runs whose memory verdict is wrong.
-    memory_errors: relative, of the peak.  time_bias: mean log(predicted / measured)."""
+    measured, less one, at the batch most runs have; regret_all: over all batches.  missed, false_alarms: runs whose
+    memory verdict is wrong.  memory_errors: relative, of the peak.  time_bias: mean log(predicted / measured)."""
 
     spearman: float
     regret: float
@@ -88,6 +88,7 @@ class Agreement:
     memory_median: float
     memory_worst: float
     time_bias: float
+    regret_all: float
 
 
 def agreement(efficiencies: EfficiencyTable | None = None) -> Agreement:
@@ -117,4 +118,5 @@ def agreement(efficiencies: EfficiencyTable | None = None) -> Agreement:
         memory_median=float(np.median(memory)),
         memory_worst=float(max(memory)),
         time_bias=float(np.mean(np.log(predicted / measured))),
+        regret_all=float((measured / batch)[np.argmin(predicted / batch)] / (measured / batch).min() - 1.0),
     )

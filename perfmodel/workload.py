@@ -135,8 +135,8 @@ class MeshNumbers:
 class TrainingNumbers:
     """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING.
 
-    classic: 1 for GPU recipes as in WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a
-    framework recomputes or offloads what does not fit.
+    classic: 1 for GPU recipes as in WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
+    so that a framework recomputes or offloads what does not fit.
     """
 
     global_batch: Floats
