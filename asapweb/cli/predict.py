@@ -27,5 +27,6 @@ def _one(path: str, mesh: str | None) -> dict[str, Any]:
     config, warnings = read_config(Path(path))
     if mesh:
         config = with_mesh(config, parse_mesh_argument(mesh, config.mesh.axis_roles))
-    prediction = replace(predict(config), warnings=tuple(warnings))
+    prediction = predict(config)
+    prediction = replace(prediction, warnings=(*warnings, *prediction.warnings))
     return {"name": config.name, "mesh": config.mesh.to_json(), **prediction.to_json()}

@@ -52,6 +52,18 @@ def test_predict_answers_the_contract(asap):
     assert result["missing"] == []
 
 
+def test_a_prediction_says_what_it_assumed(asap):
+    config = {
+        "hardware": {"chip": "gb200", "topology": [64, 1]},
+        "mesh": {"ici": {"fsdp": 64}},
+        "model": "llama3-70b",
+        "training": {"global_batch": 256, "seq_len": 8192, "precision": "fp8", "micro_batch": 2},
+    }
+    result = json.loads(asap("predict", "--json", configs=[config])[1])
+    assert result["fits"] is True
+    assert any(warning.startswith("training.remat is not given") for warning in result["warnings"])
+
+
 def test_several_files_give_a_list_in_order(asap):
     other = CONFIG | {"name": "second"}
     code, out, _ = asap("predict", "--json", configs=(CONFIG, other))
