@@ -73,10 +73,14 @@ def duration(value: float) -> str:
     return f"{number(value // 60)}{NBSP}min {number(value % 60)}{NBSP}s"
 
 
+#: Percent that floating point leaves of nothing.
+ROUNDING_PERCENT = 1e-6
+
+
 def share(value: float) -> Quantity:
     """A share 0–1 in percent; near 0 and near 100 % with enough digits to stay apart from them."""
     percent = value * 100
-    if percent == 0 or abs(percent) >= 100:
+    if abs(percent) < ROUNDING_PERCENT or 0 < 100 - percent < ROUNDING_PERCENT or abs(percent) >= 100:
         return Quantity(number(percent, 0), "%")
     if 99.9 < percent < 100:
         decimals = min(6, max(1, -floor(log10(100 - percent))))

@@ -29,6 +29,8 @@ def format_share(value: float) -> str:
         return "0 %"
     if 90.0 < percent < 100.0:
         rest = 100.0 - percent
+        if rest < 1e-6:
+            return "100 %"
         text = f"{percent:.{max(1, min(6, 1 - floor(log10(rest))))}f}".rstrip("0")
         return f"{text}0 %" if text.endswith(".") else f"{text} %"
     return f"{digits(percent)} %"
