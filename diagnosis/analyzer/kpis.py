@@ -205,4 +205,10 @@ def model_flops_utilization(
     peak = chip.peak(training.precision)
     total = per_token * training.global_batch_tokens
     convention = MFU_CONVENTION.format(precision=training.precision, chips=config.hardware.chips)
-    return total / (step * peak * config.hardware.chips), "", convention
+    share = total / (step * peak * config.hardware.chips)
+    if share > 1.0:
+        text = (
+            f"the configuration would need {share:.3g} times the chips' peak: check model, batch, precision and chips"
+        )
+        return None, text, ""
+    return share, "", convention

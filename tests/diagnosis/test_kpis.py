@@ -28,6 +28,17 @@ def test_mfu_by_hand() -> None:
     assert "nothing recomputed" in diagnosis.mfu_convention and "bf16" in diagnosis.mfu_convention
 
 
+def test_more_than_the_chips_can_do_is_a_wrong_configuration() -> None:
+    """A model a thousand times too large for the measured step is no utilisation of 1,000 %."""
+    shape = ModelShape(80, 8192, 28672, 64, 8, 128, 128256)
+    setup = ExperimentConfig(
+        Hardware("v5e", (2, 4)), Mesh((("data", 8),)), shape, Training(global_batch=512, seq_len=8192)
+    )
+    diagnosis = diagnose(profile(matmul("m", 1.0)), setup)
+    assert diagnosis.kpis["mfu"] is None
+    assert "times the chips' peak" in diagnosis.not_measured["mfu"]
+
+
 def test_mfu_says_what_it_lacks() -> None:
     diagnosis = diagnose(profile(matmul("fusion.1", 1.0)), config({"data": 8}, global_batch=8))
     assert diagnosis.kpis["mfu"] is None
