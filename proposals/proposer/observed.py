@@ -7,23 +7,19 @@ say, and `coverage` says how much was really seen.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import dataclass
 
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 
-#: Kinds of communication, by what moves; each scales with the mesh in its own way (`rescale`).
+#: Kinds of communication, by what moves; each scales with the mesh in its own way (`pricing`).
 TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplaced")
 #: Kinds of work on the chip.
 WORK = ("products", "attention", "weights_hbm", "activations_hbm", "optimizer")
 
 #: Share of peak FLOP/s that large products attain (perfmodel's default for `matmul`).
 ATTAINABLE = 0.72
-
-_DIMS = re.compile(r"(?:bf16|f16|f32|f8\w*|s8)\[([0-9,]+)\]")
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,10 @@ class Observed:
 
     work_s: by WORK; `weights_hbm` are products that wait for their weights from HBM, `activations_hbm` everything else
     that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
-    flops: floating-point operations per step and chip; d_model: width of the residual stream as the HLO's shapes show
-    it; None where the profile does not tell.  weights_arithmetic_s: what the products in `weights_hbm` would take if
-    only their arithmetic bound them, from the compute efficiency that the roofline gives them.  stand_in: the profile
-    was recorded on another kind of chip than the configuration names.  coverage: share of the
-    step whose ops were listed.
+    flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s: what
+    the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that the
+    roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
+    coverage: share of the step whose ops were listed.
     """
 
     step_s: float
@@ -44,9 +39,7 @@ class Observed:
     traffic_s: dict[str, float]
     fixed_s: float
     flops: float | None
-    d_model: int | None
     coverage: float
-    recomputes: bool
     weights_arithmetic_s: float = 0.0
     stand_in: bool = False
 
@@ -89,11 +82,9 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         traffic_s=traffic,
         fixed_s=other + idle,
         flops=_flops(profile, diagnosis, step_s),
-        d_model=_width(profile),
         coverage=coverage,
         weights_arithmetic_s=work["weights_hbm"] * arithmetic,
         stand_in=profile.device.chip != config.hardware.chip,
-        recomputes=any(op.phase == "recompute" for op in diagnosis.ops) or config.training.remat == "full",
     )
 
 
@@ -187,14 +178,3 @@ def _flops(profile: StepProfile, diagnosis: Diagnosis, step_s: float) -> float |
     if utilization and peak and profile.step_time_s:
         return utilization * peak * step_s
     return None
-
-
-def _width(profile: StepProfile) -> int | None:
-    """The dimension (512 or more) that most products share: the width of the residual stream."""
-    count: Counter[int] = Counter()
-    for op in profile.ops[:500]:
-        if "fusion" not in op.category and "dot" not in op.category and "conv" not in op.category:
-            continue
-        dims = {int(n) for shape in _DIMS.findall(op.hlo[:2000]) for n in shape.split(",") if n}
-        count.update(n for n in dims if 512 <= n <= 65536)
-    return count.most_common(1)[0][0] if count else None
