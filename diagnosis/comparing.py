@@ -15,6 +15,7 @@ from accounts.models import Role, Team, User
 from accounts.permissions import get_for
 from diagnosis.compare import Comparison, OpChange, compare
 from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.paging import Page
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
 from experiments.models import Profile
 from experiments.services import configuration
@@ -169,7 +170,7 @@ SHOWN = ("all", "gained", "lost", "gone", "new")
 
 
 @dataclass(frozen=True)
-class OpsPage:
+class OpsPage(Page):
     """One page of op changes.  total: how many match, on all pages."""
 
     rows: list[OpChange]
@@ -177,22 +178,6 @@ class OpsPage:
     number: int
     size: int
     counts: dict[str, int]
-
-    @property
-    def first(self) -> int:
-        return (self.number - 1) * self.size + 1 if self.rows else 0
-
-    @property
-    def last(self) -> int:
-        return (self.number - 1) * self.size + len(self.rows)
-
-    @property
-    def previous(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def next(self) -> int | None:
-        return self.number + 1 if self.last < self.total else None
 
 
 def _shown(row: OpChange, shown: str) -> bool:

@@ -12,6 +12,7 @@ from django.db.models import Count, F, OrderBy, Q, QuerySet, Sum
 
 from diagnosis import module_tree
 from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.paging import Page
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
 from experiments.services import events
@@ -68,7 +69,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class OpsPage:
+class OpsPage(Page):
     """One page of ops.  total: rows that match the filters, on all pages."""
 
     rows: list[OpRow]
@@ -81,22 +82,6 @@ class OpsPage:
     @property
     def pages(self) -> int:
         return max(1, -(-self.total // self.size))
-
-    @property
-    def first(self) -> int:
-        return (self.number - 1) * self.size + 1 if self.rows else 0
-
-    @property
-    def last(self) -> int:
-        return (self.number - 1) * self.size + len(self.rows)
-
-    @property
-    def previous(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def next(self) -> int | None:
-        return self.number + 1 if self.number < self.pages else None
 
 
 def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
@@ -247,7 +232,7 @@ def _given(filters: Mapping[str, str] | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class GroupsPage:
+class GroupsPage(Page):
     """One page of ops summed by a column: rows {value, count, time_s, share, occurrences}.  total: groups in all."""
 
     rows: list[dict[str, Any]]
@@ -258,22 +243,6 @@ class GroupsPage:
     size: int
     sort: str
     filters: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def first(self) -> int:
-        return (self.number - 1) * self.size + 1 if self.rows else 0
-
-    @property
-    def last(self) -> int:
-        return (self.number - 1) * self.size + len(self.rows)
-
-    @property
-    def previous(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def next(self) -> int | None:
-        return self.number + 1 if self.last < self.total else None
 
 
 _GROUP_SORTS = {"value": "value", "ops": "count", "time": "time_s", "time_share": "share", "occurrences": "occurrences"}

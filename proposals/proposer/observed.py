@@ -28,9 +28,9 @@ class Observed:
 
     work_s: by WORK; `weights_hbm` are products that wait for their weights from HBM, `activations_hbm` everything else
     that streams.  traffic_s: by TRAFFIC.  fixed_s: host, input, idle and what could not be attributed.
-    flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s: what
-    the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that the
-    roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
+    flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s:
+    what the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that
+    the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
     coverage: share of the step whose ops were listed.
     """
 
