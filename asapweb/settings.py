@@ -31,9 +31,12 @@ INSTALLED_APPS = [
     "knox",
     "rest_framework",
     "accounts",
+    "knowledge",
     "experiments",
     "diagnosis",
+    "history",
     "proposals",
+    "dialogue",
     "asapweb",
 ]
 MIDDLEWARE = [
