@@ -16,7 +16,9 @@ OUTCOMES = ("faster", "slower", "no_change", "failed")
 #: Why a run failed, as the field names it.
 FAILURES = ("out_of_memory", "does_not_compile", "illegal_mesh", "numerics", "hang", "other")
 #: What a change may touch.
-CHANGES = ("mesh", "batch", "remat", "weight_sharding", "xla_flags", "precision", "kernel", "model", "software", "other")
+CHANGES = (
+    "mesh", "batch", "remat", "weight_sharding", "xla_flags", "precision", "kernel", "model", "software", "other",
+)  # fmt: skip
 #: A change below this share of the step's time per token counts as none: published repeats differ by as much.
 NO_CHANGE = 0.01
 
