@@ -7,18 +7,23 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 
-KINDS = ("recommendation", "safer", "bolder", "keep", "alternative")
+#: `own`: a mesh or an edit of the user's, priced by `evaluate`.
+KINDS = ("recommendation", "safer", "bolder", "keep", "alternative", "own")
 
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a sentence comes from.  source: `book`, `profile`, `model`, `history`; section: e.g. `3.2`."""
+    """Where a sentence comes from.  source: `book`, `profile`, `model`, `history`; section: e.g. `3.2`.
+
+    key: id of the knowledge passage or history record, so that it opens in place; empty where there is none.
+    """
 
     source: str
     section: str
     title: str
     statement: str = ""
     url: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,70 @@ class Predicted:
 
 
 @dataclass(frozen=True)
+class Broken:
+    """A rule that a configuration breaks, or a constraint of the user's (rule `your constraint: …`), in a sentence."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One step away from a proposal: one axis halved or doubled against another, the batch, or the remat policy.
+
+    varies: what is varied: `mesh`, `batch` or `remat`; step: in words, such as `data 8 → 16, model 4 → 2`.  mesh and
+    changes: the whole neighbouring configuration, against the baseline as in ProposalPlan.  step_time_s: {estimate,
+    low80, high80} or None where the profile has no step time.  speedup: per token against what ran; relative: per token
+    against the proposal.  memory_bytes: total per chip, None where it cannot be computed.  rule, reason: the first rule
+    or constraint it breaks, empty where it breaks none.
+    """
+
+    varies: str
+    step: str
+    mesh: dict[str, dict[str, int]]
+    changes: dict[str, Any]
+    step_time_s: dict[str, float] | None = None
+    speedup: float | None = None
+    relative: float | None = None
+    memory_bytes: float | None = None
+    rule: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Exposed communication on one axis or group of axes, seconds per step before and after (shares where the profile
+    has no step time).
+
+    axes: the user's names, empty where the profile does not tell; dcn: across slices.  moves: what crosses it:
+    `weights and gradients`, `activations`, `keys and values`, `tokens`, `activations between stages`.
+    """
+
+    axes: tuple[str, ...]
+    moves: str
+    before_s: float
+    after_s: float
+    dcn: bool = False
+
+
+@dataclass(frozen=True)
+class PerChip:
+    """One quantity per chip, before and after.  name: `weights`, `optimizer`, `gradients`, `activations` (bytes),
+    `tokens` (per step and batch shard's chip).  None where a missing fact forbids it."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
 class ProposalPlan:
     """One proposed configuration.  mesh: {"ici": {...}, "dcn": {...}}; changes: training keys that change.
 
     confidence: probability 0–1 that the step gets faster per token; raises and lowers: what moves it, as sentences.
+    sensitivity: one-step neighbours.  memory_headroom_bytes: what a program can fill less what is needed, negative
+    where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
+    constraints that *keep what runs* breaks; empty for every other proposal.
     """
 
     rank: int
@@ -60,11 +125,23 @@ class ProposalPlan:
     raises: tuple[str, ...] = ()
     lowers: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()  # rules of the findings it answers
+    sensitivity: tuple[Neighbour, ...] = ()
+    memory_headroom_bytes: float | None = None
+    communication: tuple[Communication, ...] = ()
+    per_chip: tuple[PerChip, ...] = ()
+    violations: tuple[Broken, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's object, with its reasons as one text."""
+        return {**asdict(self), "reasoning": " ".join(self.reasoning)}
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate that was not legal: the rule it broke and one sentence why."""
+    """A candidate that was left out: the rule it broke and one sentence why.
+
+    rule: a name of `perfmodel.legality.RULES`, `…_unknown` where a fact is missing, or `your constraint: …`.
+    """
 
     mesh: dict[str, dict[str, int]]
     rule: str
@@ -76,6 +153,8 @@ class Plan:
     """Three proposals and what was considered on the way.
 
     observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}.
+    considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
+    `Constraints.to_json`.  notes: sentences on what could not be done as asked.
     """
 
     baseline: Predicted
@@ -84,11 +163,13 @@ class Plan:
     considered: int = 0
     missing: tuple[str, ...] = ()
     observed: dict[str, dict[str, float]] = field(default_factory=dict)
+    priced: int = 0
+    constraints: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = asdict(self)
-        for proposal in data["proposals"]:
-            proposal["reasoning"] = " ".join(proposal["reasoning"])
+        data["proposals"] = [proposal.to_json() for proposal in self.proposals]
         if diagnosis is not None:
             data = {"diagnosis": diagnosis.to_json(), **data}
         return data

@@ -1,0 +1,206 @@
+"""What a user holds fast: constraints that every proposal obeys, and the sentences that say so.  Pure, no Django."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from types import MappingProxyType
+from typing import Any
+
+from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh
+
+#: How the rule of a candidate begins that a constraint left out.
+RULE = "your constraint"
+#: The largest share of memory that can be asked to stay free.
+MOST_MARGIN = 0.5
+#: Axes, excluded meshes and sizes that one set of constraints may name.
+MOST_NAMED = 100
+MOST_CHIPS = 10**7
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What proposals must keep to.
+
+    keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches: the training key stays as it is.  no_flags: no XLA
+    flags are changed.  keep_axes: names or roles of axes whose size stays.  fixed, at_least, at_most: size inside a
+    slice by axis name or role.  at_most_chips: of all slices together.  memory_margin: share of the memory that a
+    program can fill which must stay free, 0 to 0.5.  excluded: meshes ({"ici": {…}, "dcn": {…}}) that must not come.
+    """
+
+    keep_batch: bool = False
+    keep_axes: tuple[str, ...] = ()
+    fixed: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    at_least: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    at_most: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    at_most_chips: int | None = None
+    memory_margin: float = 0.0
+    keep_remat: bool = False
+    keep_weight_sharding: bool = False
+    keep_micro_batches: bool = False
+    no_flags: bool = False
+    excluded: tuple[Mapping[str, Mapping[str, int]], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for at all."""
+        return self != Constraints()
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that say something; `from_json` reads them back."""
+        found: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != getattr(_NONE, item.name):
+                found[item.name] = _plain(value)
+        return found
+
+    @classmethod
+    def from_json(cls, data: Any) -> Constraints:
+        """Raises ConfigError with one sentence that names the key at fault."""
+        if not isinstance(data, Mapping):
+            raise ConfigError("constraints", "must be a mapping of constraints to values")
+        known = {item.name for item in fields(cls)}
+        for key in data:
+            if key not in known:
+                raise ConfigError(f"constraints.{str(key)[:40]}", f"is not known; known are {', '.join(sorted(known))}")
+        values: dict[str, Any] = {}
+        for key, value in data.items():
+            path = f"constraints.{key}"
+            if key in ("fixed", "at_least", "at_most"):
+                values[key] = _sizes(path, value)
+            elif key == "keep_axes":
+                values[key] = _names(path, value)
+            elif key == "excluded":
+                values[key] = _meshes(path, value)
+            elif key == "at_most_chips":
+                values[key] = None if value is None else _count(path, value, MOST_CHIPS)
+            elif key == "memory_margin":
+                values[key] = _share(path, value)
+            elif isinstance(value, bool):
+                values[key] = value
+            else:
+                raise ConfigError(path, "must be true or false")
+        return cls(**values)
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Raise ConfigError where an axis named here is neither one of the mesh nor a role, or bounds contradict."""
+        for key, names in (("keep_axes", self.keep_axes), *((key, getattr(self, key)) for key in _BOUNDS)):
+            for name in names:
+                if name not in ROLES and not axes_named(config.mesh, name):
+                    axes = " ".join(axis for axis, _ in config.mesh.ici)
+                    raise ConfigError(
+                        f"constraints.{key}", f"{name!r} is neither an axis of the mesh ({axes}) nor a role"
+                    )
+        for name, low in self.at_least.items():
+            high = self.at_most.get(name)
+            if high is not None and low > high:
+                raise ConfigError("constraints.at_least", f"asks for {name} of at least {low} and at most {high}")
+        for name, size in self.fixed.items():
+            if not self.at_least.get(name, 1) <= size <= self.at_most.get(name, size):
+                raise ConfigError("constraints.fixed", f"{name} {size} contradicts the bounds given for that axis")
+
+    def describe(self) -> tuple[str, ...]:
+        """One sentence per constraint."""
+        found = []
+        if self.keep_batch:
+            found.append("The global batch stays as it is.")
+        found += [f"The {name} axis stays as it is." for name in self.keep_axes]
+        found += [f"The {name} axis has size {size}." for name, size in self.fixed.items()]
+        found += [f"The {name} axis has size {size} or more." for name, size in self.at_least.items()]
+        found += [f"The {name} axis has size {size} or less." for name, size in self.at_most.items()]
+        if self.at_most_chips is not None:
+            found.append(f"No more than {self.at_most_chips:,} chips are used.")
+        if self.memory_margin:
+            found.append(f"{self.memory_margin * 100:g} % of the memory that a program can fill stays free.")
+        if self.keep_remat:
+            found.append("The remat policy stays as it is.")
+        if self.keep_weight_sharding:
+            found.append("The weights stay sharded as they are.")
+        if self.keep_micro_batches:
+            found.append("The number of micro-batches stays as it is.")
+        if self.no_flags:
+            found.append("No XLA flags are changed.")
+        found += [f"The mesh {mesh_text(mesh)} is left out." for mesh in self.excluded]
+        return tuple(found)
+
+
+_BOUNDS = ("fixed", "at_least", "at_most")
+_NONE = Constraints()
+
+
+def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
+    """The ICI axes that a user means by a name: the axis of that name, else all axes of that role."""
+    axes = [axis for axis, _ in mesh.ici]
+    if name in axes:
+        return (name,)
+    role = ROLE_SYNONYMS.get(name, name)
+    return tuple(axis for axis in axes if mesh.role(axis) == role)
+
+
+def mesh_text(mesh: Mapping[str, Mapping[str, int]]) -> str:
+    """`data 4 · model 2`, DCN axes as `dcn.data 2` where larger than one."""
+    parts = [f"{axis} {size}" for axis, size in mesh["ici"].items()]
+    parts += [f"dcn.{axis} {size}" for axis, size in mesh.get("dcn", {}).items() if size > 1]
+    return " · ".join(parts)
+
+
+def same_mesh(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether two meshes give every axis the same size; axes of size 1 do not count."""
+
+    def wide(mesh: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str, int]]:
+        return {(place, axis, n) for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1}
+
+    return wide(one) == wide(other)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _name(path: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or len(value) > 40 or not value.isprintable():
+        raise ConfigError(path, "takes names of axes of at most 40 characters")
+    return value
+
+
+def _names(path: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_NAMED:
+        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} names of axes")
+    return tuple(dict.fromkeys(_name(path, item) for item in value))
+
+
+def _count(path: str, value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigError(path, f"must be a whole number from 1 to {most:,}")
+    return value
+
+
+def _sizes(path: str, value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping) or len(value) > MOST_NAMED:
+        raise ConfigError(path, "must be a mapping of axes to sizes, such as {model: 4}")
+    return {_name(path, axis): _count(f"{path}.{str(axis)[:40]}", size, MOST_CHIPS) for axis, size in value.items()}
+
+
+def _share(path: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ConfigError(path, f"must be a share from 0 to {MOST_MARGIN:g}, such as 0.1")
+    if not 0.0 <= value <= MOST_MARGIN:
+        raise ConfigError(path, f"is {value:g}; give a share from 0 to {MOST_MARGIN:g}, such as 0.1 for a tenth")
+    return float(value)
+
+
+def _meshes(path: str, value: Any) -> tuple[dict[str, dict[str, int]], ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_NAMED:
+        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} meshes")
+    found = []
+    for number, item in enumerate(value):
+        place = f"{path}[{number}]"
+        if not isinstance(item, Mapping) or "ici" not in item or set(item) - {"ici", "dcn"}:
+            raise ConfigError(place, 'must be a mesh, such as {"ici": {"data": 4, "model": 2}}')
+        found.append({key: _sizes(f"{place}.{key}", sizes) for key, sizes in item.items()})
+    return tuple(found)
