@@ -1,0 +1,1 @@
+"""The optimization database: search, likeness, comparison, import and export of its records."""

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.db.models import Sum
+
+from history import seeds
+from history.models import FacetCount, HistoryRecord
+from history.services import store
+from tests.history.records import record
+
+
+def counted() -> dict[tuple, int]:
+    """What the counts say, by all that they count by."""
+    names = [f.attname for f in FacetCount._meta.fields if f.attname not in ("id", "count")]
+    return {
+        tuple(tuple(v) if isinstance(v, list) else v for v in row[:-1]): row[-1]
+        for row in FacetCount.objects.values_list(*names, "count")
+    }
+
+
+def recounted() -> dict[tuple, int]:
+    names = [f.attname for f in FacetCount._meta.fields if f.attname not in ("id", "count")]
+    found: dict[tuple, int] = {}
+    for row in HistoryRecord.objects.values_list(*names):
+        key = tuple(tuple(v) if isinstance(v, list) else v for v in row)
+        found[key] = found.get(key, 0) + 1
+    return found
+
+
+def test_a_record_comes_back_as_it_was_given(people):
+    given = record("a", caveats=("one run only", "batch unchanged"), licence="ours", parameters=8.03e9)
+    assert store.to_record(store.add(given, people.team, people.engineer)) == given
+
+
+def test_adding_twice_keeps_the_first(people):
+    first = store.add(record("a"), people.team)
+    again = store.add(record("a", title="Another title"), people.team)
+    assert again.pk == first.pk and again.title == "Sequence sharding traded for data parallelism"
+    assert HistoryRecord.objects.count() == 1
+
+
+def test_a_contradiction_is_refused_with_a_sentence(people):
+    with pytest.raises(store.RecordError, match="outcome: is 'slower', but a speed-up of 1.2"):
+        store.add(record("a", outcome="slower"), people.team)
+
+
+def test_counts_follow_additions_changes_and_deletions(people):
+    store.add_many([record(f"r{n}", chip="v5e" if n % 3 else "v5p") for n in range(10)], people.team, None)
+    store.add(record("failed", speedup=None, outcome="failed", failure="hang"), people.team)
+    assert counted() == recounted() and sum(counted().values()) == 11
+    HistoryRecord.objects.filter(chip="v5e").delete()
+    assert counted() == recounted() and sum(counted().values()) == 5
+    HistoryRecord.objects.filter(key="r0").update(chip="v6e")
+    assert counted() == recounted()
+    people.team.delete()
+    assert FacetCount.objects.count() == 0
+
+
+def test_seeds_are_loaded_once_and_follow_their_files(db, monkeypatch):
+    shipped = seeds.records()
+    assert store.seed() == len(shipped) > 0
+    before = dict(HistoryRecord.objects.values_list("key", "pk"))
+    assert store.seed() == 0
+
+    changed = dataclasses.replace(shipped[0], title="A better title")
+    added = record("new", provenance="published")
+    monkeypatch.setattr(seeds, "records", lambda: (changed, added, *shipped[2:]))
+    assert store.seed() == 2 + (len(shipped) > 1)
+    row = HistoryRecord.objects.get(key=changed.id)
+    assert row.pk == before[changed.id] and row.title == "A better title" and row.version == 2
+    assert HistoryRecord.objects.count() == len({changed.id, "new", *(r.id for r in shipped[2:])})
+    assert counted() == recounted()
+
+
+def test_every_shipped_record_is_stored_without_loss(db):
+    store.seed()
+    stored = {row.key: store.to_record(row) for row in HistoryRecord.objects.all()}
+    for shipped in seeds.records():
+        value = stored[shipped.id]
+        assert dataclasses.replace(value, model_family=shipped.model_family) == shipped
+        assert list(value.before.mesh or {}) == list(shipped.before.mesh or {})
+
+
+def test_shipped_records_are_not_deleted(people):
+    store.seed()
+    row = HistoryRecord.objects.filter(team=None).first()
+    with pytest.raises(PermissionDenied, match="ships with the product"):
+        store.delete(row)
+    own = store.add(record("own"), people.team)
+    store.delete(own)
+    assert not HistoryRecord.objects.filter(key="own").exists()
+
+
+def test_a_record_points_only_at_its_own_teams_experiments(people, ready):
+    row = store.add(record("linked"), people.team, experiment_after=ready.experiment, profile_after=ready.run.profile)
+    assert row.experiment_after == ready.experiment
+    with pytest.raises(store.RecordError, match="its own team"):
+        store.add(record("foreign"), people.outsider.memberships.get().team, experiment_before=ready.experiment)
