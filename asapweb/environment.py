@@ -30,6 +30,16 @@ def flag(name: str, *, default: bool = False) -> bool:
     return value in {"1", "true", "yes", "on"} if value else default
 
 
+def whole_number(name: str) -> int | None:
+    """An environment variable that counts something, None where it is not set."""
+    given = os.environ.get(name, "").strip()
+    if not given:
+        return None
+    if not given.isdecimal() or int(given) == 0:
+        raise ImproperlyConfigured(f"{name} must be a whole number above 0, not {given!r}")
+    return int(given)
+
+
 def names(name: str, default: str = "") -> list[str]:
     """A comma-separated environment variable as a list, blanks dropped."""
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]

@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from asapweb.environment import broker_url, database_settings, flag, home_folder, names, secret_key
+from asapweb.environment import broker_url, database_settings, flag, home_folder, names, secret_key, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 ASAP_HOME = home_folder()
@@ -22,6 +22,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.humanize",
     "django.contrib.messages",
+    "django.contrib.postgres",
     "django.contrib.sessions",
     "asapweb.apps.NeededStaticFilesConfig",
     "csp",
@@ -108,6 +109,14 @@ if HTTPS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
 #: The browsers' preload list concerns the owner of the whole domain, not one application on it.
 SILENCED_SYSTEM_CHECKS = ["security.W021"]
+
+# Retrieval: vectors come from the built-in model, or from an endpoint's where it is there and a model is named.
+EMBEDDING = {
+    "model": os.environ.get("ASAP_EMBEDDING_MODEL", ""),
+    "api_key": os.environ.get("OPENAI_API_KEY", ""),
+    "base_url": os.environ.get("OPENAI_BASE_URL", ""),
+    "dimensions": whole_number("ASAP_EMBEDDING_DIMENSIONS"),  # asked of models that can shorten their vectors
+}
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

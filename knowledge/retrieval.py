@@ -1,0 +1,128 @@
+"""Hybrid retrieval over any model that is `Embedded`: by meaning, by words, and both fused by reciprocal rank.
+
+`retrieve(rows, query)` takes a filtered queryset, so that every filter and every right is the caller's `filter()`, and
+says of each hit why it is there.  Measured in docs/knowledge.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from django.db.models import QuerySet
+
+from knowledge.embedded import Embedded
+from knowledge.embedding import EmbeddingError, current_embedder
+from knowledge.text_search import Fragment, Words, excerpts, matching, parse
+from knowledge.vector_search import nearest
+
+Mode = Literal["fused", "vector", "text"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+#: Each list gives so many candidates to the fusion.
+CANDIDATES = 50
+#: 1 / (RANK_CONSTANT + rank): Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009, with their 60.
+RANK_CONSTANT = 60
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row stands in one list.  score: cosine similarity (vector), or weighted sum of matched stems (text)."""
+
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A row that was found, and why.
+
+    score: of the fusion; with one list, that list's.  excerpt: its text around the words that matched, in pieces;
+    matched: these words.
+    """
+
+    pk: Any
+    score: float
+    vector: Place | None = None
+    text: Place | None = None
+    excerpt: tuple[Fragment, ...] = ()
+    matched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """What was found, best first.
+
+    mode: which lists were asked for.  embedder: whose vectors were compared, empty where none were.  notes: sentences
+    for the reader on what could not be done, e.g. that the embedding endpoint gave no answer.
+    """
+
+    hits: tuple[Hit, ...]
+    mode: Mode
+    embedder: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused", offset: int = 0) -> Retrieval:
+    """The k best of the rows (after the first `offset`) for a query in plain words.
+
+    rows: a queryset of an Embedded model; its order is ignored.  Words in quotes stand together, a word after a minus
+    is excluded.  Where the query has no vector, words alone are used, and `notes` says so; where words are excluded,
+    that holds for both lists.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    model: type[Embedded] = rows.model
+    query = query.replace("\0", " ").strip()[:2000]
+    if not any(character.isalnum() for character in query):
+        return Retrieval((), mode)
+    words = parse(query)
+    candidates = max(CANDIDATES, k + offset)
+    notes: list[str] = []
+    by_vector: list[tuple[Any, float]] = []
+    embedder_name = ""
+    if mode != "text":
+        try:
+            embedder = current_embedder()
+            vector = embedder.embed([query])[0]
+            embedder_name = embedder.name
+            by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates)
+        except EmbeddingError as error:
+            notes.append(f"{error} Found by words alone.")
+    by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
+    hits = _fused(by_vector, by_text)[offset : offset + k]
+    return Retrieval(tuple(_explained(model, words, hits)), mode, embedder_name, tuple(notes))
+
+
+def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
+    """The k rows nearest in meaning to one that has a vector, without itself; none, and a note, where it has none."""
+    if to.embedding is None:
+        return Retrieval((), "vector", notes=("It has no vector yet: the workers are computing it.",))
+    others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
+    found = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k)
+    hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(found, 1))
+    return Retrieval(hits, "vector", to.embedding_model)
+
+
+def _fused(by_vector: Sequence[tuple[Any, float]], by_text: Sequence[tuple[Any, float]]) -> list[Hit]:
+    vector = {pk: Place(rank, score) for rank, (pk, score) in enumerate(by_vector, 1)}
+    text = {pk: Place(rank, score) for rank, (pk, score) in enumerate(by_text, 1)}
+    both = bool(vector) and bool(text)
+    hits = []
+    for pk in {**vector, **text}:
+        places = [place for place in (vector.get(pk), text.get(pk)) if place is not None]
+        score = sum(1 / (RANK_CONSTANT + place.rank) for place in places) if both else places[0].score
+        hits.append(Hit(pk, score, vector.get(pk), text.get(pk)))
+    if not both:
+        return hits  # in the order of their only list
+    return sorted(hits, key=lambda hit: (-hit.score, min(p.rank for p in (hit.vector, hit.text) if p), hit.pk))
+
+
+def _explained(model: type[Embedded], words: Words, hits: Sequence[Hit]) -> list[Hit]:
+    found = excerpts(model, words, [hit.pk for hit in hits])
+    return [
+        Hit(hit.pk, hit.score, hit.vector, hit.text, fragments, matched)
+        for hit in hits
+        for fragments, matched in [found.get(hit.pk, ((), ()))]
+    ]
