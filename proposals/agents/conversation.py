@@ -1,0 +1,82 @@
+"""What passes between a conversation and whoever answers in it, the built-in reasoner or a language model.
+
+Both answer with the same events (`agent.events`): tool calls and their results, text as it comes, and one Final.  What
+an answer changes beside its text is an Effect; the dialogue stores it, visible and removable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent.events import RunEvent
+from proposals.constraints import Constraints
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An earlier message of the thread, as it was shown."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the user says now, and what the thread holds so far.
+
+    facts: what users said of the run beyond its configuration, by configuration path (`model.name`,
+    `training.global_batch`, `training.seq_len`, `hardware.overrides.hbm_bytes`), taken over into what is priced.
+    """
+
+    text: str
+    earlier: tuple[Turn, ...] = ()
+    constraints: Constraints = Constraints()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConstraintTold:
+    """The user's words hold something fast: keys of `Constraints.to_json`, and the sentence that says so.
+
+    dropped: keys that the user's words take back.
+    """
+
+    constraint: Mapping[str, Any]
+    sentence: str
+    dropped: tuple[str, ...] = ()
+    kind: Literal["constraint"] = "constraint"
+
+
+@dataclass(frozen=True)
+class FactTold:
+    """A fact of the run in the user's words, by configuration path."""
+
+    path: str
+    value: Any
+    sentence: str
+    kind: Literal["fact"] = "fact"
+
+
+@dataclass(frozen=True)
+class MeshOffered:
+    """A configuration that the answer priced and the user may add as a proposal.  mesh as {"ici": …, "dcn": …}."""
+
+    mesh: Mapping[str, Mapping[str, int]]
+    changes: Mapping[str, Any]
+    title: str
+    kind: Literal["mesh"] = "mesh"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something decisive that is missing and that the answer asks back for; options may be offered to click."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    kind: Literal["question"] = "question"
+
+
+Effect = ConstraintTold | FactTold | MeshOffered | Question
+Said = RunEvent | Effect
