@@ -52,11 +52,13 @@ class Constraints:
     """What the search may vary.  None: as the configuration has it.
 
     axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
-    mixture, `pipeline` on GPUs, where it lacks them).  fixed, at_most: sizes by axis.  global_batches, remats,
-    weight_shardings: values to try beside each other.
+    mixture, `pipeline` on GPUs, where it lacks them).  dcn_axes: axes across slices to vary too, None to keep the
+    configuration's sizes there.  fixed, at_most: sizes by ICI axis.  global_batches, remats, weight_shardings: values
+    to try beside each other.
     """
 
     axes: tuple[str, ...] | None = None
+    dcn_axes: tuple[str, ...] | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
     global_batches: tuple[int, ...] | None = None
@@ -116,7 +118,10 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Space:
-    """The candidates as arrays: sizes (meshes, axes) of the ICI axes, and the values tried beside them."""
+    """The candidates as arrays: sizes (meshes, axes) of the ICI axes, and the values tried beside them.
+
+    dcn_axes, dcn_sizes: the same across slices, (meshes, dcn axes).
+    """
 
     config: ExperimentConfig
     axes: tuple[str, ...]
@@ -124,6 +129,8 @@ class Space:
     global_batches: tuple[int, ...]
     remats: tuple[str, ...]
     weight_shardings: tuple[str, ...]
+    dcn_axes: tuple[str, ...]
+    dcn_sizes: Ints
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -135,7 +142,12 @@ class Space:
 
     def mesh(self, index: int) -> Mesh:
         sizes = tuple((axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True))
-        return Mesh(sizes, self.config.mesh.dcn, self.config.mesh.axis_roles)
+        across = tuple((axis, int(n)) for axis, n in zip(self.dcn_axes, self.dcn_sizes[index], strict=True))
+        return Mesh(sizes, across, self.config.mesh.axis_roles)
+
+    def take(self, rows: npt.NDArray[Any]) -> Space:
+        """Only these meshes."""
+        return replace(self, sizes=self.sizes[rows], dcn_sizes=self.dcn_sizes[rows])
 
     def config_at(self, mesh: int, batch: int, remat: int, sharding: int) -> ExperimentConfig:
         training = replace(
@@ -219,7 +231,7 @@ def build_space(config: ExperimentConfig, constraints: Constraints | None = None
     """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
     rules = constraints or Constraints()
     axes = rules.axes or default_axes(config)
-    for axis in axes:
+    for axis in (*axes, *(rules.dcn_axes or ())):
         if config.mesh.role(axis) not in ROLE_FIELDS:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
     if rules.remats:
@@ -229,6 +241,8 @@ def build_space(config: ExperimentConfig, constraints: Constraints | None = None
     remats, shardings = rules.remats or (training.remat,), rules.weight_shardings or (training.weight_sharding,)
     count = count_factorisations(config.hardware.chips_per_slice, len(axes))
     count *= max(1, len(batches)) * len(remats) * len(shardings)
+    if rules.dcn_axes:
+        count *= count_factorisations(config.hardware.slices, len(rules.dcn_axes))
     if count > MOST_CANDIDATES:
         raise ConfigError(
             "mesh.ici", f"{len(axes)} axes over these chips make {count:.2g} candidates; name fewer axes with --axes"
@@ -239,7 +253,15 @@ def build_space(config: ExperimentConfig, constraints: Constraints | None = None
         keep &= sizes[:, _column(axes, axis)] == size
     for axis, size in rules.at_most.items():
         keep &= sizes[:, _column(axes, axis)] <= size
-    return Space(config, axes, sizes[keep], batches, remats, shardings)
+    sizes = sizes[keep]
+    if rules.dcn_axes:
+        dcn_axes, across = rules.dcn_axes, factorisations(config.hardware.slices, len(rules.dcn_axes))
+    else:
+        dcn_axes = tuple(axis for axis, _ in config.mesh.dcn)
+        across = np.array([[size for _, size in config.mesh.dcn]], dtype=np.int64)
+    ways = len(across)
+    across = np.tile(across, (len(sizes), 1))
+    return Space(config, axes, np.repeat(sizes, ways, axis=0), batches, remats, shardings, dcn_axes, across)
 
 
 def _column(axes: Sequence[str], axis: str) -> int:
@@ -258,13 +280,11 @@ def space_workload(space: Space, rows: slice) -> Workload:
     sizes = space.sizes[rows]
     layout, links = mesh_links(hardware, roles, sizes)
     spread = {name: _spread(group) for name, group in links.items()}
-    ici = {
-        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
-            :, None, None, None
-        ]
-        for role in ROLE_FIELDS
-    }
-    dcn = {role: np.array([float(mesh.dcn_size(role))]) for role in ROLE_FIELDS}
+    ici = _by_role(roles, sizes)
+    # Where it is the same for all, one value will do for all.
+    varies = bool((space.dcn_sizes != space.dcn_sizes[:1]).any())
+    across = space.dcn_sizes[rows] if varies else space.dcn_sizes[:1]
+    dcn = _by_role([mesh.role(axis) for axis in space.dcn_axes], across)
     numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None, None, None], spread)
     batches = np.array(space.global_batches, dtype=np.float64)[None, :, None, None]
     if training.micro_batch:
@@ -290,6 +310,16 @@ def space_workload(space: Space, rows: slice) -> Workload:
             software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
         ),
     )
+
+
+def _by_role(roles: Sequence[str], sizes: Ints) -> dict[str, Floats]:
+    """Products of sizes over the axes of each role, of shape (meshes, 1, 1, 1)."""
+    return {
+        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
+            :, None, None, None
+        ]
+        for role in ROLE_FIELDS
+    }
 
 
 def _spread(links: Links) -> Links:

@@ -8,6 +8,7 @@ from typing import Any
 
 from perfmodel.config import ExperimentConfig, Mesh, Training
 from perfmodel.config_file import with_mesh
+from perfmodel.workload import REMAT_OPEN
 
 
 def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> ExperimentConfig:
@@ -17,4 +18,7 @@ def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mappin
     )
     known = {field.name for field in fields(Training)}
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
-    return replace(with_mesh(config, proposed), training=replace(config.training, **values))
+    found = replace(with_mesh(config, proposed), training=replace(config.training, **values))
+    if "remat" in values:  # a policy that is named is no longer a default that nobody asked for
+        found = replace(found, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
+    return found
