@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from experiments.services.text import clean
 from history.record import CHANGES, FAILURES, OUTCOMES, PROVENANCES, Record, Side, outcome_of
 from perfmodel.checks import shown, suggestion
 from perfmodel.chips import get_chip, load_chips
@@ -21,6 +22,8 @@ BOTTLENECKS = ("", "compute", "memory", "communication", "input", "host", "idle"
 SHARES = (
     "duty_cycle", "idle", "communication", "input", "hbm_utilization", "flops_utilization", "mfu", "hfu", "goodput",
 )  # fmt: skip
+#: A share that was summed from parts may pass one by so much.
+ROUNDING = 0.001
 COLUMNS = tuple(field.name for field in fields(Record))
 SIDE_KEYS = tuple(field.name for field in fields(Side))
 REQUIRED = ("id", "title", "changes", "source")
@@ -80,7 +83,7 @@ def read_row(number: int, data: Any) -> Row:
     if not isinstance(data, Mapping):
         return Row(number, None, (Complaint(number, "", "must be a JSON object of one record"),))
     warnings = [
-        Complaint(number, str(key)[:80], f"is not a known column and is ignored{suggestion(str(key), COLUMNS)}")
+        Complaint(number, clean(str(key))[:80], f"is not a known column and is ignored{suggestion(str(key), COLUMNS)}")
         for key in data
         if key not in COLUMNS
     ]
@@ -131,7 +134,7 @@ def _side(side: Side) -> Side:
 
 
 def _complaints(number: int, found: list[tuple[str, str]]) -> tuple[Complaint, ...]:
-    return tuple(Complaint(number, column, message) for column, message in found[:20])
+    return tuple(Complaint(number, clean(column)[:80], clean(message)) for column, message in found[:20])
 
 
 def _sentences(error: ValidationError) -> list[tuple[str, str]]:
@@ -160,9 +163,10 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
     """What the types do not say."""
     yield from _text_problems(record)
     for column, known in (("outcome", OUTCOMES), ("provenance", PROVENANCES)):
-        if (value := getattr(record, column)) not in known:
-            hint = "; give it, or the speed-up that it follows from" if column == "outcome" and not value else ""
-            yield column, f"is {shown(value)}{hint}; use one of {', '.join(known)}"
+        if not (value := getattr(record, column)):
+            yield column, f"is missing; use one of {', '.join(known)}, or give the speed-up"
+        elif value not in known:
+            yield column, f"is {shown(value)}; use one of {', '.join(known)}"
     for column, known in (("bottleneck", BOTTLENECKS), ("failure", ("", *FAILURES))):
         if (value := getattr(record, column)) not in known:
             yield column, f"is {shown(value)}; leave it empty or use one of {', '.join(known[1:])}"
@@ -224,8 +228,8 @@ def _outcome_problems(record: Record) -> Iterator[tuple[str, str]]:
         yield (
             "outcome",
             (
-                f"is {record.outcome!r}, but a speed-up of {speedup:g} (time before / after) is {outcome_of(speedup)!r}; "
-                "correct one of them"
+                f"is {record.outcome!r}, but a speed-up of {speedup:g} (time before / after) "
+                f"is {outcome_of(speedup)!r}; correct one of them"
             ),
         )
 
@@ -250,10 +254,10 @@ def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:
     for key, value in side.kpis.items():
         if isinstance(value, float) and not isfinite(value):
             yield f"{name}.kpis.{key}"[:80], "is no finite number; leave it out where it was not measured"
-        elif isinstance(value, float) and key in SHARES and not 0 <= value <= 1:
+        elif isinstance(value, float) and key in SHARES and not 0 <= value <= 1 + ROUNDING:
             what = f"write {value / 100:g}" if 1 < value <= 100 else "correct it"
             yield f"{name}.kpis.{key}", f"is {value:g}, but is a share from 0 to 1; {what}"
-    for key, mapping in (("training", side.training), ("kpis", side.kpis)):
+    for key, mapping in (("training", side.training), ("kpis", side.kpis), ("axis_roles", side.axis_roles)):
         if not _storable(mapping):
             yield f"{name}.{key}", "is too large or holds what JSON cannot; keep numbers, short texts and lists"
     if _UNSTORABLE.search(side.label):
