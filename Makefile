@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fit clean
+.PHONY: help run test lint bench fit seeds clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,10 @@ bench: ## measure this installation
 fit: ## fit the performance model to the published measurements
 	@bin/bootstrap run
 	@$(PYTHON) -m perfmodel.fit $(ARGS)
+
+seeds: ## draw the optimization database's seeds from the published tables
+	@bin/bootstrap run
+	@$(PYTHON) -m history.seeds.build
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results
