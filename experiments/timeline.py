@@ -20,7 +20,7 @@ GROUPS = (
     ("status", "Status", ("status", "progress", "error")),
     ("tool", "Tools", ("tool_call", "tool_result")),
     ("model", "Model", ("model_request", "model_response")),
-    ("result", "Results", ("diagnosis", "proposal", "check")),
+    ("result", "Results", ("diagnosis", "proposal", "check", "measurement")),
 )
 _ACTORS = {
     "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker",
@@ -28,7 +28,7 @@ _ACTORS = {
 _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark",
-    "diagnosis": "spark", "proposal": "branch", "check": "check",
+    "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target",
 }  # fmt: skip
 #: Facts that the sentence already says.
 _SAID = {
@@ -110,6 +110,27 @@ def _files(data: dict[str, Any]) -> str:
     return f"{names}{more} · {formatting.quantity(size, 'bytes')}"
 
 
+def _measurement(event: Event, data: dict[str, Any]) -> tuple[str, str]:
+    """What the Event of the measured loop says: a link, a result, a failure, or that it is none."""
+    what = f"proposal {data.get('rank', '')}: {data.get('title', '')}" if data.get("rank") else "a proposal"
+    run = f"{data['name']} · " if data.get("name") else ""
+    if data.get("dismissed"):
+        return f"{_who(event)} says that this is no run of {data.get('title', 'the proposal')}", ""
+    if data.get("unlinked"):
+        return f"{_who(event)} took back a link to its run", ""
+    if data.get("linked"):
+        return f"{_who(event)} linked the run of {what}", str(data.get("name", ""))
+    if data.get("outcome") == "failed":
+        failure = str(data.get("failure", "")).replace("_", " ")
+        return f"{_who(event)} reported that {what} failed: {failure}", str(data.get("comment", ""))
+    if data.get("reason"):
+        return f"Not a measurement of {what}", run + str(data["reason"])
+    said = [f"measured {formatting.quantity(data['speedup'], 'speedup')}"] if data.get("speedup") else []
+    if data.get("predicted_speedup"):
+        said.append(f"predicted {formatting.quantity(data['predicted_speedup'], 'speedup')}")
+    return f"Measured {what}", f"{run}{', '.join(said)} per token"
+
+
 def describe(event: Event) -> Line:
     """The event in words.  Whatever the kind, nothing of its data is lost: it unfolds below."""
     data = event.data if isinstance(event.data, dict) else {"value": event.data}
@@ -140,6 +161,9 @@ def describe(event: Event) -> Line:
         items = data.get("proposals") or []
         title = f"{len(items)} proposals from {data.get('considered', 0):,} candidates"
         text = " ".join(f"{item.get('rank')}: {item.get('title')}." for item in items if isinstance(item, dict))
+    elif event.kind == "measurement":
+        title, text = _measurement(event, data)
+        tone = {"measured": "ok", "refused": "err"}.get(str(data.get("status", "")), "")
     elif event.kind in ("tool_call", "tool_result"):
         title = str(data.get("tool") or data.get("name") or title)
         text = str(data.get("summary", ""))

@@ -70,7 +70,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
             request.membership.team,  # type: ignore[attr-defined]
             request.user,  # type: ignore[arg-type]
             request.FILES.getlist("files"),
-            config_text=_config_text(request),
+            config_text=config_text(request),
             name=request.POST.get("name", ""),
         )
     except uploads.UploadError as error:
@@ -86,7 +86,7 @@ def _receive(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 
 
-def _config_text(request: HttpRequest) -> str | None:
+def config_text(request: HttpRequest) -> str | None:
     """The configuration in the way the user chose to give it; None to fill it in after the profile was read."""
     way = request.POST.get("config_way", "later")
     if way == "form":
@@ -140,7 +140,7 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
 def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
     experiment = page.experiment
     if request.POST.get("config_way") == "file":
-        checked = configurations.read_text(_config_text(request) or "")
+        checked = configurations.read_text(config_text(request) or "")
         if checked.ok:
             checked = configurations.save(experiment, request.user, checked.data)  # type: ignore[arg-type]
     else:

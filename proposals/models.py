@@ -1,19 +1,39 @@
-"""What to change: stored proposals, and the reviews that decide on them."""
+"""What to change: stored proposals, the reviews that decide on them, and what was measured of them afterwards."""
 
 from __future__ import annotations
 
+from math import exp
+
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
 from experiments.fields import OrderedJSONField
 
+#: What a failure (`history.record.FAILURES`) is called.
+FAILURE_WORDS = {
+    "out_of_memory": "Out of memory",
+    "does_not_compile": "Does not compile",
+    "illegal_mesh": "Illegal mesh",
+    "numerics": "Numerics (loss not a number, or diverged)",
+    "hang": "Hangs",
+    "other": "Something else",
+}
+
 
 class PlanRecord(models.Model):
-    """`proposals.plan.Plan` of one run: baseline, rejected candidates, counts; its proposals are rows."""
+    """`proposals.plan.Plan` of one run: baseline, rejected candidates, counts; its proposals are rows.
+
+    A run has one plan from the Coordinator, and one more each time somebody asked again with other constraints.
+    """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     run = models.ForeignKey("experiments.Run", on_delete=models.CASCADE, related_name="plans")
     data = OrderedJSONField()  # Plan without the proposals
+    config = OrderedJSONField(null=True, blank=True)  # the experiment's configuration as it was then
+    constraints = OrderedJSONField(default=dict, blank=True)  # `proposals.constraints.Constraints`; empty: none
+    precedents = models.JSONField(default=list, blank=True)  # keys of the history records that bore on it
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -44,6 +64,7 @@ class Proposal(models.Model):
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
     data = OrderedJSONField()  # the whole ProposalPlan
+    added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -62,3 +83,91 @@ class Review(models.Model):
 
     class Meta:
         ordering = ["-pk"]
+
+
+class PlanRequest(models.Model):
+    """Somebody asks for proposals again, of the same run, with constraints; a worker makes the plan.
+
+    status moves one way by compare-and-set: queued → working → done or failed; a dead worker's goes back to queued.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        WORKING = "working", "Proposing"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    run = models.ForeignKey("experiments.Run", on_delete=models.CASCADE, related_name="plan_requests")
+    constraints = OrderedJSONField(default=dict, blank=True)
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
+    plan = models.ForeignKey(PlanRecord, on_delete=models.SET_NULL, null=True, blank=True, related_name="requests")
+    attempts = models.PositiveSmallIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(fields=["status"], name="plan_request_open", condition=Q(status__in=["queued", "working"])),
+        ]
+
+
+class Measurement(models.Model):
+    """What became of an approved proposal: its prediction beside what its run measured.  One per proposal.
+
+    status moves by compare-and-set with its Event: linked (the run's profile is there, its analysis is not done) →
+    measured, or refused (the two runs do not compare; another may be linked); failed: the run did not work.
+    """
+
+    class Status(models.TextChoices):
+        LINKED = "linked", "Being analysed"
+        MEASURED = "measured", "Measured"
+        REFUSED = "refused", "Not comparable"
+        FAILED = "failed", "Failed"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    proposal = models.OneToOneField(Proposal, on_delete=models.CASCADE, related_name="measurement")
+    status = models.CharField(max_length=20, choices=Status, default=Status.LINKED)
+    experiment = models.ForeignKey(
+        "experiments.Experiment", on_delete=models.SET_NULL, null=True, blank=True, related_name="measures"
+    )
+    run = models.ForeignKey("experiments.Run", on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    outcome = models.CharField(max_length=20, blank=True)  # `history.record.OUTCOMES`
+    failure = models.CharField(max_length=30, blank=True)  # `history.record.FAILURES`
+    comment = models.TextField(blank=True)
+    reason = models.TextField(blank=True)  # why it was refused, a sentence
+    predicted_log_gain = models.FloatField(null=True)  # of time per token
+    predicted_sigma = models.FloatField(null=True)  # of the same
+    predicted_confidence = models.FloatField(null=True)
+    before_step_time_s = models.FloatField(null=True)
+    after_step_time_s = models.FloatField(null=True)
+    speedup = models.FloatField(null=True)  # measured, per token
+    within_range = models.BooleanField(null=True)  # of the predicted 80 %
+    caveats = models.JSONField(default=list, blank=True)
+    record = models.CharField(max_length=100, blank=True)  # key of the history record it became
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    measured_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["team", "status"], name="measurement_by_status")]
+
+    @property
+    def failure_words(self) -> str:
+        return FAILURE_WORDS.get(self.failure, self.failure.replace("_", " ").capitalize())
+
+    @property
+    def predicted_speedup(self) -> float | None:
+        return None if self.predicted_log_gain is None else exp(self.predicted_log_gain)
+
+    @property
+    def error(self) -> float | None:
+        """Measured over predicted speed-up, less one: above zero it went better than was said."""
+        if self.speedup is None or self.predicted_log_gain is None:
+            return None
+        return self.speedup / exp(self.predicted_log_gain) - 1.0

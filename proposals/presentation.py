@@ -10,7 +10,7 @@ from typing import Any
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
-from proposals import torus
+from proposals import measured, torus
 from proposals.models import PlanRecord, Proposal
 
 _RANGE = ("estimate", "low80", "high80")
@@ -66,6 +66,7 @@ class Card:
     after: torus.Drawing | None
     per_token: bool
     memory: list[bars.Term] = field(default_factory=list)
+    loop: measured.Loop | None = None
 
     @property
     def groups(self) -> list[tuple[str, str, int]]:
@@ -182,6 +183,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         after=after,
         per_token=factor != 1.0,
         memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
+        loop=measured.loop(item),
     )
 
 

@@ -8,7 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from experiments.services import runs
-from proposals.services import coordinator
+from proposals.services import coordinator, measuring
 
 
 @shared_task(name="proposals.tasks.advance_run", acks_late=True, reject_on_worker_lost=True)
@@ -19,7 +19,8 @@ def advance_run(run_pk: int) -> None:
 
 @shared_task(name="proposals.tasks.take_over_stale", ignore_result=True, expires=60)
 def take_over_stale() -> list[int]:
-    """Queue the runs that no live worker has."""
+    """Queue the runs that no live worker has; measure what one left unmeasured."""
+    measuring.sweep()
     return runs.take_over_stale()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from proposals import views, views_launch
+from proposals import views, views_launch, views_measure
 
 urlpatterns = [
     path("experiments/<int:pk>/proposals/", views.proposals, name="proposals"),
@@ -13,5 +13,11 @@ urlpatterns = [
     path("experiments/<int:pk>/launch/", views_launch.of_experiment, name="launch"),
     path("proposals/<int:pk>/launch/", views_launch.of_proposal, name="launch-proposal"),
     path("proposals/<int:pk>/launch/<str:name>", views_launch.download, name="launch-file"),
+    path("proposals/<int:pk>/upload/", views_measure.upload, name="upload-measured"),
+    path("proposals/<int:pk>/measurement/", views_measure.link, name="measure"),
+    path("proposals/<int:pk>/measurement/unlink/", views_measure.unlink, name="unmeasure"),
+    path("proposals/<int:pk>/measurement/failed/", views_measure.failed, name="measure-failed"),
+    path("measurements/", views_measure.measurements, name="measurements"),
+    path("history/waiting/", views_measure.waiting, name="history-waiting"),
     path("history/", views.history, name="history"),
 ]

@@ -17,11 +17,13 @@ from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
 from experiments.views import progress_context
 from proposals import presentation
-from proposals.models import Decision, Proposal
+from proposals.models import FAILURE_WORDS, Decision, Proposal
 from proposals.services import history as approved_history
 from proposals.services import plans, reviews
 
 RECORDS_ON_PAGE = 12
+#: What a card shows beside the proposal.
+_SHOWN = ("review__author", "experiment", "plan__run__profile", "measurement__experiment", "measurement__run")
 
 
 @require(Role.VIEWER)
@@ -32,7 +34,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     context = page.context("proposals", **progress_context(page))
     plan = plans.newest(page.experiment)
     if plan is not None:
-        found = list(plan.proposals.select_related("review", "review__author").order_by("rank"))
+        found = list(plan.proposals.select_related(*_SHOWN).order_by("rank"))
         record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
         rejected = plan.data.get("rejected") or []
         context |= {
@@ -43,6 +45,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "missing": presentation.missing_facts(plan.data.get("missing") or ()),
             "considered": plan.data.get("considered", 0),
             "rejected_count": len(rejected),
+            "failures": FAILURE_WORDS,
             "may_decide": page.membership.may(Role.REVIEWER),
         }
     return render(request, "proposals/proposals.html", context)

@@ -27,7 +27,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import propose
-from proposals.services import checks, plans
+from proposals.services import checks, measuring, plans
 
 logger = logging.getLogger(__name__)
 
@@ -222,6 +222,7 @@ def _check(work: Work) -> None:
     with transaction.atomic():
         checks.store(work.run, record, verdict)
         work.move(RunStatus.READY)
+    measuring.on_ready(work.run)  # what a worker that dies here leaves, the sweep finds
 
 
 _STAGES: dict[RunStatus, Callable[[Work], None]] = {

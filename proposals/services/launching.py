@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import replace
 
 from experiments.services import configuration
 from perfmodel.config import ConfigError
@@ -30,6 +31,19 @@ def files(proposal: Proposal) -> tuple[launch.LaunchFile, ...]:
         raise LaunchError(
             f"The configuration has changed since this proposal was made: {error.message}. Analyse it again."
         ) from error
+
+
+def configuration_text(proposal: Proposal) -> str:
+    """The YAML of the proposal's configuration, named after its experiment and rank, to upload with its profile.
+
+    Raises LaunchError as `files` does.
+    """
+    config = configuration.load(proposal.experiment)
+    if config is None:
+        raise LaunchError("The experiment has no valid configuration; open Configuration and save it again.")
+    name = f"{proposal.experiment.name[:170]}, proposal {proposal.rank}"
+    found = launch.files(replace(config, name=name), proposal.data["mesh"], proposal.data.get("changes") or {})
+    return next(item.text for item in found if item.kind == "yaml")
 
 
 def is_outdated(proposal: Proposal) -> bool:

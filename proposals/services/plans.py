@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
 
+from accounts.models import User
 from diagnosis import services as diagnosis_services
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, ReviewState, Run
@@ -16,14 +18,36 @@ from proposals.models import PlanRecord, Proposal
 from proposals.plan import Plan
 
 
-def store(run: Run, plan: Plan) -> PlanRecord:
-    """Store the run's plan; one that the run already has, and nobody has reviewed, is replaced."""
+def store(
+    run: Run,
+    plan: Plan,
+    *,
+    constraints: dict[str, Any] | None = None,
+    precedents: Sequence[str] = (),
+    again: bool = False,
+    user: User | None = None,
+) -> PlanRecord:
+    """Store the run's plan with what it was made under.
+
+    again: somebody asked for it, and earlier ones stay.  Otherwise it is the Coordinator's, which may come here twice:
+    the one that the run already has from it is replaced, unless it was reviewed.  precedents: keys of history records.
+    """
     data = clean_json(asdict(plan))
     proposals = data.pop("proposals")
     with transaction.atomic():
         events.lock(run.experiment_id)
-        PlanRecord.objects.filter(run=run).exclude(proposals__review__isnull=False).delete()
-        record = PlanRecord.objects.create(team_id=run.team_id, run=run, data=data)
+        if not again:
+            first = PlanRecord.objects.filter(run=run, requests=None)
+            first.exclude(proposals__review__isnull=False).delete()
+        record = PlanRecord.objects.create(
+            team_id=run.team_id,
+            run=run,
+            data=data,
+            config=Experiment.objects.values_list("config", flat=True).get(pk=run.experiment_id),
+            constraints=clean_json(constraints or {}),
+            precedents=list(precedents),
+            created_by=user,
+        )
         Proposal.objects.bulk_create(_row(run, record, item) for item in proposals)
         Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(proposals))
         undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
@@ -33,8 +57,11 @@ def store(run: Run, plan: Plan) -> PlanRecord:
             "proposal",
             "proposer",
             run=run,
+            user=user,
             data={
                 "plan": record.pk,
+                **({"constraints": record.constraints} if record.constraints else {}),
+                **({"precedents": record.precedents} if record.precedents else {}),
                 "considered": plan.considered,
                 "rejected": len(plan.rejected),
                 "proposals": [

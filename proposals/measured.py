@@ -1,0 +1,119 @@
+"""What became of proposals, as the pages show it: prediction beside measurement, on one scale of speed-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.models import Experiment
+from proposals.models import Measurement, Proposal
+from proposals.services import measuring
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Where an approved proposal stands between approval and its result.
+
+    found: experiments that look like its run, for a person to confirm.
+    """
+
+    proposal: Proposal
+    measurement: Measurement | None
+    found: Sequence[Experiment] = ()
+
+    @property
+    def state(self) -> str:
+        """`waiting`, `linked`, `refused`, `measured` or `failed`."""
+        made = self.measurement
+        if made is None or (made.status == Measurement.Status.LINKED and made.experiment is None):
+            return "waiting"
+        return str(made.status)
+
+    @property
+    def row(self) -> Row:
+        assert self.measurement is not None
+        return row(self.measurement)
+
+    @property
+    def scale(self) -> float:
+        return scale([self.row])
+
+
+def loop(proposal: Proposal) -> Loop | None:
+    """None where the proposal is not approved, or has nothing to measure."""
+    if proposal.status != Proposal.Status.APPROVED or proposal.kind == "keep":
+        return None
+    made = getattr(proposal, "measurement", None)
+    open_ = made is None or made.status == Measurement.Status.REFUSED
+    return Loop(proposal, made, measuring.candidates(proposal) if open_ else ())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result: predicted speed-up with its range, and the measured one; None where the run failed."""
+
+    measurement: Measurement
+    low: float | None
+    high: float | None
+
+    @property
+    def predicted(self) -> float | None:
+        return self.measurement.predicted_speedup
+
+    @property
+    def measured(self) -> float | None:
+        return self.measurement.speedup
+
+    @property
+    def error(self) -> float | None:
+        return self.measurement.error
+
+
+def row(made: Measurement) -> Row:
+    low, high = measuring.range80(made) or (None, None)
+    return Row(made, low, high)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All results of a team.  scale: the largest speed-up drawn.  inside: of `ranged`, how many fell into 80 %."""
+
+    rows: list[Row]
+    scale: float
+    brier: float | None
+
+    @property
+    def measured(self) -> list[Row]:
+        return [item for item in self.rows if item.measured is not None]
+
+    @property
+    def failed(self) -> int:
+        return len(self.rows) - len(self.measured)
+
+    @property
+    def ranged(self) -> int:
+        return sum(item.measurement.within_range is not None for item in self.rows)
+
+    @property
+    def inside(self) -> int:
+        return sum(bool(item.measurement.within_range) for item in self.rows)
+
+    @property
+    def median_error(self) -> float | None:
+        """Median of the absolute errors."""
+        errors = sorted(abs(item.error) for item in self.rows if item.error is not None)
+        if not errors:
+            return None
+        middle = len(errors) // 2
+        return errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
+
+
+def results(found: list[Measurement]) -> Results:
+    rows = [row(item) for item in found]
+    return Results(rows, scale(rows), measuring.brier(found))
+
+
+def scale(rows: Sequence[Row]) -> float:
+    """The end of the axis: a little beyond the largest speed-up, at least 1.2."""
+    reach = [value for item in rows for value in (item.high, item.predicted, item.measured) if value is not None]
+    return max([1.2, *(value * 1.04 for value in reach)])

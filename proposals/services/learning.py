@@ -1,0 +1,161 @@
+"""What a measured proposal teaches: it becomes a record of the history by itself, failures included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from diagnosis.models import DiagnosisRecord
+from experiments import formatting
+from experiments.models import Experiment
+from history.record import CHANGES, Record, Side
+from history.services import rows, store
+from perfmodel.accounting import parameters
+from perfmodel.config import ExperimentConfig
+from proposals.models import Measurement, Proposal
+
+if TYPE_CHECKING:
+    from proposals.services.measuring import Compared
+
+#: What a training key belongs to in a record's `changes`; keys that are not here and no change of their own are other.
+_CHANGE_OF = {
+    "global_batch": "batch", "micro_batch": "batch", "grad_accum": "batch", "remat": "remat",
+    "weight_sharding": "weight_sharding", "xla_flags": "xla_flags", "precision": "precision",
+}  # fmt: skip
+
+
+def keep(made: Measurement, found: Compared) -> str:
+    """Add the measured change to the team's history; the key of its record.  Once: the key follows the proposal."""
+    before, after = _kpis(found.before, found.before_s), _kpis(found.after, found.after_s)
+    record = _record(
+        made,
+        Side(made.proposal.experiment.name, *_configured(found.before_config), before),
+        Side(found.after.run.experiment.name, *_configured(found.after_config), after),
+        found.after_config,
+        bottleneck=found.before.bottleneck,
+    )
+    return _add(made, record, made.experiment)
+
+
+def keep_failure(made: Measurement, before: ExperimentConfig | None, proposed: ExperimentConfig | None) -> str:
+    """Add a proposal that did not run to the team's history; empty where the configuration is gone."""
+    if before is None or proposed is None:
+        return ""
+    diagnosed = DiagnosisRecord.objects.filter(run_id=made.proposal.plan.run_id).first()
+    kpis = _kpis(diagnosed, made.before_step_time_s) if diagnosed is not None else {}
+    record = _record(
+        made,
+        Side(made.proposal.experiment.name, *_configured(before), kpis),
+        Side(f"{made.proposal.experiment.name}, proposal {made.proposal.rank}", *_configured(proposed)),
+        proposed,
+        bottleneck=diagnosed.bottleneck if diagnosed is not None else "",
+    )
+    return _add(made, record, None)
+
+
+def _record(made: Measurement, before: Side, after: Side, config: ExperimentConfig, *, bottleneck: str) -> Record:
+    proposal = made.proposal
+    hardware, model = config.hardware, config.model
+    changes = tuple(name for name in CHANGES if name in _changed(proposal))
+    return Record(
+        id=key(proposal),
+        title=proposal.title,
+        change=_change(proposal)[: rows.LIMITS["change"]],
+        changes=changes or ("other",),
+        before=before,
+        after=after,
+        outcome=made.outcome,
+        source=f"Proposal {proposal.rank} of {proposal.experiment.name}, measured by this team",
+        provenance="measured",
+        chip=hardware.chip,
+        chips=hardware.chips,
+        topology=hardware.topology,
+        slices=hardware.slices,
+        model_name=(model.name or "") if model is not None else "",
+        parameters=float(parameters(model).total) if model is not None else None,
+        bottleneck=bottleneck,
+        speedup=made.speedup,
+        measure="step time per token" if made.speedup is not None else "",
+        effect=_effect(made)[: rows.LIMITS["effect"]],
+        failure=made.failure,
+        caveats=tuple(made.caveats),
+    )
+
+
+def key(proposal: Proposal) -> str:
+    """The id of the proposal's record, stable however often it is made."""
+    return f"proposal-{proposal.pk}"
+
+
+def _changed(proposal: Proposal) -> set[str]:
+    found = {_CHANGE_OF.get(name, "other") for name in proposal.data.get("changes") or {}}
+    ran = (proposal.plan.config or proposal.experiment.config or {}).get("mesh") or {}
+    return found | ({"mesh"} if _sizes(ran) != _sizes(proposal.data["mesh"]) else set())
+
+
+def _sizes(mesh: Mapping[str, Any]) -> dict[str, int]:
+    """Axes larger than one, over ICI and DCN."""
+    parts = (("", mesh.get("ici") or {}), ("dcn.", mesh.get("dcn") or {}))
+    return {f"{prefix}{axis}": size for prefix, axes in parts for axis, size in axes.items() if size != 1}
+
+
+def _change(proposal: Proposal) -> str:
+    """`data 4 → 16, seq 4 → 1; remat minimal`: what was changed, in one line."""
+    old = _sizes((proposal.plan.config or proposal.experiment.config or {}).get("mesh") or {})
+    new = _sizes(proposal.data["mesh"])
+    axes = [f"{axis} {old.get(axis, 1)} → {new.get(axis, 1)}" for axis in dict.fromkeys([*old, *new])
+            if old.get(axis, 1) != new.get(axis, 1)]  # fmt: skip
+    keys = [f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in (proposal.data.get("changes") or {}).items()]  # fmt: skip
+    return "; ".join(part for part in (", ".join(axes), ", ".join(keys)) if part)
+
+
+def _effect(made: Measurement) -> str:
+    """The measured effect beside what was predicted, in one sentence."""
+    if made.speedup is None:
+        words = made.failure.replace("_", " ")
+        return f"It did not run: {words}.{' ' + made.comment if made.comment else ''}"
+    assert made.before_step_time_s is not None and made.after_step_time_s is not None
+    said = (
+        f"Step time {formatting.seconds(made.before_step_time_s)} → {formatting.seconds(made.after_step_time_s)}, "
+        f"{formatting.number(made.speedup, 2)}× per token"
+    )
+    if made.predicted_speedup is not None:
+        said += f"; {formatting.number(made.predicted_speedup, 2)}× was predicted"
+    return said + "."
+
+
+def _configured(config: ExperimentConfig) -> tuple[dict[str, dict[str, int]], dict[str, str], dict[str, Any]]:
+    training = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(config.training).items()}
+    return (
+        config.mesh.to_json(),
+        dict(config.mesh.axis_roles),
+        {name: value for name, value in training.items() if value is not None and value != []},
+    )
+
+
+def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, float | str]:
+    """What was measured, as the diagnosis states it; a share above one is a wrong configuration, not a measurement."""
+    found: dict[str, float | str] = {
+        name: value
+        for name, value in (diagnosed.data.get("kpis") or {}).items()
+        if value is not None and (name not in rows.SHARES or 0 <= value <= 1)
+    }
+    if step_time_s:
+        found["step_time_s"] = step_time_s
+    if "mfu" in found and (convention := diagnosed.data.get("mfu_convention")):
+        found["mfu_convention"] = str(convention)
+    return found
+
+
+def _add(made: Measurement, record: Record, experiment: Experiment | None) -> str:
+    added = store.add(
+        record,
+        made.team,
+        made.created_by,
+        experiment_before=made.proposal.experiment,
+        experiment_after=experiment,
+        profile_after=made.run.profile if made.run is not None else None,
+    )
+    return str(added.key)

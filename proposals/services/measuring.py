@@ -1,0 +1,416 @@
+"""The measured loop: an approved proposal is run, its profile comes back, and prediction stands beside measurement.
+
+A run is linked to the proposal by a person: by uploading it from the proposal, or by confirming that an experiment with
+the proposed configuration is the one.  Once its analysis is ready the measurement is made by itself; doing it again
+changes nothing, so any worker may.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from accounts.models import Role, Team, User
+from accounts.permissions import check
+from diagnosis import comparing
+from diagnosis.models import DiagnosisRecord
+from experiments.models import Experiment, Origin, Run, RunStatus
+from experiments.services import configuration, events
+from experiments.services.text import clean
+from history.record import FAILURES, outcome_of
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.step_time import Z80
+from proposals.candidate import candidate
+from proposals.matching import Match, match, token_ratio
+from proposals.models import FAILURE_WORDS, Measurement, Proposal
+from proposals.services import learning
+
+logger = logging.getLogger(__name__)
+
+MAX_COMMENT = 10_000
+#: Experiments that are looked through for the run of a proposal, and proposals for that of an experiment.
+MOST_LOOKED_AT = 200
+
+
+class MeasureError(Exception):
+    """This run does not measure this proposal.  The text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two runs that do compare.  speedup: time per token before / after; caveats: sentences."""
+
+    before: DiagnosisRecord
+    after: DiagnosisRecord
+    before_config: ExperimentConfig
+    after_config: ExperimentConfig
+    before_s: float
+    after_s: float
+    speedup: float
+    caveats: tuple[str, ...]
+
+
+_WITH = ("experiment", "plan__run__profile", "measurement__experiment")
+
+
+def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
+    """The approved proposals that something can be measured of: keeping what runs launches nothing."""
+    ids = [teams.pk] if isinstance(teams, Team) else teams
+    found = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
+    return found.select_related(*_WITH, "review__author")
+
+
+def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
+    """Approved proposals without a result, the longest waiting first."""
+    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
+    return proposals_of(teams).exclude(measurement__status__in=done).order_by("review__created_at", "pk")
+
+
+def results(teams: Team | list[int]) -> QuerySet[Measurement]:
+    """What was measured of the teams' proposals, failures included, newest first."""
+    ids = [teams.pk] if isinstance(teams, Team) else teams
+    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
+    found = Measurement.objects.filter(team_id__in=ids, status__in=done)
+    return found.select_related("proposal__experiment", "experiment", "created_by").order_by("-measured_at", "-pk")
+
+
+def brier(found: list[Measurement]) -> float | None:
+    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
+    pairs = [
+        (item.predicted_confidence, item.speedup is not None and item.speedup > 1.0)
+        for item in found
+        if item.predicted_confidence is not None
+    ]
+    return sum((said - came) ** 2 for said, came in pairs) / len(pairs) if pairs else None
+
+
+def has_result(proposal: Proposal) -> bool:
+    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
+    return Measurement.objects.filter(proposal=proposal, status__in=done).exists()
+
+
+def before_config(proposal: Proposal) -> ExperimentConfig | None:
+    """What ran when the proposal was made."""
+    stored = proposal.plan.config
+    return configuration.check(stored).config if stored else configuration.load(proposal.experiment)
+
+
+def proposed(proposal: Proposal) -> ExperimentConfig | None:
+    """The configuration that the proposal would run; None where that of its experiment is gone or no longer fits."""
+    config = before_config(proposal)
+    try:
+        return config and candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {})
+    except ConfigError:
+        return None
+
+
+def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
+    """How an experiment's configuration stands to the proposal's; None where one of them has none."""
+    wanted, ran = proposed(proposal), configuration.load(experiment)
+    if wanted is None or ran is None:
+        return None
+    return match(wanted, ran, (proposal.data.get("changes") or {}).keys())
+
+
+def offers(experiment: Experiment) -> list[Proposal]:
+    """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
+    if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
+        return []
+    open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
+    open_ = open_.exclude(experiment=experiment)[:MOST_LOOKED_AT]
+    found = [item for item in open_ if (fit := compared_with(item, experiment)) is not None and fit.same]
+    no = set(dismissed(experiment)) if found else set()
+    return [item for item in found if item.pk not in no]
+
+
+def candidates(proposal: Proposal) -> list[Experiment]:
+    """Experiments of the team that look like a run of this proposal, newest first; nothing is stored."""
+    wanted = proposed(proposal)
+    if wanted is None:
+        return []
+    seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
+    seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
+    found = [item for item in seen if (fit := compared_with(proposal, item)) is not None and fit.same]
+    return [item for item in found if proposal.pk not in dismissed(item)]
+
+
+def dismissed(experiment: Experiment) -> list[int]:
+    """Proposals that a person said this experiment is no run of."""
+    said = experiment.events.filter(kind="measurement", data__dismissed__isnull=False)
+    return [event.data["dismissed"] for event in said]
+
+
+def _unlinked() -> Q:
+    return Q(measurement=None) | Q(measurement__experiment=None) | Q(measurement__status=Measurement.Status.REFUSED)
+
+
+def dismiss(proposal: Proposal, experiment: Experiment, user: User) -> None:
+    """Keep that this experiment is no run of the proposal, so that nobody is asked again."""
+    _may(proposal, experiment, user)
+    events.append(
+        experiment, "measurement", "user", user=user, data={"dismissed": proposal.pk, "title": proposal.title}
+    )
+
+
+def link(proposal: Proposal, experiment: Experiment, user: User) -> Measurement:
+    """Count the experiment as the run of an approved proposal; measured at once where its analysis is ready.
+
+    Raises MeasureError where the proposal is not approved or has its result, or the two runs do not compare; Http404
+    and PermissionDenied as for any change by an engineer.
+    """
+    _may(proposal, experiment, user)
+    _may_be_measured(proposal)
+    if experiment.pk == proposal.experiment_id:
+        raise MeasureError("That is the run the proposal was made for; upload the profile of the changed run.")
+    if (fit := compared_with(proposal, experiment)) is not None and not fit.same:
+        raise MeasureError(f"{experiment.name} is no run of this proposal: {' '.join(fit.departures)}")
+    run = _ready_run(experiment)
+    if run is not None:
+        compare(proposal, run)
+    with transaction.atomic():
+        _lock(proposal.experiment_id, experiment.pk)
+        Measurement.objects.filter(proposal=proposal).filter(
+            Q(status=Measurement.Status.REFUSED) | Q(experiment=None, status=Measurement.Status.LINKED)
+        ).delete()
+        made, new = Measurement.objects.get_or_create(
+            proposal=proposal, defaults={"team_id": proposal.team_id, "experiment": experiment, "created_by": user}
+        )
+        if not new and made.experiment_id != experiment.pk:
+            other = made.experiment.name if made.experiment is not None else "another run"
+            raise MeasureError(f"{other} already counts as the run of this proposal.")
+        if new:
+            data = {"proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title}
+            for place, more in (
+                (proposal.experiment_id, {"by": experiment.pk, "name": experiment.name}),
+                (experiment.pk, {"of": proposal.experiment_id, "name": proposal.experiment.name}),
+            ):
+                events.append(place, "measurement", "user", user=user, data={"linked": True, **data, **more})
+    if run is not None:
+        complete(made.pk)
+        made.refresh_from_db()
+    return made
+
+
+def unlink(proposal: Proposal, user: User) -> None:
+    """Take back a link that has no result yet.  Raises MeasureError where it has one."""
+    check(user, proposal, Role.ENGINEER)
+    open_ = [Measurement.Status.LINKED, Measurement.Status.REFUSED]
+    with transaction.atomic():
+        events.lock(proposal.experiment_id)
+        gone, _ = Measurement.objects.filter(proposal=proposal, status__in=open_).delete()
+        if not gone:
+            raise MeasureError("This proposal has its result, or nothing is linked to it.")
+        events.append(
+            proposal.experiment_id, "measurement", "user", user=user, data={"unlinked": True, "proposal": proposal.pk}
+        )
+
+
+def report_failure(proposal: Proposal, user: User, failure: str, comment: str = "") -> Measurement:
+    """Say that the proposed configuration did not run.  Kept in the history: failures teach as much.
+
+    Raises MeasureError where the proposal is not approved, has a result, or the failure is none of FAILURES.
+    """
+    check(user, proposal, Role.ENGINEER)
+    _may_be_measured(proposal)
+    if failure not in FAILURES:
+        words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
+        raise MeasureError(f"Choose what went wrong: {words}.")
+    comment = clean(comment.strip())
+    if len(comment) > MAX_COMMENT:
+        raise MeasureError(f"A comment may have at most {MAX_COMMENT:,} characters.")
+    with transaction.atomic():
+        events.lock(proposal.experiment_id)
+        Measurement.objects.filter(
+            proposal=proposal, status__in=[Measurement.Status.LINKED, Measurement.Status.REFUSED]
+        ).delete()
+        made, new = Measurement.objects.get_or_create(
+            proposal=proposal,
+            defaults={
+                "team_id": proposal.team_id, "status": Measurement.Status.FAILED, "outcome": "failed",
+                "failure": failure, "comment": comment, "created_by": user, "measured_at": timezone.now(),
+                "before_step_time_s": proposal.plan.run.profile.step_time_s, **_said(proposal),
+            },
+        )  # fmt: skip
+        if not new:
+            raise MeasureError("This proposal already has its result.")
+        made.record = learning.keep_failure(made, before_config(proposal), proposed(proposal))
+        made.save(update_fields=["record"])
+        events.append(
+            proposal.experiment_id, "measurement", "user", run=proposal.plan.run, user=user,
+            data={"proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title, "outcome": "failed",
+                  "failure": failure, "comment": comment},
+        )  # fmt: skip
+    return made
+
+
+def on_ready(run: Run) -> None:
+    """Measure whatever waits for this run; a fault of ours is loud and never fails the run."""
+    for pk in Measurement.objects.filter(experiment_id=run.experiment_id, status=Measurement.Status.LINKED).values_list(
+        "pk", flat=True
+    ):
+        try:
+            complete(pk)
+        except Exception:
+            logger.exception("measurement %s of run %s could not be made", pk, run.pk)
+
+
+def sweep() -> list[int]:
+    """Measure what a dead worker left: linked, and its run has been ready.  Returns the measurements looked at."""
+    due = Measurement.objects.filter(status=Measurement.Status.LINKED, experiment__state=RunStatus.READY)
+    found = list(due.select_related("experiment"))
+    for item in found:
+        if item.experiment is not None and (run := _ready_run(item.experiment)) is not None:
+            on_ready(run)
+    return [item.pk for item in found]
+
+
+def complete(pk: int) -> bool:
+    """Set measurement beside prediction, with its Events and history record; False where it is done or not ready."""
+    made = Measurement.objects.select_related(*(f"proposal__{name}" for name in _WITH[:2]), "experiment").get(pk=pk)
+    run = _ready_run(made.experiment) if made.experiment is not None else None
+    if made.status != Measurement.Status.LINKED or run is None:
+        return False
+    proposal = made.proposal
+    try:
+        found = compare(proposal, run)
+    except MeasureError as error:
+        return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
+    low, high = (proposal.data["predicted"].get(f"speedup_{end}80") for end in ("low", "high"))
+    values = {
+        "status": Measurement.Status.MEASURED,
+        "run": run,
+        "outcome": outcome_of(found.speedup),
+        "before_step_time_s": found.before_s,
+        "after_step_time_s": found.after_s,
+        "speedup": found.speedup,
+        "within_range": low <= found.speedup <= high if low and high else None,
+        "caveats": list(found.caveats),
+        "measured_at": timezone.now(),
+        **_said(proposal),
+    }
+    return _finish(made, run, values, found)
+
+
+def _finish(made: Measurement, run: Run, values: dict[str, Any], found: Compared | None) -> bool:
+    proposal = made.proposal
+    assert made.experiment is not None
+    with transaction.atomic():
+        _lock(proposal.experiment_id, made.experiment.pk)
+        won = Measurement.objects.filter(pk=made.pk, status=Measurement.Status.LINKED).update(**values)
+        if not won:
+            return False
+        made.refresh_from_db()
+        if found is not None:
+            made.record = learning.keep(made, found)
+            made.save(update_fields=["record"])
+        data = {
+            "proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title, "status": made.status,
+            "outcome": made.outcome, "speedup": made.speedup, "predicted_speedup": made.predicted_speedup,
+            "error": made.error, "within_range": made.within_range, "reason": made.reason, "caveats": made.caveats,
+            "record": made.record,
+        }  # fmt: skip
+        for place, its_run, more in (
+            (proposal.experiment_id, proposal.plan.run, {"by": made.experiment.pk, "name": made.experiment.name}),
+            (made.experiment.pk, run, {"of": proposal.experiment_id, "name": proposal.experiment.name}),
+        ):
+            events.append(place, "measurement", "coordinator", run=its_run, data={**data, **more})
+    return True
+
+
+def compare(proposal: Proposal, run: Run) -> Compared:
+    """The proposal's own run beside the run of its configuration, per token.  Raises MeasureError with a sentence."""
+    stored = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
+    before = stored.filter(run_id=proposal.plan.run_id).first()
+    after = stored.filter(run=run).first()
+    one, two = before_config(proposal), configuration.load(run.experiment)
+    if before is None or after is None or one is None or two is None:
+        raise MeasureError("One of the two runs has no diagnosis or no configuration any more.")
+    name = run.experiment.name
+    for side, words in ((before.run.experiment, "The run before"), (after.run.experiment, name)):
+        if side.origin == Origin.RECONSTRUCTED:
+            raise MeasureError(f"{words} is reconstructed, not measured, so it cannot count as a measurement.")
+    fit = compared_with(proposal, run.experiment)
+    if fit is None or not fit.same:
+        why = " ".join(fit.departures) if fit is not None else "its configuration does not fit any more."
+        raise MeasureError(f"{name} is no run of this proposal: {why}")
+    was, now = before.run.profile.step_time_s, after.run.profile.step_time_s
+    if not was or not now:
+        words = "The profile before" if not was else f"The profile of {name}"
+        raise MeasureError(f"{words} marks no steps, so there is no step time to compare; record whole steps.")
+    tokens = token_ratio(one, two)
+    if tokens is None:
+        raise MeasureError(
+            "Only one of the two configurations states batch and sequence length, so the steps cannot be compared per "
+            "token; complete both and try again."
+        )
+    return Compared(before, after, one, two, was, now, was / now * tokens, _caveats(proposal, before, after, fit))
+
+
+def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord, fit: Match) -> tuple[str, ...]:
+    """What stands between the proposal's changes and the effect."""
+    comparison = comparing.summary(before, after)
+    said = list(fit.further)
+    said += [line for line in comparison.comparability.reasons if line.startswith("The profiles were recorded on")]
+    if comparison.comparability.comparable and comparison.comparability.allowed:
+        said.append(comparison.comparability.allowed)
+    if comparison.significant is False:
+        said.append("The steps vary so much that the difference may be chance.")
+    kind = ((after.run.profile.summary or {}).get("device") or {}).get("kind") or ""
+    if kind.startswith("CPU"):
+        said.append("Recorded on CPU devices; the configured chips did not run.")
+    if after.run.experiment.created_at < proposal.created_at:
+        said.append("It ran before the proposal was made.")
+    return tuple(said)
+
+
+def _said(proposal: Proposal) -> dict[str, float | None]:
+    """The prediction as it was when the proposal was approved; a stored proposal's numbers never change."""
+    predicted = proposal.data["predicted"]
+    speedup, low, high = (predicted.get(key) for key in ("speedup", "speedup_low80", "speedup_high80"))
+    return {
+        "predicted_log_gain": log(speedup) if speedup else None,
+        "predicted_sigma": log(high / low) / (2 * Z80) if low and high else None,
+        "predicted_confidence": proposal.confidence,
+    }
+
+
+def range80(made: Measurement) -> tuple[float, float] | None:
+    """The predicted 80 % range of the speed-up."""
+    if made.predicted_log_gain is None or made.predicted_sigma is None:
+        return None
+    reach = Z80 * made.predicted_sigma
+    return exp(made.predicted_log_gain - reach), exp(made.predicted_log_gain + reach)
+
+
+def _ready_run(experiment: Experiment) -> Run | None:
+    """The newest run, where it is ready."""
+    run = experiment.runs.select_related("experiment", "profile").order_by("-pk").first()
+    return run if run is not None and run.status == RunStatus.READY else None
+
+
+def _may(proposal: Proposal, experiment: Experiment, user: User) -> None:
+    check(user, proposal, Role.ENGINEER)
+    check(user, experiment, Role.ENGINEER)
+    if proposal.team_id != experiment.team_id:
+        raise MeasureError("The proposal and the run belong to different teams.")
+
+
+def _may_be_measured(proposal: Proposal) -> None:
+    if proposal.status != Proposal.Status.APPROVED:
+        raise MeasureError("Only an approved proposal can have a result; a reviewer decides on it first.")
+    if proposal.kind == "keep":
+        raise MeasureError("This proposal keeps what runs: there is nothing to measure.")
+    if has_result(proposal):
+        raise MeasureError("This proposal already has its result.")
+
+
+def _lock(*experiments: int) -> None:
+    """Both experiments' event orders, always in the same order: nobody waits in a circle."""
+    for pk in sorted(set(experiments)):
+        events.lock(pk)

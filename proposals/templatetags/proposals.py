@@ -1,0 +1,76 @@
+"""Parts that show what became of proposals: on the page of the run that measures one, and prediction as a bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from accounts.models import Role
+from experiments import bars, formatting
+from proposals.models import Measurement
+from proposals.services import measuring
+
+register = template.Library()
+
+
+@register.inclusion_tag("proposals/_run_of.html", takes_context=True)
+def run_of(context: dict[str, Any]) -> dict[str, Any]:
+    """Which proposal this experiment is the run of, or looks like the run of."""
+    experiment, membership = context["experiment"], context["membership"]
+    may = membership.may(Role.ENGINEER)
+    made = Measurement.objects.filter(experiment=experiment).select_related("proposal__experiment").order_by("-pk")
+    return {
+        "experiment": experiment,
+        "measured": list(made[:3]),
+        "offers": measuring.offers(experiment)[:3] if may else [],
+        "csrf_token": context.get("csrf_token"),
+    }
+
+
+@register.filter
+def error_words(value: float | None) -> str:
+    """How a measured speed-up stands to the predicted one: `7 % less than predicted`."""
+    if value is None:
+        return ""
+    size = abs(value)
+    if size < 0.005:
+        return "as predicted"
+    digits = 1 if size < 0.1 else 0
+    way = "more" if value > 0 else "less"
+    return f"{formatting.number(size * 100, digits)}{formatting.NBSP}% {way} than predicted"
+
+
+@register.filter
+def signed_percents(value: float) -> str:
+    """`+4.2 %`, `−11 %`."""
+    size = abs(value) * 100
+    digits = 1 if size < 10 else 0
+    sign = "−" if value < 0 else "+"
+    return f"{sign}{formatting.number(size, digits)}{formatting.NBSP}%"
+
+
+@register.simple_tag
+def speedup_bar(row: Any, scale: float) -> SafeString:
+    """Predicted speed-up as a tick within its 80 % range, measured as a dot, 1× dashed; from 0 to `scale`."""
+    parts = SafeString("")
+    if row.low is not None and row.high is not None:
+        low = bars.percent(row.low, scale)
+        parts += format_html(
+            '<rect class="range" x="{}" width="{}" height="100%"/>', low, bars.percent(row.high - row.low, scale)
+        )
+    parts += format_html('<line class="dash" x1="{0}" x2="{0}" y1="-4" y2="14"/>', bars.percent(1.0, scale))
+    words = []
+    if row.predicted is not None:
+        at = bars.percent(row.predicted, scale)
+        parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
+        words.append(f"predicted {formatting.quantity(row.predicted, 'speedup')}")
+    if row.measured is not None:
+        parts += format_html('<circle class="f-measured" cx="{}" cy="5" r="5"/>', bars.percent(row.measured, scale))
+        words.append(f"measured {formatting.quantity(row.measured, 'speedup')}")
+    return format_html(
+        '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
+        ", ".join(words), parts,
+    )  # fmt: skip

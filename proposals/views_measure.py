@@ -1,0 +1,152 @@
+"""Pages of the measured loop: upload the run of a proposal, confirm it, say that it failed, see how predictions did."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from experiments import config_form
+from experiments.models import Experiment
+from experiments.services import uploads
+from experiments.views import config_text, form_context
+from proposals import measured
+from proposals.models import Measurement, Proposal
+from proposals.services import launching, measuring
+
+_FOUND = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
+#: Rows of the list of approved proposals that wait.
+MOST_WAITING = 50
+
+
+def _back(proposal: Proposal) -> HttpResponse:
+    return redirect(reverse("proposals", args=[proposal.experiment_id]) + f"#proposal-{proposal.rank}")
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def upload(request: HttpRequest, pk: int) -> HttpResponse:
+    """Upload the profile of the run that a proposal led to; its configuration is filled in, and the two are linked."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    context = {
+        "here": "upload",
+        "measures": proposal,
+        "limit_bytes": uploads.limit_bytes(),
+        "way": "file",
+        **form_context(None),
+    }
+    if request.method == "POST":
+        return _receive(request, proposal, context)
+    try:
+        context["config_text"] = launching.configuration_text(proposal)
+    except launching.LaunchError as error:
+        context |= {"way": "later", "problem": str(error)}
+    if measuring.has_result(proposal):
+        context["problem"] = "This proposal already has its result; what you upload here is not linked to it."
+    return render(request, "experiments/upload.html", context)
+
+
+def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object]) -> HttpResponse:
+    wants_json = request.headers.get("Accept") == "application/json"
+    text = config_text(request)
+    try:
+        experiment = uploads.receive(
+            proposal.team,
+            request.user,  # type: ignore[arg-type]
+            request.FILES.getlist("files"),
+            config_text=text,
+            name=request.POST.get("name", ""),
+        )
+    except uploads.UploadError as error:
+        status = 413 if error.too_large else 422
+        if wants_json:
+            return JsonResponse({"error": str(error)}, status=status)
+        way = request.POST.get("config_way", "file")
+        context |= {"upload_error": str(error), "config_text": text or "", "way": way}
+        context |= form_context(config_form.data_from(request.POST)) if way == "form" else {}
+        return render(request, "experiments/upload.html", context, status=status)
+    try:
+        measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+    except measuring.MeasureError as error:
+        messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
+    address = reverse("experiment", args=[experiment.pk])
+    return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
+
+
+@require(Role.VIEWER)
+@require_POST
+def link(request: HttpRequest, pk: int) -> HttpResponse:
+    """Count an experiment as the run of the proposal, or say that it is none."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    given = request.POST.get("experiment", "")
+    number = int(given) if given.isascii() and given.isdecimal() and len(given) < 18 else 0
+    experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
+    try:
+        if request.POST.get("answer") == "no":
+            measuring.dismiss(proposal, experiment, request.user)  # type: ignore[arg-type]
+            messages.success(request, "Noted. It will not be offered again.")
+        else:
+            made = measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+            done = made.status == Measurement.Status.MEASURED
+            messages.success(request, "Measured." if done else "Linked; measured once it is analysed.")
+    except measuring.MeasureError as error:
+        messages.error(request, str(error))
+    return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
+
+
+@require(Role.VIEWER)
+@require_POST
+def unlink(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take back a link that has no result yet."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    try:
+        measuring.unlink(proposal, request.user)  # type: ignore[arg-type]
+    except measuring.MeasureError as error:
+        messages.error(request, str(error))
+    return _back(proposal)
+
+
+@require(Role.VIEWER)
+@require_POST
+def failed(request: HttpRequest, pk: int) -> HttpResponse:
+    """Keep that the proposed configuration did not run, and why."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
+    try:
+        measuring.report_failure(proposal, request.user, failure, comment)  # type: ignore[arg-type]
+    except measuring.MeasureError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "Kept as a failure. It is in the history now.")
+    return _back(proposal)
+
+
+@require(Role.VIEWER)
+@require_GET
+def measurements(request: HttpRequest) -> HttpResponse:
+    """Predicted against measured, for all results of the team."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    found = measured.results(list(measuring.results(team)))
+    context = {
+        "here": "measurements",
+        "results": found,
+        "waiting": measuring.waiting(team).count(),
+    }
+    return render(request, "proposals/measurements.html", context)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def waiting(request: HttpRequest) -> HttpResponse:
+    """Approved proposals that wait for their measurement, for the History page."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    found = measuring.waiting(team)
+    context = {"here": "history", "loops": list(found[:MOST_WAITING]), "total": found.count()}
+    part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
+    return render(request, part, context)

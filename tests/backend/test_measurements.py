@@ -1,0 +1,338 @@
+"""An approved proposal runs, its profile comes back, and the prediction stands beside what was measured."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from math import log
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import Http404
+
+from diagnosis import services as diagnosis_services
+from diagnosis.models import DiagnosisRecord
+from experiments.models import Event, Experiment, RunStatus
+from experiments.services import configuration, profiles, runs, uploads
+from experiments.step_profile import Step
+from history.models import HistoryRecord
+from proposals.models import Measurement, PlanRecord, Proposal
+from proposals.services import coordinator, measuring, plans, reviews
+from proposals.tasks import take_over_stale
+from tests.backend.factories import CONFIG, diagnosis, plan, step_profile, upload
+from tests.backend.threads import in_threads
+
+
+def config_of(proposal, **training):
+    """The configuration that the proposal would run, as its launch file writes it."""
+    data = copy.deepcopy(CONFIG)
+    data["name"] = "the changed run"
+    data["mesh"] = proposal.data["mesh"]
+    data["training"] = {**data["training"], **proposal.data["changes"], **training}
+    return data
+
+
+def step_of(seconds):
+    return dataclasses.replace(
+        step_profile(), step_time_s=seconds, step_time_stdev_s=0.001, steps=(Step(1, seconds), Step(2, seconds))
+    )
+
+
+def make_run(people, config, seconds=1.0, ready=True, name="the changed run", profile=None):
+    """An uploaded run with this configuration, analysed up to `ready` if asked."""
+    experiment = uploads.receive(people.team, people.engineer, [upload()], json.dumps(config), name)
+    return analyse(experiment, profile or step_of(seconds)) if ready else experiment
+
+
+def analyse(experiment, value):
+    run = runs.newest(experiment)
+    assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    assert runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
+    diagnosis_services.store(run, diagnosis(value), value)
+    assert runs.move(run, RunStatus.DIAGNOSING, RunStatus.PROPOSING, actor="coordinator")
+    plans.store(run, plan())
+    assert runs.move(run, RunStatus.PROPOSING, RunStatus.CHECKING, actor="coordinator")
+    assert runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")
+    measuring.on_ready(run)
+    experiment.refresh_from_db()
+    return experiment
+
+
+@pytest.fixture
+def approved(people, ready):
+    """Proposal 1: data 16 instead of data 4 · seq 4, 1.25× predicted, 1.1–1.4× in 80 %, approved."""
+    proposal = ready.plan.proposals.get(rank=1)
+    proposal.data["predicted"] |= {"speedup_low80": 1.1, "speedup_high80": 1.4}
+    proposal.save()
+    reviews.decide(proposal, people.reviewer, "approved")
+    return proposal
+
+
+def test_the_run_of_an_approved_proposal_is_measured_once_its_analysis_is_ready(people, approved):
+    experiment = make_run(people, config_of(approved), ready=False)
+    made = measuring.link(approved, experiment, people.engineer)
+    assert made.status == Measurement.Status.LINKED
+    assert list(measuring.waiting(people.team)) == [approved]
+    analyse(experiment, step_of(1.0))
+    made.refresh_from_db()
+    assert made.status == Measurement.Status.MEASURED
+    assert (made.before_step_time_s, made.after_step_time_s) == (1.25, 1.0)
+    assert made.speedup == pytest.approx(1.25)  # 1.25 s → 1.0 s with the same tokens
+    assert made.predicted_log_gain == pytest.approx(log(1.25))
+    assert made.predicted_sigma == pytest.approx(log(1.4 / 1.1) / 2.5631, rel=1e-3)  # the 80 % range is ±1.28 σ
+    assert (made.predicted_confidence, made.within_range, made.outcome) == (0.7, True, "faster")
+    assert made.error == pytest.approx(0.0)
+    assert list(measuring.waiting(people.team)) == []
+    assert list(measuring.results(people.team)) == [made]
+    for place in (approved.experiment, experiment):
+        said = [event.data for event in place.events.filter(kind="measurement")]
+        assert said[0]["linked"] and said[-1]["speedup"] == pytest.approx(1.25)
+
+
+def test_the_result_is_a_record_of_the_history_with_both_sides(people, approved):
+    experiment = make_run(people, config_of(approved), 1.0)
+    made = measuring.link(approved, experiment, people.engineer)
+    record = HistoryRecord.objects.get(team=people.team, key=made.record)
+    assert (record.provenance, record.outcome, record.bottleneck) == ("measured", "faster", "communication")
+    assert record.speedup == pytest.approx(1.25)
+    assert record.before["mesh"]["ici"]["seq"] == 4 and record.after["mesh"]["ici"]["data"] == 16
+    assert (record.before["kpis"]["step_time_s"], record.after["kpis"]["step_time_s"]) == (1.25, 1.0)
+    assert record.changes == ["mesh"]
+    assert "data 4 → 16, seq 4 → 1" in record.change
+    assert "1.25× was predicted" in record.effect
+    assert (record.experiment_before, record.experiment_after) == (approved.experiment, experiment)
+
+
+def test_doing_it_again_changes_nothing(people, approved):
+    experiment = make_run(people, config_of(approved), 1.0)
+    made = measuring.link(approved, experiment, people.engineer)
+    before = Event.objects.count()
+    assert measuring.complete(made.pk) is False
+    measuring.on_ready(runs.newest(experiment))
+    assert measuring.sweep() == []
+    assert Event.objects.count() == before
+    assert HistoryRecord.objects.filter(team=people.team).count() == 1
+
+
+def test_what_a_dead_worker_left_the_sweep_measures(people, approved):
+    experiment = make_run(people, config_of(approved), ready=False)
+    made = measuring.link(approved, experiment, people.engineer)
+    run = runs.newest(experiment)
+    value = step_of(1.0)
+    runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
+    diagnosis_services.store(run, diagnosis(value), value)
+    for old, new in ((RunStatus.DIAGNOSING, RunStatus.PROPOSING), (RunStatus.PROPOSING, RunStatus.CHECKING)):
+        runs.move(run, old, new, actor="coordinator")
+    runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")  # and here the worker dies
+    take_over_stale()
+    made.refresh_from_db()
+    assert made.status == Measurement.Status.MEASURED
+
+
+@pytest.mark.parametrize(("seconds", "outcome", "within"), [(1.5, "slower", False), (1.2501, "no_change", False)])
+def test_what_was_not_faster_is_kept_as_such(people, approved, seconds, outcome, within):
+    made = measuring.link(approved, make_run(people, config_of(approved), seconds), people.engineer)
+    assert (made.outcome, made.within_range) == (outcome, within)
+    assert HistoryRecord.objects.get(key=made.record).outcome == outcome
+
+
+def test_another_batch_is_compared_per_token(people, ready):
+    """Twice the sequences in 1.5 times the time: 4/3 of the tokens per second."""
+    proposal = ready.plan.proposals.get(rank=1)
+    proposal.data["changes"] = {"global_batch": 64}
+    proposal.save()
+    reviews.decide(proposal, people.reviewer, "approved")
+    made = measuring.link(proposal, make_run(people, config_of(proposal), 1.25 * 1.5), people.engineer)
+    assert made.speedup == pytest.approx(4 / 3)
+    assert HistoryRecord.objects.get(key=made.record).changes == ["mesh", "batch"]
+
+
+def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
+    other_mesh = make_run(people, {**config_of(approved), "mesh": {"ici": {"data": 8, "seq": 2}}})
+    with pytest.raises(measuring.MeasureError, match=r"It ran data 8 · seq 2, the proposal is .*data 16"):
+        measuring.link(approved, other_mesh, people.engineer)
+    other_chip = make_run(people, {**config_of(approved), "hardware": {"chip": "v5e", "topology": [4, 4], "slices": 1}})
+    with pytest.raises(measuring.MeasureError, match="It ran on v5e, the proposal is for v6e"):
+        measuring.link(approved, other_chip, people.engineer)
+    other_model = make_run(people, {**config_of(approved), "model": {"name": "llama2-7b"}})
+    with pytest.raises(measuring.MeasureError, match="The model differs"):
+        measuring.link(approved, other_model, people.engineer)
+    with pytest.raises(measuring.MeasureError, match="run the proposal was made for"):
+        measuring.link(approved, approved.experiment, people.engineer)
+    assert not Measurement.objects.exists()
+
+
+def test_a_reconstructed_profile_measures_nothing(people, approved):
+    made_up = dataclasses.replace(step_of(1.0), provenance="reconstructed", label="made from a table")
+    experiment = make_run(people, config_of(approved), profile=made_up)
+    with pytest.raises(measuring.MeasureError, match="reconstructed, not measured"):
+        measuring.link(approved, experiment, people.engineer)
+    assert not HistoryRecord.objects.filter(team=people.team).exists()
+
+
+def test_a_configuration_corrected_after_the_link_may_turn_out_another_run(people, approved):
+    experiment = make_run(people, config_of(approved), ready=False)
+    made = measuring.link(approved, experiment, people.engineer)
+    configuration.save(experiment, people.engineer, {**config_of(approved), "mesh": {"ici": {"data": 8, "seq": 2}}})
+    analyse(experiment, step_of(1.0))
+    made.refresh_from_db()
+    assert made.status == Measurement.Status.REFUSED
+    assert "It ran data 8 · seq 2" in made.reason
+    assert list(measuring.waiting(people.team)) == [approved]
+    right = make_run(people, config_of(approved), 1.0, name="the right one")
+    assert measuring.link(approved, right, people.engineer).status == Measurement.Status.MEASURED
+
+
+def test_what_else_differed_is_a_caveat(people, approved):
+    config = config_of(approved, xla_flags=["--xla_tpu_enable_async_collective_fusion=true"], remat="minimal")
+    made = measuring.link(approved, make_run(people, config, 1.0), people.engineer)
+    assert any("Remat was minimal, not full" in line for line in made.caveats)
+    assert any("Xla flags" in line for line in made.caveats)
+    assert HistoryRecord.objects.get(key=made.record).remarks
+
+
+def test_steps_that_say_nothing_of_the_difference_say_so(people, approved):
+    """1.25 s and 1.2 s, each of two steps that vary by 30 %: chance explains as much."""
+    experiment = make_run(people, config_of(approved), 1.2)
+    for record in DiagnosisRecord.objects.all():
+        record.data["kpis"]["step_time_spread"] = 0.3
+        record.save()
+    made = measuring.link(approved, experiment, people.engineer)
+    assert "The steps vary so much that the difference may be chance." in made.caveats
+
+
+def test_a_matching_upload_is_offered_and_counted_only_when_a_person_says_so(people, approved):
+    experiment = make_run(people, config_of(approved))
+    assert measuring.offers(experiment) == [approved]
+    assert measuring.candidates(approved) == [experiment]
+    assert not Measurement.objects.exists()
+    measuring.link(approved, experiment, people.engineer)
+    assert measuring.offers(experiment) == [] and measuring.candidates(approved) == []
+
+
+def test_what_was_said_to_be_another_run_is_not_offered_again(people, approved):
+    experiment = make_run(people, config_of(approved))
+    measuring.dismiss(approved, experiment, people.engineer)
+    assert measuring.offers(experiment) == [] and measuring.candidates(approved) == []
+
+
+def test_only_approved_proposals_that_change_something_can_be_measured(people, ready):
+    undecided = ready.plan.proposals.get(rank=2)
+    experiment = make_run(people, config_of(undecided))
+    assert measuring.offers(experiment) == []
+    with pytest.raises(measuring.MeasureError, match="Only an approved proposal"):
+        measuring.link(undecided, experiment, people.engineer)
+    Proposal.objects.filter(pk=undecided.pk).update(kind="keep", status="approved")
+    undecided.refresh_from_db()
+    with pytest.raises(measuring.MeasureError, match="nothing to measure"):
+        measuring.report_failure(undecided, people.engineer, "hang")
+
+
+def test_a_failure_is_kept_with_its_reason_and_teaches(people, approved):
+    made = measuring.report_failure(approved, people.engineer, "out_of_memory", "  RESOURCE_EXHAUSTED at step 0\n")
+    assert (made.status, made.outcome, made.comment) == ("failed", "failed", "RESOURCE_EXHAUSTED at step 0")
+    record = HistoryRecord.objects.get(key=made.record)
+    assert (record.outcome, record.failure, record.speedup) == ("failed", "out_of_memory", None)
+    assert "RESOURCE_EXHAUSTED" in record.effect
+    assert measuring.brier([made]) == pytest.approx(0.7**2)  # 70 % was stated, and it did not come
+    with pytest.raises(measuring.MeasureError, match="already has its result"):
+        measuring.report_failure(approved, people.engineer, "hang")
+    with pytest.raises(measuring.MeasureError, match="already has its result"):
+        measuring.link(approved, make_run(people, config_of(approved)), people.engineer)
+
+
+def test_a_failure_has_to_be_one_of_the_known_ones(people, approved):
+    with pytest.raises(measuring.MeasureError, match="out of memory, does not compile"):
+        measuring.report_failure(approved, people.engineer, "gremlins")
+
+
+def test_a_link_can_be_taken_back_until_it_has_its_result(people, approved):
+    measuring.link(approved, make_run(people, config_of(approved), ready=False), people.engineer)
+    measuring.unlink(approved, people.engineer)
+    assert not Measurement.objects.exists()
+    measuring.link(approved, make_run(people, config_of(approved)), people.engineer)
+    with pytest.raises(measuring.MeasureError, match="has its result"):
+        measuring.unlink(approved, people.engineer)
+
+
+@pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])
+def test_who_may_not_change_the_team_cannot_measure(people, approved, name, error):
+    experiment = make_run(people, config_of(approved))
+    user = getattr(people, name)
+    for act in (
+        lambda: measuring.link(approved, experiment, user),
+        lambda: measuring.unlink(approved, user),
+        lambda: measuring.dismiss(approved, experiment, user),
+        lambda: measuring.report_failure(approved, user, "hang"),
+    ):
+        with pytest.raises(error):
+            act()
+    assert not Measurement.objects.exists()
+
+
+def test_a_deleted_run_leaves_its_numbers(people, approved):
+    experiment = make_run(people, config_of(approved))
+    made = measuring.link(approved, experiment, people.engineer)
+    uploads.delete(experiment, people.engineer)
+    made.refresh_from_db()
+    assert (made.experiment, made.speedup) == (None, pytest.approx(1.25))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_measure_it_once(transactional_db):
+    from tests.backend.factories import make_people, make_ready
+
+    people = make_people()
+    proposal = make_ready(people).plan.proposals.get(rank=1)
+    reviews.decide(proposal, people.reviewer, "approved")
+    experiment = make_run(people, config_of(proposal), ready=False)
+    made = measuring.link(proposal, experiment, people.engineer)
+    Experiment.objects.filter(pk=experiment.pk).update(config=config_of(proposal))
+    run = runs.newest(experiment)
+    value = step_of(1.0)
+    runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    for old, new in (
+        (RunStatus.INGESTING, RunStatus.DIAGNOSING), (RunStatus.DIAGNOSING, RunStatus.PROPOSING),
+        (RunStatus.PROPOSING, RunStatus.CHECKING), (RunStatus.CHECKING, RunStatus.READY),
+    ):  # fmt: skip
+        if new == RunStatus.PROPOSING:
+            diagnosis_services.store(run, diagnosis(value), value)
+        runs.move(run, old, new, actor="coordinator")
+    done = in_threads(4, lambda _: measuring.complete(made.pk))
+    assert sorted(done) == [False, False, False, True]
+    assert HistoryRecord.objects.filter(team=people.team).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_coordinator_measures_by_itself(transactional_db):
+    """The real engines on the changed run: nobody has to press anything after the upload."""
+    from tests.backend.factories import make_people, make_ready
+
+    people = make_people()
+    proposal = make_ready(people).plan.proposals.get(rank=1)
+    reviews.decide(proposal, people.reviewer, "approved")
+    experiment = make_run(people, config_of(proposal), ready=False)
+    made = measuring.link(proposal, experiment, people.engineer)
+    run = runs.newest(experiment)
+    value = step_of(1.1)
+    runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
+    coordinator.advance(run.pk)
+    made.refresh_from_db()
+    assert (made.status, made.speedup) == ("measured", pytest.approx(1.25 / 1.1))
+    assert PlanRecord.objects.get(run=run).config == configuration_of(experiment)
+
+
+def configuration_of(experiment):
+    return Experiment.objects.get(pk=experiment.pk).config
