@@ -199,6 +199,8 @@ CELERY_TASK_TIME_LIMIT = 26 * 60
 CELERY_BEAT_SCHEDULE = {
     # A run whose worker died goes to another one.
     "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
+    # What was not queued for its vector, because no broker was there or its task was lost.
+    "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 300.0, "options": {"expires": 60}},
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):

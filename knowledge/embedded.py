@@ -45,7 +45,7 @@ def search_column(**fields: str | tuple[str, ...]) -> models.GeneratedField:
 class Embedded(models.Model):
     """A row with a search column and a vector.  `class Meta(Embedded.Meta)`, and its indexes beside these.
 
-    excerpt_fields: what is shown of a hit, joined, with the matched words marked.
+    excerpt_fields: what is shown of a hit, joined, with the matched words marked.  stamped_fields: what `stamp` sets.
     """
 
     embedding = HalfVectorField(null=True, editable=False)
@@ -55,6 +55,7 @@ class Embedded(models.Model):
     content_hash = models.CharField(max_length=64, blank=True, default="", editable=False)
 
     excerpt_fields: tuple[str, ...] = ()
+    stamped_fields: tuple[str, ...] = ("content_hash",)
 
     class Meta:
         abstract = True
@@ -69,9 +70,9 @@ class Embedded(models.Model):
         ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        if (fields := kwargs.get("update_fields")) is not None and "content_hash" not in fields:
-            kwargs["update_fields"] = {*fields, "content_hash"}
         self.stamp()
+        if (fields := kwargs.get("update_fields")) is not None:
+            kwargs["update_fields"] = {*fields, *self.stamped_fields}
         super().save(*args, **kwargs)
 
     def embedding_text(self) -> str:

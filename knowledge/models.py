@@ -65,10 +65,9 @@ class Document(models.Model):
 class Passage(Embedded):
     """A statement that can be cited.
 
-    team: the document's; None for a shipped one.  key: stable, what a citation names; of a shipped passage it is
-    unique, of another one within its document.  place: where in the document, as a reader finds it ("page 3", a
-    heading).  retired_at: when a newer version of the document dropped it; it is not found any more, but old citations
-    still open it.  version: counts its contents, from 1.  keywords: tags and bottlenecks as words to be found by.
+    team: the document's; None for a shipped one.  key: stable and unique in the team, what a citation names.
+    place: where in the document, as a reader finds it ("page 3", a heading).  retired_at: when a newer version of the
+    document dropped it; it is not found any more, but old citations still open it.  version: counts its contents, from 1.  keywords: tags and bottlenecks as words to be found by.
     """
 
     document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="passages")
@@ -93,12 +92,13 @@ class Passage(Embedded):
     search = search_column(A="title", B=("text", "formula"), C=("applies_when", "keywords"), D="section")
 
     excerpt_fields = ("text",)
+    stamped_fields = ("content_hash", "keywords")
 
     class Meta(Embedded.Meta):
         ordering = ["document", "position", "pk"]
         constraints = [
             models.UniqueConstraint(fields=["key"], condition=Q(team=None), name="one_shipped_passage_per_key"),
-            models.UniqueConstraint(fields=["document", "key"], name="one_passage_per_document_and_key"),
+            models.UniqueConstraint(fields=["team", "key"], name="one_passage_per_team_and_key"),
         ]
 
     def __str__(self) -> str:

@@ -112,7 +112,7 @@ def excerpts(
     return {pk: _fragments(text) for pk, text in found}
 
 
-class _RegConfig(TextField):  # type: ignore[type-arg]
+class _RegConfig(TextField):
     def db_type(self, connection: Any) -> str:
         return "regconfig"
 

@@ -1,4 +1,4 @@
-"""What needs Django before people come: `python -m asapweb.launcher.prepare migrate static samples link ADDRESS`.
+"""What needs Django before people come: `python -m asapweb.launcher.prepare migrate static knowledge link ADDRESS`.
 
 Runs as a child of the launcher, which itself stays small.  Prints one JSON object; details go to stderr, a log.
 """
@@ -26,6 +26,8 @@ def main(steps: list[str]) -> int:
             call_command("collectstatic", interactive=False, verbosity=0)
         if "samples" in steps and "load_samples" in get_commands():
             call_command("load_samples")
+        if "knowledge" in steps:
+            call_command("load_knowledge")
         if "link" in steps:
             printed = io.StringIO()
             call_command("sign_in_link", address=steps[steps.index("link") + 1], stdout=printed)

@@ -37,6 +37,7 @@ from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
 from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
+from knowledge.pgvector import complaint
 
 HEARTBEAT_FRESH_S = 15.0
 #: How long a database or broker of the environment may take to come up beside us.
@@ -87,6 +88,8 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
 
     with _connected(home) as connection:
         recorded = recorded_schema(connection)
+        if sentence := complaint(connection):
+            raise UserError(sentence)
     steps = ["migrate"] if recorded != schema_fingerprint() else []
     if not recorded:  # a new database has no samples, whatever stood in this folder before
         (home.run / "samples").unlink(missing_ok=True)
@@ -103,7 +106,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
             static_mark.write_text(static_fingerprint())
         _say(f"  {' and '.join(_STEP_NAMES[step] for step in steps)} in {time.monotonic() - began:.1f} s")
 
-    link = _Preparation(home, ["link", address.url])
+    link = _Preparation(home, ["knowledge", "link", address.url])
     sole_worker = "CELERY_BROKER_URL" in embedded
     supervisor.start(_worker(home, options, sole=sole_worker), _web(home, address, options))
     sign_in = link.answer()["link"]
@@ -139,7 +142,12 @@ def _samples(home: Home) -> Callable[[], None]:
     return look
 
 
-_STEP_NAMES = {"migrate": "database schema", "static": "static files", "samples": "samples"}
+_STEP_NAMES = {
+    "migrate": "database schema",
+    "static": "static files",
+    "samples": "samples",
+    "knowledge": "shipped passages",
+}
 
 
 def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:

@@ -220,6 +220,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="passage",
-            constraint=models.UniqueConstraint(fields=("document", "key"), name="one_passage_per_document_and_key"),
+            constraint=models.UniqueConstraint(fields=("team", "key"), name="one_passage_per_team_and_key"),
         ),
     ]

@@ -1,0 +1,1 @@
+"""What the rest of the product asks of the knowledge base: `knowledge.services.search.search`."""

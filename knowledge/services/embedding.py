@@ -1,0 +1,179 @@
+"""Vectors for rows that have none of the current embedder, or one of an older text; in the background, in batches.
+
+Nothing is lost or done twice when a worker dies: what has its vector is skipped.  Until a row has its new vector the
+old one stays, which nobody finds who asks with the new model; words find the row all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from hashlib import sha256
+from typing import Any
+
+from celery import current_app
+from django.apps import apps
+from django.db import connection, models, transaction
+from django.db.models import F, Q, QuerySet
+from kombu.exceptions import OperationalError
+from psycopg import sql
+
+from knowledge.embedded import Embedded
+from knowledge.embedding import Embedder, EmbeddingError, current_embedder, minilm
+
+logger = logging.getLogger(__name__)
+
+EMBED = "knowledge.tasks.embed"
+#: Rows read, embedded and written together.
+BATCH = 32
+#: One task works so long, then lets others have the worker.
+SLICE_S = 60.0
+#: After a failure of the embedder.
+RETRY_S = 120.0
+#: So many batches without vectors in a row are no fault of their texts.
+FAILURES = 3
+#: pgvector's limit for an HNSW index of half-precision vectors; longer ones are compared one by one.
+LONGEST_INDEXED = 4000
+_LOCK = 0x61736170  # "asap"
+
+
+def embedded_models() -> list[type[Embedded]]:
+    return [model for model in apps.get_models() if issubclass(model, Embedded)]
+
+
+def stale(model: type[Embedded], name: str) -> QuerySet[Any]:
+    """The rows without a vector of the named embedder for their present text."""
+    return model._default_manager.filter(~Q(embedding_model=name) | ~Q(embedded_hash=F("content_hash")))
+
+
+def coverage(model: type[Embedded]) -> tuple[int, int]:
+    """(rows with a current vector, all rows)."""
+    total = model._default_manager.count()
+    return total - stale(model, current_embedder().name).count(), total
+
+
+def enqueue(model: type[Embedded], after_s: float = 0.0) -> None:
+    """Let a worker give the rows their vectors, once the transaction has committed.
+
+    Where the broker cannot be reached, the sweep of the next start or of the next minutes does it.
+    """
+    label = model._meta.label_lower
+    transaction.on_commit(lambda: _send(label, after_s))
+
+
+def sweep() -> list[str]:
+    """Queue every model that has rows to embed; their labels."""
+    name = current_embedder().name
+    waiting = [model._meta.label_lower for model in embedded_models() if stale(model, name).exists()]
+    for label in waiting:
+        _send(label, 0.0)
+    return waiting
+
+
+def embed_some(model: type[Embedded], for_s: float = SLICE_S) -> float | None:
+    """Embed for a while; in how many seconds to go on, None where nothing is left or another worker is at it."""
+    with connection.cursor() as cursor:
+        key = int.from_bytes(sha256(model._meta.label_lower.encode()).digest()[:4], signed=True)
+        cursor.execute("select pg_try_advisory_lock(%s, %s)", [_LOCK, key])
+        if not cursor.fetchone()[0]:
+            return None
+        embedder = current_embedder()
+        try:
+            failed = _embed(model, embedder, time.monotonic() + for_s)
+        finally:
+            cursor.execute("select pg_advisory_unlock(%s, %s)", [_LOCK, key])
+    # Also rows that were written while their own task found us at work.
+    if stale(model, embedder.name).exists():
+        return RETRY_S if failed else 0.0
+    _drop_unused_indexes(model, embedder)
+    return None
+
+
+def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
+    """Whether a batch got no vectors."""
+    if not stale(model, embedder.name).exists():
+        return False
+    try:
+        ensure_index(model, embedder)
+    except EmbeddingError as error:
+        logger.warning("%s waits for vectors: %s", model._meta.label_lower, error)
+        return True
+    last: Any = None
+    failures = ever_failed = 0
+    while time.monotonic() < deadline and failures < FAILURES:
+        waiting = stale(model, embedder.name).order_by("pk")
+        batch = list((waiting if last is None else waiting.filter(pk__gt=last))[:BATCH])
+        if not batch:
+            break
+        last = batch[-1].pk
+        try:
+            _embed_batch(model, embedder, batch)
+            failures = 0
+        except EmbeddingError as error:
+            failures += 1
+            ever_failed += 1
+            logger.warning("%s from %s on wait for vectors: %s", model._meta.label_lower, batch[0].pk, error)
+    return ever_failed > 0
+
+
+def _embed_batch(model: type[Embedded], embedder: Embedder, batch: list[Any]) -> None:
+    before = [row.content_hash for row in batch]
+    vectors = embedder.embed([row.embedding_text() for row in batch])
+    with transaction.atomic():
+        for row, known, vector in zip(batch, before, vectors, strict=True):
+            # Rows written without `stamp` get their hash now; those changed meanwhile keep waiting.
+            model._default_manager.filter(pk=row.pk, content_hash=known).update(
+                embedding=vector,
+                embedding_model=embedder.name,
+                embedding_dimension=len(vector),
+                embedded_hash=row.stamp(),
+                content_hash=row.content_hash,
+            )
+
+
+def ensure_index(model: type[Embedded], embedder: Embedder) -> None:
+    """The HNSW index of the embedder's vectors; made while there are none yet, so it takes no time."""
+    if embedder.dimension > LONGEST_INDEXED:
+        return
+    condition = sql.SQL("embedding_model = {} and embedding_dimension = {}").format(
+        sql.Literal(embedder.name), sql.Literal(embedder.dimension)
+    )
+    statement = sql.SQL(
+        "create index if not exists {} on {} using hnsw ((embedding::halfvec({})) halfvec_cosine_ops) where {}"
+    ).format(
+        sql.Identifier(index_name(model, embedder)),
+        sql.Identifier(model._meta.db_table),
+        sql.Literal(embedder.dimension),
+        condition,
+    )
+    with connection.cursor() as cursor:
+        if index_name(model, embedder) not in _indexes(model):
+            cursor.execute(statement)
+
+
+def index_name(model: type[models.Model], embedder: Embedder) -> str:
+    if embedder.name == minilm.NAME:
+        return f"{model._meta.model_name}_hnsw_minilm"
+    digest = sha256(f"{embedder.name} {embedder.dimension}".encode()).hexdigest()[:8]
+    return f"{model._meta.model_name}_hnsw_{digest}"
+
+
+def _indexes(model: type[models.Model]) -> set[str]:
+    with connection.cursor() as cursor:
+        found = connection.introspection.get_constraints(cursor, model._meta.db_table)
+    return {name for name, about in found.items() if about["index"] and "_hnsw_" in name}
+
+
+def _drop_unused_indexes(model: type[Embedded], embedder: Embedder) -> None:
+    """Those of embedders that no row has any more; the built-in one's belongs to the schema."""
+    ours = {index_name(model, embedder), f"{model._meta.model_name}_hnsw_minilm"}
+    for name in _indexes(model) - ours:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(name)))
+
+
+def _send(label: str, after_s: float) -> None:
+    try:
+        current_app.send_task(EMBED, args=[label], countdown=after_s or None, retry=False)
+    except (OperationalError, OSError):
+        logger.warning("%s are not queued for their vectors: the broker cannot be reached", label)

@@ -1,0 +1,94 @@
+"""Search in what a team knows: the shipped passages and its own documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+
+from accounts.models import Team
+from knowledge.models import Document, Passage
+from knowledge.retrieval import Hit, Mode, retrieve
+from perfmodel.chips import load_chips
+
+#: Kinds of hardware, beside the chips of perfmodel/chips.toml.
+KINDS = ("tpu", "gpu")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A passage, and why it was found (`hit`: rank and score in each list, fused score, matched words)."""
+
+    passage: Passage
+    hit: Hit
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search found, best first.
+
+    mode: as asked.  embedder: whose vectors were compared, empty where none were.  notes: what the reader must know,
+    e.g. that the embedding endpoint did not answer and words alone were used.
+    """
+
+    found: tuple[Found, ...]
+    mode: Mode
+    embedder: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def search(
+    team: Team | None,
+    query: str,
+    k: int = 5,
+    *,
+    hardware: str = "",
+    bottleneck: str = "",
+    document: Document | None = None,
+    mode: Mode = "fused",
+    offset: int = 0,
+) -> Answer:
+    """The k passages that answer a query best, of the shipped ones and, with a team, of its own.
+
+    hardware: `tpu`, `gpu` or a chip; passages for all hardware count, too.  bottleneck: only passages that help against
+    it.  Raises ValueError with a sentence for hardware or a mode that is not known.
+    """
+    rows = visible(team, hardware=hardware, bottleneck=bottleneck, document=document)
+    result = retrieve(rows, query, k=k, mode=mode, offset=offset)
+    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk(
+        [hit.pk for hit in result.hits]
+    )  # fmt: skip
+    found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
+    return Answer(found, result.mode, result.embedder, result.notes)
+
+
+def visible(
+    team: Team | None, *, hardware: str = "", bottleneck: str = "", document: Document | None = None
+) -> QuerySet[Any]:
+    """The passages a team may see, those that were retired left out."""
+    rows = Passage.objects.filter(Q(team=None) | Q(team=team) if team is not None else Q(team=None), retired_at=None)
+    if hardware:
+        rows = rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *_names(hardware)]))
+    if bottleneck:
+        rows = rows.filter(bottlenecks__contains=[bottleneck])
+    if document is not None:
+        rows = rows.filter(document=document)
+    return rows
+
+
+def passage(team: Team | None, key: str) -> Passage | None:
+    """The passage that a citation names, also a retired one; None where there is none that the team may see."""
+    rows = Passage.objects.select_related("document").defer("embedding", "search").filter(key=key)
+    own = Q(team=None) | Q(team=team) if team is not None else Q(team=None)
+    return rows.filter(own).order_by(F("team_id").asc(nulls_first=True)).first()
+
+
+def _names(hardware: str) -> list[str]:
+    """The names under which passages for some hardware are filed: a chip is also one of its kind."""
+    if hardware in KINDS:
+        return [hardware]
+    chips = load_chips()
+    if hardware not in chips:
+        raise ValueError(f"hardware is {', '.join(KINDS)} or a chip ({', '.join(chips)}), not {hardware!r}.")
+    return [hardware, chips[hardware].kind]

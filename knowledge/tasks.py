@@ -1,0 +1,31 @@
+"""What the workers do for retrieval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_ready
+from django.apps import apps
+
+from knowledge.services import embedding
+
+
+@shared_task(name=embedding.EMBED, acks_late=True, reject_on_worker_lost=True)
+def embed(label: str) -> None:
+    """Give rows of a model (`knowledge.passage`) their vectors for a while, and queue the rest."""
+    again_s = embedding.embed_some(apps.get_model(label))
+    if again_s is not None:
+        embed.apply_async((label,), countdown=again_s)
+
+
+@shared_task(name="knowledge.tasks.sweep", ignore_result=True, expires=60)
+def sweep() -> list[str]:
+    """Queue what has no vector of the current model."""
+    return embedding.sweep()
+
+
+@worker_ready.connect
+def sweep_at_start(sender: Any = None, **kwargs: Any) -> None:
+    """Another model may have been configured, or a broker have lost what was queued."""
+    sweep.apply_async(countdown=20)
