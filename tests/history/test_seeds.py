@@ -147,3 +147,11 @@ def row(**changes):
 def test_a_row_that_breaks_a_rule_does_not_load(changes, message: str) -> None:
     with pytest.raises(seeds.SeedError, match=message):
         seeds.parse(row(**changes))
+
+
+def test_every_seed_obeys_the_rules_of_an_import_and_comes_back_unchanged() -> None:
+    from history.services import rows
+
+    for record in RECORDS.values():
+        row = rows.read_row(1, rows.to_json(record))
+        assert (row.errors, row.warnings, row.record) == ((), (), record)

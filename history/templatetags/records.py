@@ -1,0 +1,90 @@
+"""Small parts of the optimization database's pages: badges, the effect and its bar."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from experiments import bars, formatting
+from experiments.templatetags.components import badge
+from experiments.templatetags.quantities import pv
+from history import presentation
+
+register = template.Library()
+
+#: The bar of an effect ends here, either way.
+_LONGEST = 4.0
+_OUTCOME_KINDS = {"faster": "ready", "slower": "failed", "failed": "failed", "no_change": "plain"}
+#: Where the ratio of two figures comes from.
+_ORIGINS = {
+    "measured": ("measured", "two profiles of this installation"),
+    "published": ("computed", "ratio of two published figures"),
+    "imported": ("computed", "ratio of two figures of the import"),
+}
+
+
+@register.simple_tag
+def outcome_badge(record: Any) -> SafeString:
+    """How the change ended, as a pill with a word; a failure says what kind."""
+    word = presentation.OUTCOME_WORDS.get(record.outcome, record.outcome)
+    if record.outcome == "failed":
+        word = presentation.FAILURE_WORDS.get(record.failure, word)
+    return badge(word.capitalize(), _OUTCOME_KINDS.get(record.outcome, "plain"))
+
+
+@register.simple_tag
+def provenance_badge(record: Any) -> SafeString:
+    word = presentation.PROVENANCE_WORDS.get(record.provenance, record.provenance)
+    return badge(word.capitalize(), "measured" if record.provenance == "measured" else "plain")
+
+
+@register.simple_tag
+def effect(record: Any) -> SafeString:
+    """The speed-up with its mark; why there is none otherwise."""
+    if record.speedup is None:
+        words = "did not run" if record.outcome == "failed" else "no figure"
+        return format_html('<span class="faint">{}</span>', words)
+    css = {"faster": "gain", "slower": "loss"}.get(record.outcome, "")
+    origin, how = _ORIGINS.get(record.provenance, ("computed", ""))
+    how = f"{how}, {record.measure}" if record.measure else how
+    text = str(formatting.quantity(record.speedup, "speedup"))
+    return format_html('<span class="nowrap"><span class="big {}">{}</span>{}</span>', css, text, pv(origin, how))
+
+
+@register.simple_tag
+def effect_bar(record: Any) -> SafeString:
+    """The speed-up from the middle: to the right faster, to the left slower, by doublings; decorative."""
+    if not record.speedup:
+        return SafeString("")
+    length = min(1.0, abs(log2(record.speedup)) / log2(_LONGEST)) / 2
+    start = 0.5 if record.speedup >= 1 else 0.5 - length
+    return format_html(
+        '<svg class="bar bar--s effect" aria-hidden="true"><rect class="f-soft" x="50%" width="1" height="100%"/>'
+        '<rect class="{}" x="{}" width="{}" height="100%"/></svg>',
+        "f-ink" if record.speedup >= 1 else "f-mute", bars.percent(start, 1.0), bars.percent(length, 1.0),
+    )  # fmt: skip
+
+
+@register.filter
+def choice_word(value: str, facet: str) -> str:
+    return presentation.choice_word(facet, value)
+
+
+@register.filter
+def facet_word(facet: str) -> str:
+    return presentation.FACET_WORDS.get(facet, facet.replace("_", " ").capitalize())
+
+
+@register.filter
+def parameters(value: float | None) -> str:
+    """`8 B`, `1.02 T`; an absent value is an en dash."""
+    if not value:
+        return "–"
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{formatting.significant(value / size)}{formatting.NBSP}{letter}"
+    return formatting.number(value)
