@@ -32,7 +32,7 @@ class Ask:
 
     text: str
     earlier: tuple[Turn, ...] = ()
-    constraints: Constraints = Constraints()
+    constraints: Constraints = field(default_factory=Constraints)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
