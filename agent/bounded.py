@@ -1,0 +1,42 @@
+"""JSON made small enough for a prompt: lists keep their first entries, texts their first characters, and it is said."""
+
+from __future__ import annotations
+
+import json
+
+from agent.messages import JsonValue
+
+# Entries per list and characters per text, from generous to meagre; the first pair that fits is taken.
+_STEPS = ((200, 4000), (100, 2000), (50, 1000), (25, 500), (12, 250), (6, 120), (3, 80), (1, 40))
+
+
+def compact(value: JsonValue) -> str:
+    """JSON text without spaces to spare.  ValueError where a number is not finite."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+
+
+def bounded(value: JsonValue, max_chars: int) -> tuple[JsonValue, tuple[str, ...]]:
+    """The value, shortened until its JSON has at most `max_chars` characters, and what was left out where."""
+    if len(compact(value)) <= max_chars:
+        return value, ()
+    for entries, chars in _STEPS:
+        notes: list[str] = []
+        smaller = _shortened(value, "result", entries, chars, notes)
+        if len(compact(smaller)) <= max_chars:
+            return smaller, tuple(notes[:20]) + ((f"and {len(notes) - 20} more places",) if len(notes) > 20 else ())
+    text = compact(value)
+    keep = max(max_chars // 2, 1)  # quoting may double the length
+    return text[:keep], (f"result: the first {keep} of {len(text)} characters of its JSON",)
+
+
+def _shortened(value: JsonValue, path: str, entries: int, chars: int, notes: list[str]) -> JsonValue:
+    if isinstance(value, str) and len(value) > chars:
+        notes.append(f"{path}: the first {chars} of {len(value)} characters")
+        return value[:chars]
+    if isinstance(value, list):
+        if len(value) > entries:
+            notes.append(f"{path}: the first {entries} of {len(value)} entries")
+        return [_shortened(item, f"{path}[{i}]", entries, chars, notes) for i, item in enumerate(value[:entries])]
+    if isinstance(value, dict):
+        return {key: _shortened(item, f"{path}.{key}", entries, chars, notes) for key, item in value.items()}
+    return value

@@ -1,0 +1,85 @@
+"""What the loop says: to the model about its answer, to the user about the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.bounded import compact
+from agent.events import Fault
+from agent.limits import Limits
+from agent.messages import Message, ToolMessage
+
+LAST_TURN = (
+    "(From the program that runs you, not from the user:) No tool can be called any more. "
+    "Answer now from the results that you have, and say what you could not find out."
+)
+NO_CALLS_LEFT = "The limit of tool calls is reached; answer from the results that you have."
+CUT_OFF = "The answer was cut off because it is too long; answer more briefly."
+EMPTY = "The answer is empty."
+NOTHING = "(no answer)"
+CANCELLED = "The run was stopped."
+
+#: Characters of a tool result that remain when the conversation has become too long.
+_KEPT_CHARS = 400
+
+
+def complaint(complaints: Sequence[str]) -> str:
+    listed = "\n".join(f"{number}. {each}" for number, each in enumerate(complaints, 1))
+    return (
+        "(From the program that runs you, not from the user:) Your answer was not accepted:\n"
+        f"{listed}\nGive the whole answer again with these points corrected. Do not mention this message."
+    )
+
+
+def bound(reason: str, limits: Limits) -> str:
+    """Which bound was reached, for the user."""
+    told = {
+        "turns": f"{limits.turns} answers of the language model",
+        "tool_calls": f"{limits.tool_calls} tool calls",
+        "tokens": f"{limits.tokens:,} tokens",
+        "time": f"{limits.time_s:g} s",
+        "money": f"{limits.cost_usd or 0:g} USD",
+    }
+    return f"The language model came to no answer within the limit of {told[reason]}."
+
+
+def rejected(repairs: int, complaints: Sequence[str]) -> str:
+    times = {0: "", 1: " once"}.get(repairs, f" {repairs} times")
+    sent = f" and was sent back{times}" if repairs else ""
+    first = " ".join(complaints[0].split())
+    return f"The language model's answer was not accepted{sent}: {first[:300]}"
+
+
+def gave_up(fault: Fault, attempts: int) -> str:
+    return fault.sentence if attempts == 1 else f"{fault.sentence} (tried {attempts} times)"
+
+
+def wait_too_long(fault: Fault, wait_s: float) -> str:
+    return f"{fault.sentence} (asks to wait {wait_s:.0f} s, which is longer than this run may still take)"
+
+
+def tool_failed(name: str) -> str:
+    return f"The tool {name} failed because of a fault in this program; it has been logged."
+
+
+def shortened(messages: Sequence[Message]) -> tuple[list[Message], int]:
+    """The conversation with the older half of its tool results shortened, at least one, and how many were."""
+    places = [index for index, message in enumerate(messages) if isinstance(message, ToolMessage)]
+    older = places[: max(len(places) // 2, min(len(places), 1))]
+    made = list(messages)
+    count = 0
+    for index in older:
+        message = made[index]
+        assert isinstance(message, ToolMessage)
+        if len(message.text) > 2 * _KEPT_CHARS:
+            text = compact(
+                {
+                    "id": message.result_id,
+                    "beginning": message.text[:_KEPT_CHARS],
+                    "left_out": f"the rest of {len(message.text)} characters, as the conversation became too long",
+                }
+            )
+            made[index] = replace(message, text=text)
+            count += 1
+    return made, count

@@ -1,0 +1,371 @@
+"""The agent loop: model, tools, model …, until an answer passes its check or a bound is reached.
+
+`run` is a plain generator of events without state of its own outside the generator; its return value is the `Outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from pydantic import BaseModel
+
+from agent import compose
+from agent.control import Cancel, Clock
+from agent.events import (
+    Complaint,
+    Fault,
+    Final,
+    ModelRequest,
+    ModelResponse,
+    Retry,
+    RunEvent,
+    Stopped,
+    StopReason,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from agent.limits import Limits, Meter
+from agent.messages import (
+    AssistantMessage,
+    JsonValue,
+    Message,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    next_result_number,
+    size_chars,
+)
+from agent.provider.base import Completion, Provider, ProviderError, Request, ToolSpec
+from agent.schema import AnswerError, json_schema, parse, without_thinking
+from agent.tools import Tool, by_name, call_tool, refused
+
+M = TypeVar("M", bound=BaseModel)
+A = TypeVar("A")
+
+#: Fewer tokens than this are not worth a request.
+_LEAST_ANSWER_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[A]):
+    """What a run came to.
+
+    answer: None only where it stopped and the caller gave no fallback.  messages: the conversation, ready to be
+    continued; rejected answers and the loop's own notices are left out.  results: of all tools.  cost_usd: None where
+    the model's price is unknown.
+    """
+
+    answer: A | None
+    source: Literal["model", "fallback"] | None
+    stopped: Stopped | None
+    messages: tuple[Message, ...]
+    results: tuple[ToolReturned, ...]
+    usage: Usage
+    cost_usd: float | None
+    turns: int
+    tool_calls: int
+    duration_s: float
+
+
+@overload
+def run(
+    provider: Provider,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    answer: None = None,
+    check: Callable[[str, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
+    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], str] | None = None,
+    limits: Limits | None = None,
+    cancel: Cancel | None = None,
+    clock: Clock | None = None,
+) -> Generator[RunEvent, None, Outcome[str]]: ...
+
+
+@overload
+def run(
+    provider: Provider,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    answer: type[M],
+    check: Callable[[M, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
+    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], M] | None = None,
+    limits: Limits | None = None,
+    cancel: Cancel | None = None,
+    clock: Clock | None = None,
+) -> Generator[RunEvent, None, Outcome[M]]: ...
+
+
+def run(
+    provider: Provider,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+    answer: type[BaseModel] | None = None,
+    check: Callable[[Any, tuple[ToolReturned, ...]], Iterable[str]] | None = None,
+    fallback: Callable[[Stopped, tuple[ToolReturned, ...]], Any] | None = None,
+    limits: Limits | None = None,
+    cancel: Cancel | None = None,
+    clock: Clock | None = None,
+) -> Generator[RunEvent, None, Outcome[Any]]:
+    """Runs an agent on a conversation; yields what happens and returns the outcome.
+
+    answer: pydantic model of the final answer, None for text.  check: what is wrong with an answer, one exact sentence
+    each; it is sent back with them, `limits.repairs` times.  fallback: the answer where none was accepted and the run
+    was not cancelled.  cancel: ends the run from another thread.  Closing the generator ends it from its own; either
+    way the connection to the model is closed.
+
+    Raises what a tool raises other than ToolError, after a Stopped with reason `bug`; ReplayMismatch in a replay.
+    """
+    loop = _Loop(provider, list(messages), by_name(tools), answer, check, limits or Limits(), cancel or Cancel(),
+                 clock or Clock())  # fmt: skip
+    stopped: Stopped | None = None
+    accepted: Any = None
+    try:
+        accepted = yield from loop.turns()
+    except _Stop as stop:
+        stopped = replace(stop.event, last_answer=loop.last_answer, complaints=loop.last_complaints)
+        yield stopped
+    source: Literal["model", "fallback"] | None = "model"
+    if stopped is not None:
+        source = None
+        if fallback is not None and stopped.reason != "cancelled":
+            source, accepted = "fallback", fallback(stopped, tuple(loop.results))
+    duration_s = loop.clock.now() - loop.meter.started_s
+    meter = loop.meter
+    conversation = loop.kept()
+    if source is not None:
+        data: JsonValue = accepted.model_dump(mode="json") if isinstance(accepted, BaseModel) else accepted
+        text = accepted.model_dump_json() if isinstance(accepted, BaseModel) else str(accepted)
+        conversation.append(AssistantMessage(text))
+        yield Final(data, source, meter.usage, meter.cost_usd, meter.turns, meter.tool_calls, duration_s)
+    return Outcome(
+        accepted, source, stopped, tuple(conversation), tuple(loop.results), meter.usage, meter.cost_usd, meter.turns,
+        meter.tool_calls, duration_s,
+    )  # fmt: skip
+
+
+class _Stop(Exception):
+    def __init__(self, reason: StopReason, sentence: str, fault: Fault | None = None) -> None:
+        self.event = Stopped(reason, sentence, fault)
+
+
+@dataclass
+class _Loop:
+    """One run while it lasts."""
+
+    provider: Provider
+    conversation: list[Message]
+    tools: dict[str, Tool]
+    answer: type[BaseModel] | None
+    check: Callable[[Any, tuple[ToolReturned, ...]], Iterable[str]] | None
+    limits: Limits
+    cancel: Cancel
+    clock: Clock
+    meter: Meter = field(init=False)
+    results: list[ToolReturned] = field(default_factory=list)
+    last_answer: str | None = None
+    last_complaints: tuple[str, ...] = ()
+    repairs: int = 0
+    passing: set[int] = field(default_factory=set)  # indices of messages that the next run need not see
+    told: int = 0  # messages that an event has shown already
+    shortened: bool = False
+    next_result: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.limits, self.provider.price, self.clock.now())
+        self.next_result = next_result_number(self.conversation)
+
+    def kept(self) -> list[Message]:
+        return [message for index, message in enumerate(self.conversation) if index not in self.passing]
+
+    def turns(self) -> Generator[RunEvent, None, Any]:
+        form_only = False  # the next turn mends the form of an answer: no tools, so that a schema can be enforced
+        noticed = False
+        while True:
+            calls_left = self.limits.tool_calls - self.meter.tool_calls
+            must_answer = bool(self.tools) and (self.meter.turns + 1 >= self.limits.turns or calls_left <= 0)
+            if must_answer and self.meter.turns and not noticed:
+                noticed = True
+                self._pass(UserMessage(compose.LAST_TURN))
+            completion = yield from self._ask("none" if must_answer or form_only else "auto")
+            message = completion.message
+            if message.tool_calls and completion.finish != "length":
+                if must_answer:
+                    reason: StopReason = "tool_calls" if calls_left <= 0 else "turns"
+                    raise _Stop(reason, compose.bound(reason, self.limits))
+                yield from self._call(message)
+                form_only = False
+                continue
+            value, about, complaints = self._judge(completion)
+            if not complaints:
+                return value
+            yield self._complain(message.text, about, complaints)
+            form_only = about == "form" and (self.answer is None or "{" in message.text or self.repairs > 1)
+
+    # One request, repeated as far as its faults and the limits allow.
+
+    def _ask(self, tool_choice: Literal["auto", "none"]) -> Generator[RunEvent, None, Completion]:
+        turn = self.meter.turns + 1
+        if turn > self.limits.turns:
+            raise _Stop("turns", compose.bound("turns", self.limits))
+        attempt = 0
+        retries = 0
+        while True:
+            attempt += 1
+            request = self._request(tool_choice)
+            yield self._requested(request, turn, attempt)
+            try:
+                return (yield from self._receive(request, turn))
+            except ProviderError as error:
+                fault = error.fault
+            if fault.usage is not None:
+                self.meter.usage += fault.usage
+            if fault.kind == "cancelled" or self.cancel.is_set():
+                raise _Stop("cancelled", compose.CANCELLED, None)
+            now_s = self.clock.now()
+            if fault.kind == "timeout" and self.meter.remaining_s(now_s) <= 0:
+                raise _Stop("time", compose.bound("time", self.limits), fault)
+            note = ""
+            if fault.kind == "context":
+                note = self._shorten()
+                if not note:
+                    raise _Stop("fault", fault.sentence, fault)
+            elif fault.kind != "unsupported":
+                retries += 1
+            if attempt >= fault.attempts or retries > self.limits.retries:
+                raise _Stop("fault", compose.gave_up(fault, attempt), fault)
+            wait_s = self._wait_s(fault, retries)
+            if wait_s >= self.meter.remaining_s(now_s):
+                raise _Stop("fault", compose.wait_too_long(fault, wait_s), fault)
+            yield Retry(turn, attempt, fault, wait_s, note)
+            self.clock.sleep(wait_s, self.cancel)
+
+    def _request(self, tool_choice: Literal["auto", "none"]) -> Request:
+        if self.cancel.is_set():
+            raise _Stop("cancelled", compose.CANCELLED)
+        if self.meter.remaining_s(self.clock.now()) <= 0:
+            raise _Stop("time", compose.bound("time", self.limits))
+        schema = None if self.answer is None else json_schema(self.answer)
+        specs = tuple(ToolSpec.of(each) for each in self.tools.values())
+        told_chars = sum(len(spec.description) + len(str(spec.parameters)) for spec in specs)
+        allowed, binds = self.meter.allowance(size_chars(self.conversation) + told_chars)
+        if allowed < _LEAST_ANSWER_TOKENS:
+            raise _Stop(binds, compose.bound(binds, self.limits))
+        name = None if self.answer is None else self.answer.__name__
+        return Request(tuple(self.conversation), specs, tool_choice, name, schema, allowed)
+
+    def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
+        since, self.told = self.told, len(request.messages)
+        return ModelRequest(
+            turn, attempt, self.provider.name, self.provider.model, request.key(), since, request.messages[since:],
+            tuple(self.tools), request.tool_choice, request.schema_name,
+        )  # fmt: skip
+
+    def _receive(self, request: Request, turn: int) -> Generator[RunEvent, None, Completion]:
+        started_s = self.clock.now()
+        first_s: float | None = None
+        parts = self.provider.complete(request, timeout_s=self.meter.remaining_s(started_s), cancel=self.cancel)
+        try:
+            for part in parts:
+                if isinstance(part, Completion):
+                    self.meter.turns += 1
+                    self.meter.usage += part.usage
+                    price = self.provider.price
+                    yield ModelResponse(
+                        turn, part.message, part.finish, part.usage, part.model,
+                        None if price is None else price.cost_usd(part.usage), self.clock.now() - started_s, first_s,
+                    )  # fmt: skip
+                    return part
+                if first_s is None:
+                    first_s = self.clock.now() - started_s
+                yield TextDelta(turn, part)
+        finally:
+            close = getattr(parts, "close", None)
+            if close is not None:
+                close()
+        raise RuntimeError(f"The provider {self.provider.name} ended without a completion.")
+
+    def _wait_s(self, fault: Fault, retries: int) -> float:
+        if fault.wait_s is not None:
+            return fault.wait_s
+        return 0.0 if fault.kind in ("context", "unsupported") else min(0.5 * 2 ** (retries - 1), 8.0)
+
+    def _shorten(self) -> str:
+        """Shortens the older half of the tool results, once; returns what it did, "" where there is nothing to do."""
+        if self.shortened:
+            return ""
+        self.shortened = True
+        shorter, count = compose.shortened(self.conversation)
+        if count:
+            self.conversation[:] = shorter
+            self.told = 0
+        return f"the oldest {count} tool results were shortened" if count else ""
+
+    # Tools.
+
+    def _call(self, message: AssistantMessage) -> Generator[RunEvent, None, None]:
+        exchange: list[Message] = [message]
+        for call in message.tool_calls:
+            if self.cancel.is_set():
+                raise _Stop("cancelled", compose.CANCELLED)
+            result_id = f"r{self.next_result}"
+            self.next_result += 1
+            yield ToolCalled(self.meter.turns, call, result_id)
+            started_s = self.clock.now()
+            if self.meter.tool_calls >= self.limits.tool_calls:
+                outcome = refused(compose.NO_CALLS_LEFT, result_id)
+            elif self.meter.remaining_s(started_s) <= 0:
+                raise _Stop("time", compose.bound("time", self.limits))
+            else:
+                self.meter.tool_calls += 1
+                try:
+                    outcome = call_tool(self.tools, call, result_id)
+                except Exception:
+                    yield Stopped("bug", compose.tool_failed(call.name))
+                    raise
+            returned = ToolReturned(
+                self.meter.turns, result_id, call.id, call.name, outcome.error is None, outcome.arguments,
+                outcome.result, outcome.truncated, outcome.error, self.clock.now() - started_s,
+            )  # fmt: skip
+            self.results.append(returned)
+            exchange.append(ToolMessage(call.id, call.name, outcome.text, result_id))
+            yield returned
+        self.conversation += exchange  # at once: a conversation never holds a call without its result
+
+    # The answer.
+
+    def _judge(self, completion: Completion) -> tuple[Any, Literal["form", "content"], list[str]]:
+        """The answer as a value, or what is wrong with it."""
+        text = without_thinking(completion.message.text)
+        if completion.finish == "length":
+            return None, "form", [compose.CUT_OFF]
+        if not text.strip():
+            return None, "form", [compose.EMPTY]
+        value: Any = text
+        if self.answer is not None:
+            try:
+                value = parse(text, self.answer)
+            except AnswerError as error:
+                return None, "form", error.complaints
+        told = [] if self.check is None else list(self.check(value, tuple(self.results)))
+        return value, "content", told
+
+    def _complain(self, text: str, about: Literal["form", "content"], complaints: list[str]) -> Complaint:
+        self.last_answer, self.last_complaints = text, tuple(complaints)
+        if self.repairs >= self.limits.repairs:
+            raise _Stop("rejected", compose.rejected(self.repairs, complaints))
+        self.repairs += 1
+        message = UserMessage(compose.complaint(complaints))
+        self._pass(AssistantMessage(text if text.strip() else compose.NOTHING))
+        self._pass(message)
+        return Complaint(self.meter.turns, self.repairs, about, tuple(complaints), message)
+
+    def _pass(self, message: Message) -> None:
+        """Adds a message that is of this run only."""
+        self.passing.add(len(self.conversation))
+        self.conversation.append(message)

@@ -1,0 +1,126 @@
+"""The words of a conversation with a language model, as frozen values that survive a round trip through JSON.
+
+A conversation is a tuple of messages: system, user, assistant (text and tool calls) and tool (the answer to one call).
+Texts are clean: no lone surrogate and no NUL, so that PostgreSQL and JSON can hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+__all__ = [
+    "AssistantMessage", "JsonValue", "Message", "SystemMessage", "ToolCall", "ToolMessage", "Usage", "UserMessage",
+    "clean", "message_from_json", "message_to_json", "next_result_number", "size_chars",
+]  # fmt: skip
+
+
+def clean(text: str) -> str:
+    """The text with surrogate pairs joined, and what no database stores (lone surrogates, NUL) replaced by U+FFFD."""
+    if text.isascii():
+        return text.replace("\0", "\ufffd")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that the model asks for.  arguments: the JSON text as the model wrote it, valid or not."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+@dataclass(frozen=True)
+class SystemMessage:
+    text: str
+    role: Literal["system"] = "system"
+
+
+@dataclass(frozen=True)
+class UserMessage:
+    text: str
+    role: Literal["user"] = "user"
+
+
+@dataclass(frozen=True)
+class AssistantMessage:
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    role: Literal["assistant"] = "assistant"
+
+
+@dataclass(frozen=True)
+class ToolMessage:
+    """What a call returned, as the model reads it.  result_id: the id (`r7`) by which sentences may cite it."""
+
+    call_id: str
+    name: str
+    text: str
+    result_id: str = ""
+    role: Literal["tool"] = "tool"
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one or more model requests.
+
+    tokens_in: prompt, of which tokens_cached were read from the server's cache.  tokens_out: generated, reasoning
+    included.  estimated: some of it is not the server's count but a quarter of the characters.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    estimated: bool = False
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.tokens_cached + other.tokens_cached,
+            self.estimated or other.estimated,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="role")])
+
+
+def message_to_json(message: Message) -> dict[str, JsonValue]:
+    data: dict[str, JsonValue] = _MESSAGE.dump_python(message, mode="json")
+    return data
+
+
+def message_from_json(data: object) -> Message:
+    """The message that `message_to_json` wrote.  ValueError where it is none."""
+    return _MESSAGE.validate_python(data)
+
+
+def size_chars(messages: Iterable[Message]) -> int:
+    """Characters of texts, tool names and arguments: what an estimate of tokens rests on."""
+    total = 0
+    for message in messages:
+        total += len(message.text)
+        if isinstance(message, AssistantMessage):
+            total += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    return total
+
+
+def next_result_number(messages: Sequence[Message]) -> int:
+    """The number after the highest result id (`r7`) in the conversation; 1 where there is none."""
+    numbers = [
+        int(message.result_id[1:])
+        for message in messages
+        if isinstance(message, ToolMessage) and message.result_id[:1] == "r" and message.result_id[1:].isdecimal()
+    ]
+    return max(numbers, default=0) + 1

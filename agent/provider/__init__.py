@@ -1,0 +1,1 @@
+"""Model providers: any OpenAI-compatible endpoint, and the replay of a recorded one."""

@@ -1,0 +1,90 @@
+"""What the loop asks of a provider: one request, its text as it comes, then the whole response or a fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agent.control import Cancel
+from agent.events import Fault
+from agent.limits import Price
+from agent.messages import AssistantMessage, JsonValue, Message, Usage, message_to_json
+from agent.tools import Tool
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+
+    @classmethod
+    def of(cls, used: Tool) -> ToolSpec:
+        return cls(used.name, used.description, used.parameters())
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to a model.
+
+    tool_choice `none`: the model must answer now.  schema_name, schema: the answer's JSON schema, None for free text.
+    max_tokens: of the response.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Literal["auto", "none"] = "auto"
+    schema_name: str | None = None
+    schema: dict[str, JsonValue] | None = None
+    max_tokens: int = 16_000
+
+    def key(self) -> str:
+        """SHA-256 of everything that decides the answer; not of `max_tokens`, which depends on what was spent."""
+        data = {
+            "messages": [message_to_json(message) for message in self.messages],
+            "tools": [[each.name, each.description, each.parameters] for each in self.tools],
+            "tool_choice": self.tool_choice,
+            "schema": self.schema,
+        }
+        text = json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A whole response.  model: as the server names it."""
+
+    message: AssistantMessage
+    finish: Literal["stop", "tool_calls", "length"]
+    usage: Usage
+    model: str
+
+
+class ProviderError(Exception):
+    """A request that failed; `fault` says why, for program and user."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(fault.sentence)
+
+
+class Provider(Protocol):
+    """A model behind an endpoint.  price: None where it is not known."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def price(self) -> Price | None: ...
+
+    def complete(self, request: Request, *, timeout_s: float, cancel: Cancel) -> Iterator[str | Completion]:
+        """Yields text as it comes, last the whole response.  Raises ProviderError; closing it ends the request."""
+        ...

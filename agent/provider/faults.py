@@ -1,0 +1,170 @@
+"""What the SDK raises, as faults: a kind for the program, one sentence for the user, how often to try in all."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+import socket
+import ssl
+import time
+from typing import Any
+
+import httpx2
+import openai
+
+from agent.events import Fault, FaultKind
+from agent.messages import clean
+from agent.provider.settings import Settings
+
+#: How often a request with this fault may be sent in all; the run's own limit of retries binds too.
+ATTEMPTS: dict[FaultKind, int] = {
+    "rate_limit": 6, "server": 4, "truncated": 3, "malformed": 2, "connect": 3, "dns": 2, "timeout": 2,
+    "context": 2, "unsupported": 6,
+}  # fmt: skip
+
+_CONTEXT = re.compile(
+    r"context[ _-]?(length|window|size)|maximum context|max(imum)? input length|too many (input )?tokens"
+    r"|(prompt|input) is too long|context the overflows|reduce the length",
+    re.IGNORECASE,
+)
+_CONTENT_FILTER = re.compile(r"content[ _]?(filter|management|policy)|safety|moderation", re.IGNORECASE)
+
+
+def fault(kind: FaultKind, sentence: str, **more: Any) -> Fault:
+    return Fault(kind, sentence, attempts=ATTEMPTS.get(kind, 1), **more)
+
+
+def cut_fault(cut_by: str, timeout_s: float) -> Fault:
+    if cut_by == "cancel":
+        return fault("cancelled", "The request to the language model was stopped.")
+    return fault("timeout", f"The language model did not finish its answer within {timeout_s:.0f} s.")
+
+
+def truncated_fault(settings: Settings) -> Fault:
+    return fault("truncated", f"The answer of the language model at {settings.shown_base_url} broke off.")
+
+
+def malformed_fault(settings: Settings) -> Fault:
+    return fault("malformed", f"The answer of {settings.shown_base_url} is not a stream of chat completion chunks.")
+
+
+def content_type_fault(settings: Settings, content_type: str) -> Fault:
+    shown = settings.redact(clean(content_type))[:60] or "nothing"
+    return fault(
+        "content_type",
+        f"{settings.shown_base_url} answered with {shown} and not with a chat completion; "
+        "OPENAI_BASE_URL usually ends in /v1.",
+    )
+
+
+def refusal_fault(settings: Settings, words: str) -> Fault:
+    said = f": “{_short(settings, words)}”" if words.strip() else "."
+    return fault("refusal", f"The language model declined to answer{said}")
+
+
+def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
+    """The fault behind an exception of the SDK or of its HTTP client."""
+    if isinstance(error, openai.APIStatusError):
+        return _status_fault(error, settings, model)
+    if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
+        return _timeout_fault(error, settings)
+    if isinstance(error, openai.APIConnectionError | httpx2.HTTPError):
+        return _connection_fault(error, settings)
+    if isinstance(error, openai.APIError):  # an error inside a stream
+        return _spoken_fault(error, settings)
+    return malformed_fault(settings)
+
+
+def _timeout_fault(error: Exception, settings: Settings) -> Fault:
+    if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
+        told = f"No connection to {settings.shown_base_url} within {settings.connect_timeout_s:g} s"
+        return fault("connect", f"{told}; check OPENAI_BASE_URL and the network.")
+    return fault("timeout", f"The language model at {settings.shown_base_url} said nothing for too long.")
+
+
+def _connection_fault(error: Exception, settings: Settings) -> Fault:
+    where = settings.shown_base_url
+    causes = _causes(error)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return fault("dns", f"The host of {where} is not known; check OPENAI_BASE_URL.")
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return fault("tls", f"No secure connection to {where}: its certificate or protocol is not accepted.")
+    if any(isinstance(cause, httpx2.ConnectError | httpx2.ProxyError | ConnectionRefusedError) for cause in causes):
+        return fault("connect", f"Nothing answers at {where}; check OPENAI_BASE_URL and that the server runs.")
+    return truncated_fault(settings)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in found:
+        found.append(each)
+        each = each.__cause__ or each.__context__
+    return found
+
+
+def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) -> Fault:
+    status, where, said = error.status_code, settings.shown_base_url, _said(error, settings)
+    code = f"{error.code or ''} {error.type or ''}"
+    if status == 401:
+        return fault("auth", f"{where} does not accept the key; check OPENAI_API_KEY.", status=status)
+    if status == 403:
+        return fault("forbidden", f"{where} does not let this key use {model}{said}", status=status)
+    if status == 404:
+        told = f"{where} knows no model {model} or no chat completions{said}"
+        return fault("not_found", told, status=status)
+    if status == 429 and "insufficient_quota" in code:
+        return fault("quota", f"The quota of this key at {where} is used up.", status=status)
+    if status == 429:
+        wait_s = retry_after_s(error.response.headers)
+        return fault("rate_limit", f"{where} is receiving too many requests{said}", status=status, wait_s=wait_s)
+    if status >= 500 or status in (408, 409):
+        wait_s = retry_after_s(error.response.headers)
+        return fault("server", f"{where} failed with status {status}{said}", status=status, wait_s=wait_s)
+    if "context_length_exceeded" in code or status == 413 or _CONTEXT.search(error.message):
+        return fault("context", f"The conversation is longer than {model} can read{said}", status=status)
+    if "content_filter" in code:
+        return fault("refusal", f"The endpoint's content filter declined the request{said}", status=status)
+    return fault("bad_request", f"{where} refused the request with status {status}{said}", status=status)
+
+
+def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
+    """An error object where a chunk should be; LM Studio reports an overflow so, with status 200."""
+    words = _message(error)
+    if _CONTEXT.search(words):
+        return fault("context", f"The conversation is longer than the model can read{_said(error, settings)}")
+    if _CONTENT_FILTER.search(f"{error.code or ''} {error.type or ''}"):
+        return fault("refusal", f"The endpoint's content filter stopped the answer{_said(error, settings)}")
+    return fault("server", f"{settings.shown_base_url} failed within its answer{_said(error, settings)}")
+
+
+def _message(error: openai.APIError) -> str:
+    body = error.body
+    if isinstance(body, dict) and isinstance(body.get("message"), str):
+        return str(body["message"])
+    return body if isinstance(body, str) else error.message
+
+
+def _said(error: openai.APIError, settings: Settings) -> str:
+    words = _short(settings, _message(error))
+    return f": “{words}”" if words and not words.lstrip().startswith("<") else "."
+
+
+def _short(settings: Settings, words: str) -> str:
+    words = " ".join(settings.redact(clean(words)).split())
+    return words if len(words) <= 200 else words[:199] + "…"
+
+
+def retry_after_s(headers: Any) -> float | None:
+    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds or a date) asks for; None where there is none."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = str(headers.get(name) or "")
+        try:
+            seconds_s = float(text) * scale
+        except ValueError:
+            seconds_s = math.nan
+        if math.isfinite(seconds_s) and seconds_s >= 0:
+            return seconds_s
+    date = email.utils.parsedate_tz(str(headers.get("retry-after") or ""))
+    return None if date is None else max(email.utils.mktime_tz(date) - time.time(), 0.0)

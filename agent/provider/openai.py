@@ -1,0 +1,207 @@
+"""Any OpenAI-compatible endpoint, by chat completions of the `openai` SDK.
+
+The SDK's own retries are off: each attempt is one request of ours, so that the loop can show it and count it.  What an
+endpoint does not know (strict schemas, usage in streams, names of parameters) is found out by its 400 and remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import httpx2
+import openai
+from openai.types.chat import ChatCompletionChunk
+
+from agent.control import Cancel
+from agent.events import Fault
+from agent.limits import CHARS_PER_TOKEN, Price
+from agent.messages import Usage, size_chars
+from agent.provider import faults
+from agent.provider.base import Completion, ProviderError, Request
+from agent.provider.line import Line
+from agent.provider.settings import Settings
+from agent.provider.wire import Assembly, response_format, wire_messages, wire_tool
+
+#: A response longer than this many characters per permitted token is a server that ignores the limit; it is cut.
+_RUNAWAY = 4 * CHARS_PER_TOKEN
+
+_FORMAT_WORDS = re.compile(
+    r"response_format|json_schema|json_object|json mode|structured|schema|grammar|guided", re.IGNORECASE
+)
+
+
+@dataclass
+class Abilities:
+    """What an endpoint has been found to understand, shared by all agents that use it."""
+
+    schema_mode: Literal["json_schema", "json_object", "prompt"] = "json_schema"
+    max_tokens_name: Literal["max_completion_tokens", "max_tokens", ""] = "max_completion_tokens"
+    stream_usage: bool = True
+    tool_choice: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def learn(self, words: str, sent: dict[str, Any]) -> str | None:
+        """Does without what the server's words refuse; returns what that is, None where they say something else."""
+        with self._lock:
+            if "response_format" in sent and _FORMAT_WORDS.search(words):
+                refused = str(sent["response_format"]["type"])
+                self.schema_mode = "json_object" if refused == "json_schema" else "prompt"
+                return f"the endpoint does not take response_format {refused}"
+            if "stream_options" in sent and re.search(r"stream_options|include_usage", words):
+                self.stream_usage = False
+                return "the endpoint does not count tokens in streams"
+            for name in ("max_completion_tokens", "max_tokens"):
+                if name in sent and name in words:
+                    self.max_tokens_name = "max_tokens" if name == "max_completion_tokens" else ""
+                    return f"the endpoint does not take {name}"
+            if "tool_choice" in sent and "tool_choice" in words:
+                self.tool_choice = False
+                return "the endpoint does not take tool_choice"
+        return None
+
+
+class OpenAIProvider:
+    """A model behind an OpenAI-compatible endpoint.  Thread-safe; make one per process and `for_agent` from it."""
+
+    name = "openai"
+
+    def __init__(self, settings: Settings, agent: str | None = None) -> None:
+        self.settings = settings
+        self.model = settings.model_for(agent)
+        self.price: Price | None = settings.prices.get(self.model)
+        self._abilities: dict[str, Abilities] = {}
+        self._current = threading.local()
+        # No connection is kept: only then does each request's own connection appear in its trace and can be cut.
+        http_client = openai.DefaultHttpxClient(
+            limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=0),
+            event_hooks={"request": [self._trace]},
+        )
+        self._client = openai.OpenAI(
+            api_key=settings.api_key or "none",  # local servers ask for none, the SDK does
+            base_url=settings.base_url,
+            max_retries=0,
+            http_client=http_client,
+        )
+
+    def for_agent(self, agent: str) -> OpenAIProvider:
+        """The same endpoint with this agent's model; connections and what was learnt are shared."""
+        other = object.__new__(OpenAIProvider)
+        other.__dict__.update(self.__dict__)
+        other.model = self.settings.model_for(agent)
+        other.price = self.settings.prices.get(other.model)
+        return other
+
+    @property
+    def abilities(self) -> Abilities:
+        """What this endpoint has been found to understand with this model."""
+        return self._abilities.setdefault(self.model, Abilities())
+
+    def models(self) -> list[str]:
+        """Names that the endpoint lists, sorted.  Raises what the SDK raises."""
+        listed = self._client.models.list(timeout=self._timeout(self.settings.connect_timeout_s))
+        return sorted(str(each.id) for each in listed.data)
+
+    def complete(self, request: Request, *, timeout_s: float, cancel: Cancel) -> Iterator[str | Completion]:
+        """Yields text as it comes, last the whole response.  Raises ProviderError; closing it ends the request."""
+        timeout_s = min(timeout_s, self.settings.request_timeout_s)
+        line = Line()
+        assembly = Assembly(size_chars(request.messages), len(request.messages))
+        sent = self._parameters(request)
+        with line.guarded(timeout_s, cancel):
+            if line.cut_by:  # cancelled before anything was sent
+                raise ProviderError(faults.cut_fault(line.cut_by, timeout_s))
+            try:
+                with closing(self._chunks(sent, line, timeout_s)) as chunks:
+                    for chunk in chunks:
+                        if text := assembly.feed(chunk):
+                            yield self.settings.hide(text)
+                        if assembly.chars > request.max_tokens * _RUNAWAY:
+                            assembly.finish = "length"
+                            break
+            except (openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError) as error:
+                raise self._error(error, sent, assembly, line, timeout_s) from None
+            if line.cut_by:
+                raise self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
+        if assembly.refusal or assembly.finish == "content_filter":
+            raise self._spent(faults.refusal_fault(self.settings, assembly.refusal), assembly)
+        if assembly.finish is None:
+            raise self._spent(faults.truncated_fault(self.settings), assembly)
+        yield self._without_secrets(assembly.completion())
+
+    def _chunks(self, sent: dict[str, Any], line: Line, timeout_s: float) -> Generator[dict[str, Any], None, None]:
+        self._current.line = line
+        try:
+            stream: openai.Stream[ChatCompletionChunk] = self._client.chat.completions.create(
+                **sent, timeout=self._timeout(timeout_s)
+            )
+        finally:
+            self._current.line = None
+        with closing(stream):
+            content_type = stream.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if content_type == "application/json":  # a server that does not stream
+                stream.response.read()
+                body = json.loads(stream.response.text)
+                if isinstance(body, dict) and body.get("error"):
+                    raise openai.APIError(str(body["error"]), stream.response.request, body=body["error"])
+                if not isinstance(body, dict) or not body.get("choices"):
+                    raise ProviderError(faults.content_type_fault(self.settings, "other JSON"))
+                yield body
+                return
+            if content_type not in ("text/event-stream", ""):
+                raise ProviderError(faults.content_type_fault(self.settings, content_type))
+            for chunk in stream:
+                yield chunk.to_dict(mode="json", warnings=False)
+
+    def _parameters(self, request: Request) -> dict[str, Any]:
+        abilities = self.abilities
+        sent: dict[str, Any] = {"model": self.model, "messages": wire_messages(request), "stream": True}
+        if abilities.stream_usage:
+            sent["stream_options"] = {"include_usage": True}
+        if abilities.max_tokens_name:
+            sent[abilities.max_tokens_name] = request.max_tokens
+        offered = request.tools if request.tool_choice == "auto" or abilities.tool_choice else ()
+        if offered:
+            sent["tools"] = [wire_tool(spec) for spec in offered]
+            if abilities.tool_choice:
+                sent["tool_choice"] = request.tool_choice
+        if (wanted := response_format(request, abilities.schema_mode)) is not None:
+            sent["response_format"] = wanted
+        return sent
+
+    def _timeout(self, timeout_s: float) -> openai.Timeout:
+        read_s = min(self.settings.read_timeout_s, max(timeout_s, 0.001))
+        return openai.Timeout(read_s, connect=min(self.settings.connect_timeout_s, read_s))
+
+    def _error(
+        self, error: Exception, sent: dict[str, Any], assembly: Assembly, line: Line, timeout_s: float
+    ) -> ProviderError:
+        if line.cut_by:
+            return self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
+        found = faults.api_fault(error, self.settings, self.model)
+        if found.kind == "bad_request" and isinstance(error, openai.APIStatusError):
+            words = f"{error.message} {error.param or ''}"
+            if (learnt := self.abilities.learn(words, sent)) is not None:
+                return ProviderError(faults.fault("unsupported", f"Sent again, as {learnt}.", wait_s=0.0))
+        return self._spent(found, assembly)
+
+    def _spent(self, found: Fault, assembly: Assembly) -> ProviderError:
+        """The fault with what was spent on it, where an answer had begun."""
+        usage: Usage | None = assembly.usage() if assembly.chars else None
+        return ProviderError(replace(found, usage=usage))
+
+    def _without_secrets(self, completion: Completion) -> Completion:
+        """A server may echo what it was sent; the key must not enter the record of a run."""
+        hide, message = self.settings.hide, completion.message
+        calls = tuple(replace(call, arguments=hide(call.arguments)) for call in message.tool_calls)
+        return replace(completion, message=replace(message, text=hide(message.text), tool_calls=calls))
+
+    def _trace(self, request: httpx2.Request) -> None:
+        line: Line | None = getattr(self._current, "line", None)
+        if line is not None:
+            request.extensions["trace"] = line.trace

@@ -1,0 +1,178 @@
+"""Chat completions on the wire: messages as the API wants them, and responses put together from their deltas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent.limits import CHARS_PER_TOKEN
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
+from agent.provider.base import Completion, Request, ToolSpec
+from agent.schema import instruction, strict_schema
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+def wire_messages(request: Request) -> list[dict[str, Any]]:
+    """The messages; the first system message holds the answer's schema, as some servers ignore `response_format`."""
+    messages = [_message(message) for message in request.messages]
+    if request.schema is not None:
+        told = instruction(request.schema)
+        if messages and messages[0]["role"] == "system":
+            messages[0]["content"] += "\n\n" + told
+        else:
+            messages.insert(0, {"role": "system", "content": told})
+    return messages
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if isinstance(message, SystemMessage | UserMessage):
+        return {"role": message.role, "content": message.text}
+    if isinstance(message, ToolMessage):
+        return {"role": "tool", "tool_call_id": message.call_id, "content": message.text}
+    wire: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _object(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    elif not message.text:
+        wire["content"] = ""
+    return wire
+
+
+def _object(arguments: str) -> str:
+    """The arguments if they are a JSON object: servers whose chat template parses them fail on anything else."""
+    try:
+        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+    except ValueError:
+        return "{}"
+
+
+def wire_tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
+
+
+def response_format(request: Request, mode: str) -> dict[str, Any] | None:
+    """`response_format` for servers that know `json_schema`, only `json_object`, or neither (`prompt`).
+
+    Not while the model may call tools: some servers then constrain every token to the schema, and no call ever comes
+    (vLLM issue 39929).
+    """
+    if request.schema is None or mode == "prompt" or (request.tools and request.tool_choice == "auto"):
+        return None
+    if mode == "json_object":
+        return {"type": "json_object"}
+    strict = strict_schema(request.schema)
+    wire: dict[str, Any] = {"name": request.schema_name or "answer", "schema": strict or request.schema}
+    return {"type": "json_schema", "json_schema": wire | {"strict": strict is not None}}
+
+
+@dataclass
+class _Call:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass
+class Assembly:
+    """A response as its chunks arrive."""
+
+    prompt_chars: int
+    prompt_messages: int
+    finish: str | None = None
+    refusal: str = ""
+    model: str = ""
+    _text: list[str] = field(default_factory=list)
+    _calls: list[_Call] = field(default_factory=list)
+    _by_index: dict[int, _Call] = field(default_factory=dict)
+    _usage: Usage | None = None
+    _held: str | None = ""  # start of a text that may be a <think> block; None once that is decided
+
+    def feed(self, chunk: dict[str, Any]) -> str:
+        """Takes a chunk; returns the text that it adds."""
+        self.model = str(chunk.get("model") or self.model)
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._usage = _usage(usage)
+        choices = chunk.get("choices")
+        if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+            return ""
+        choice = choices[0]
+        delta = choice.get("delta") or choice.get("message") or {}
+        self.finish = choice.get("finish_reason") or self.finish
+        self.refusal += str(delta.get("refusal") or "")
+        for position, call in enumerate(delta.get("tool_calls") or ()):
+            if isinstance(call, dict):
+                self._call(call, position)
+        content = delta.get("content")
+        return self._visible(content) if isinstance(content, str) else ""
+
+    def _call(self, delta: dict[str, Any], position: int) -> None:
+        index = delta.get("index")
+        index = index if isinstance(index, int) else position
+        given = str(delta.get("id") or "")
+        call = self._by_index.get(index)
+        if call is None or (given and call.id and given != call.id):  # some servers number every call 0
+            call = self._by_index[index] = _Call()
+            self._calls.append(call)
+        call.id = call.id or given
+        function = delta.get("function") or {}
+        name, arguments = str(function.get("name") or ""), function.get("arguments")
+        if name and name != call.name and not call.arguments:  # some servers repeat the name in every piece
+            call.name += name
+        if arguments:
+            call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def _visible(self, text: str) -> str:
+        """The text without a `<think>` block in front of it."""
+        if self._held is not None:
+            self._held += text
+            start = self._held.lstrip()
+            if _OPEN.startswith(start[: len(_OPEN)]) and len(start) < len(_OPEN):
+                return ""
+            if start.startswith(_OPEN):
+                if _CLOSE not in start:
+                    return ""
+                text = start.partition(_CLOSE)[2].lstrip()
+            else:
+                text = self._held
+            self._held = None
+        if text:
+            self._text.append(text)
+        return clean(text)
+
+    @property
+    def chars(self) -> int:
+        return sum(map(len, self._text)) + sum(len(call.arguments) for call in self._calls)
+
+    def usage(self) -> Usage:
+        """As counted by the server, else estimated from the characters."""
+        if self._usage is not None:
+            return self._usage
+        return Usage(self.prompt_chars // CHARS_PER_TOKEN, -(-self.chars // CHARS_PER_TOKEN), estimated=True)
+
+    def completion(self) -> Completion:
+        """The whole response, once `finish` is known.  A call without an id gets one."""
+        before = self.prompt_messages  # so that ids of two turns differ
+        calls = tuple(
+            ToolCall(clean(call.id) or f"call_{before}_{number}", clean(call.name), clean(call.arguments) or "{}")
+            for number, call in enumerate(self._calls, 1)
+        )
+        text = clean("".join(self._text))
+        finish: Literal["stop", "tool_calls", "length"] = "tool_calls" if calls else "stop"
+        if self.finish == "length":
+            finish = "length"
+        return Completion(AssistantMessage(text, calls), finish, self.usage(), clean(self.model))
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+
+
+def _count(value: object) -> int:
+    return max(int(value), 0) if isinstance(value, int | float) else 0

@@ -1,0 +1,116 @@
+"""Answers in a schema: what the model is told, what a strict server accepts, and how a text becomes a value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from agent.messages import JsonValue, clean
+from agent.tools import complaints
+
+A = TypeVar("A", bound=BaseModel)
+
+_FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+_THINKING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
+
+
+class AnswerError(ValueError):
+    """A text that is not an answer in the schema.  complaints: why, for the model."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.complaints = told
+        super().__init__("; ".join(told))
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
+    schema: dict[str, JsonValue] = model.model_json_schema()
+    return schema
+
+
+def strict_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    """The schema as strict servers want it: every key required, no others allowed, no defaults.
+
+    None where that cannot be said: an object with free keys.
+    """
+    try:
+        strict = _strict(dict(schema))
+    except _FreeKeys:
+        return None
+    assert isinstance(strict, dict)
+    return strict
+
+
+class _FreeKeys(Exception):
+    pass
+
+
+def _strict(node: JsonValue) -> JsonValue:
+    if isinstance(node, list):
+        return [_strict(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:  # a reference may have no neighbours
+        return {"$ref": node["$ref"]}
+    made: dict[str, JsonValue] = {}
+    for key, value in node.items():
+        if key in ("properties", "$defs") and isinstance(value, dict):
+            made[key] = {name: _strict(part) for name, part in value.items()}
+        elif key in ("enum", "const", "required"):
+            made[key] = value
+        elif key not in ("default", "title", "examples"):
+            made[key] = _strict(value)
+    if node.get("type") == "object":
+        properties = node.get("properties")
+        if not isinstance(properties, dict) or node.get("additionalProperties") not in (None, False):
+            raise _FreeKeys
+        made["required"] = list(properties)
+        made["additionalProperties"] = False
+    return made
+
+
+def instruction(schema: Mapping[str, JsonValue]) -> str:
+    """What the model is told of the schema, also where the server is told it: some servers ignore it."""
+    return (
+        "Your final answer must be one JSON object that is valid under this JSON schema, with no text around it:\n"
+        + json.dumps(schema, ensure_ascii=False)
+    )
+
+
+def parse(text: str, model: type[A]) -> A:
+    """The answer in the text, also inside a code fence or between sentences.  AnswerError where there is none."""
+    data = _object(text)
+    if data is None:
+        raise AnswerError(["The answer is not a JSON object."])
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise AnswerError(complaints(error)) from None
+
+
+def without_thinking(text: str) -> str:
+    """The text without the `<think>` block that some local models write in front."""
+    return _THINKING.sub("", text)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    text = clean(without_thinking(text)).strip()
+    candidates = [text, *(match.strip() for match in _FENCE.findall(text))]
+    start = text.find("{")
+    if start >= 0:
+        candidates.append(text[start : text.rfind("}") + 1])
+    for candidate in candidates:
+        try:
+            found = json.loads(candidate, parse_constant=_no_constant)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,186 @@
+"""Typed functions as tools of a language model.
+
+A tool is a function of one pydantic model; its schema is what the language model may send, its docstring what it reads.
+A `ToolError`, and arguments that do not validate, go back to the model as a sentence.  Any other exception is our bug
+and ends the run.  Results are JSON of bounded size, each with an id by which sentences can cite it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
+
+from agent.bounded import bounded, compact
+from agent.messages import JsonValue, ToolCall, clean
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class ToolError(Exception):
+    """What the model did wrong, or what cannot be had, as one sentence for the model."""
+
+
+class Arguments(BaseModel):
+    """Base of a tool's arguments: a key that is not known is refused, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoArguments(Arguments):
+    """A tool that takes nothing."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the model may call.  max_chars: of its result's JSON, as the model sees it."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    function: Callable[[Any], object]
+    max_chars: int = 12_000
+
+    def parameters(self) -> dict[str, JsonValue]:
+        """JSON schema of the arguments."""
+        schema: dict[str, JsonValue] = self.arguments.model_json_schema()
+        schema.pop("title", None)
+        schema.pop("description", None)
+        return schema
+
+
+def tool(
+    function: Callable[..., object],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    arguments: type[BaseModel] | None = None,
+    max_chars: int = 12_000,
+) -> Tool:
+    """A function of one pydantic model, or of nothing, as a tool; name and docstring are its own unless given.
+
+    Bound methods and closures may carry what the tool needs to know.  TypeError where the function does not fit.
+    """
+    name = name or str(getattr(function, "__name__", ""))
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"{name!r} cannot be a tool's name: a letter, then up to 63 letters, digits, _ or -.")
+    text = inspect.cleandoc(description or function.__doc__ or "")
+    if not text:
+        raise TypeError(f"The tool {name} has no docstring: the model would not know what it is for.")
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) > 1:
+        raise TypeError(f"The tool {name} takes {len(parameters)} arguments; it must take one pydantic model.")
+    if not parameters:
+        return Tool(name, text, NoArguments, lambda _: function(), max_chars)
+    model = arguments or get_type_hints(function).get(parameters[0].name)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise TypeError(f"The argument of the tool {name} is not annotated with a pydantic model.")
+    return Tool(name, text, model, function, max_chars)
+
+
+def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools by name.  ValueError where two share one."""
+    found = {each.name: each for each in tools}
+    if len(found) < len(tools):
+        names = [each.name for each in tools]
+        raise ValueError(f"Two tools are called {next(n for n in names if names.count(n) > 1)!r}.")
+    return found
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """What a call came to.  error: a sentence for the model where it came to nothing.  text: what the model reads."""
+
+    arguments: JsonValue
+    result: JsonValue
+    truncated: tuple[str, ...]
+    error: str | None
+    text: str
+
+
+def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str) -> ToolOutcome:
+    """Runs a call.  Raises whatever the tool raises, other than `ToolError`."""
+    arguments: JsonValue = None
+    try:
+        used = tools.get(call.name)
+        if used is None:
+            raise ToolError(_unknown(call.name, tools))
+        validated = _validated(used, call.arguments)
+        arguments = validated.model_dump(mode="json")
+        value = used.function(validated)
+    except ToolError as error:
+        return refused(str(error), result_id, arguments)
+    result, truncated = bounded(_json(value, used.name), used.max_chars)
+    envelope: dict[str, JsonValue] = {"id": result_id, "result": result}
+    if truncated:
+        envelope["left_out"] = list(truncated)
+    return ToolOutcome(arguments, result, truncated, None, compact(envelope))
+
+
+def refused(sentence: str, result_id: str, arguments: JsonValue = None) -> ToolOutcome:
+    """A call that came to nothing, and why."""
+    sentence = clean(sentence)[:2000]
+    return ToolOutcome(arguments, None, (), sentence, compact({"id": result_id, "error": sentence}))
+
+
+def _unknown(name: str, tools: dict[str, Tool]) -> str:
+    near = get_close_matches(name, tools, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    offered = f"The tools are {', '.join(tools)}." if tools else "No tools are offered here."
+    return f"There is no tool {name[:64]!r}.{hint} {offered}"
+
+
+def _validated(used: Tool, text: str) -> BaseModel:
+    try:
+        data = json.loads(text.strip() or "{}")
+    except ValueError as error:
+        raise ToolError(f"The arguments of {used.name} are not valid JSON ({error}). Send one JSON object.") from None
+    try:
+        return used.arguments.model_validate(data)
+    except ValidationError as error:
+        raise ToolError(f"The arguments of {used.name} do not fit: {'; '.join(complaints(error))}.") from None
+
+
+def complaints(error: ValidationError) -> list[str]:
+    """What does not fit a schema, one clause per place, at most ten."""
+    found = error.errors(include_url=False, include_context=False)
+    told = []
+    for each in found[:10]:
+        place = ".".join(str(part) for part in each["loc"]) or "the whole"
+        given = "" if each["type"] == "missing" else f" (given: {_shown(each['input'])})"
+        told.append(f"{place}: {each['msg'].removeprefix('Value error, ')}{given}")
+    if len(found) > 10:
+        told.append(f"and {len(found) - 10} more places")
+    return told
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _json(value: object, name: str) -> JsonValue:
+    """The result as JSON values; dataclasses and pydantic models become objects, mappings keep their order."""
+    plain: JsonValue = _cleaned(to_jsonable_python(value))
+    try:
+        compact(plain)
+    except ValueError:
+        raise ValueError(f"The tool {name} returned a number that is not finite; None says that none is.") from None
+    return plain
+
+
+def _cleaned(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
