@@ -1,0 +1,84 @@
+"""The shipped passages hold what knowledge/passages/README.md promises, and the questions refer to them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from knowledge.passage_file import ShippedPassage, read_all
+
+ROOT = Path(__file__).parents[2]
+#: What the experts chose in the ASAP paper's experiments 2 and 3: the product must find it, not know it.
+EXPERTS = ({"data": 4, "seq": 1, "model": 4}, {"data": 8, "seq": 16, "model": 2})
+
+FILES = read_all()
+ALL = [passage for file in FILES for passage in file.passages]
+
+
+def _everything(passage: ShippedPassage) -> str:
+    return " ".join((passage.title, passage.text, passage.formula, passage.applies_when, passage.counter_indications))
+
+
+def test_there_are_many_and_no_two_say_the_same() -> None:
+    assert len(ALL) >= 150
+    assert len({p.title for p in ALL}) == len(ALL)
+    assert len({p.text for p in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("passage", ALL, ids=lambda p: p.id)
+def test_a_passage_stands_alone(passage: ShippedPassage) -> None:
+    assert passage.source.strip() and passage.section.strip()
+    assert passage.url.startswith("https://")
+    assert passage.tags and len(set(passage.tags)) == len(passage.tags)
+    assert passage.bottlenecks
+    assert "\n\n" not in passage.text
+    assert 150 <= len(passage.text) <= 1000
+    assert 2 <= len(re.findall(r"[.!?](?=\s|$)", passage.text)) <= 7
+
+
+def test_every_principle_the_proposer_cites_has_its_passage() -> None:
+    by_id = {p.id: p for p in ALL}
+    rows = tomllib.loads((ROOT / "proposals/proposer/principles.toml").read_text("utf-8"))["principle"]
+    for row in rows:
+        assert set(row["tags"]) <= set(by_id[row["id"]].tags), row["id"]
+
+
+def _axis_sizes(text: str) -> list[dict[str, set[int]]]:
+    """Sizes named for each axis within one sentence: `model 4`, `'model': 4`, `model=4`, `4-way model`."""
+    found = []
+    for sentence in re.split(r"(?<=[.;])\s", text):
+        sizes: dict[str, set[int]] = {"data": set(), "seq": set(), "model": set()}
+        for role, names in (("data", "data|fsdp"), ("seq", "seq|sequence"), ("model", "model|tensor")):
+            for after, before in re.findall(
+                rf"(?:{names})[\"']?\s*(?:axis|parallelism)?\s*(?:of|=|:)?\s*(\d+)|(\d+)[- ]way (?:{names})", sentence
+            ):
+                sizes[role].add(int(after or before))
+        found.append(sizes)
+    return found
+
+
+@pytest.mark.parametrize("text", ["{'replica': 1, 'data': 4, 'seq': 1, 'model': 4}", "data=4 seq=1 model=4"])
+def test_the_guard_would_see_an_answer(text: str) -> None:
+    assert any(all(size in sizes[axis] for axis, size in EXPERTS[0].items()) for sizes in _axis_sizes(text))
+
+
+def test_no_passage_holds_the_answer_of_experiment_2_or_3() -> None:
+    for passage in ALL:
+        for sizes in _axis_sizes(_everything(passage)):
+            for answer in EXPERTS:
+                assert not all(size in sizes[axis] for axis, size in answer.items()), passage.id
+
+
+def test_questions_cover_every_topic_and_name_existing_passages() -> None:
+    ids = {p.id for p in ALL}
+    questions = tomllib.loads((Path(__file__).parent / "questions.toml").read_text("utf-8"))["question"]
+    assert len(questions) >= 70
+    assert len({q["question"] for q in questions}) == len(questions)
+    for question in questions:
+        assert question["expected"] and set(question["expected"]) <= ids, question["question"]
+    expected = {id for question in questions for id in question["expected"]}
+    for file in FILES:
+        assert expected & {p.id for p in file.passages}, file.name
