@@ -32,6 +32,38 @@ class Scoped(models.Model):
         abstract = True
 
 
+class RecordImport(models.Model):
+    """One file of records that a person gave: checked first, imported once.
+
+    state: `checking` → `checked` → `importing` → `imported`; or `failed` with a reason.  It moves by compare-and-set.
+    straight: import what is good without asking in between.  report: `services.imports.Report` of the check, and what
+    was added.  path: below the data folder, empty once the file is gone.
+    """
+
+    class State(models.TextChoices):
+        CHECKING = "checking", "Being checked"
+        CHECKED = "checked", "Checked"
+        IMPORTING = "importing", "Being imported"
+        IMPORTED = "imported", "Imported"
+        FAILED = "failed", "Failed"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    state = models.CharField(max_length=20, choices=State, default=State.CHECKING)
+    straight = models.BooleanField(default=False)
+    name = models.CharField(max_length=255)
+    format = models.CharField(max_length=10)
+    path = models.CharField(max_length=300, blank=True)
+    size_bytes = models.BigIntegerField()
+    report = models.JSONField(default=dict, blank=True)
+    reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+
 class HistoryRecord(Scoped, Embedded):
     """One `history.record.Record` as stored.  Its content is appended and never edited; those of the product follow
     the files they come from.
@@ -44,6 +76,7 @@ class HistoryRecord(Scoped, Embedded):
     key = models.CharField(max_length=120)
     title = models.CharField(max_length=300)
     change = models.TextField(blank=True)
+    moves = ArrayField(models.CharField(max_length=30), default=list, blank=True)  # of the mesh: data+, seq-
     topology = ArrayField(models.PositiveIntegerField(), default=list, blank=True)
     slices = models.PositiveIntegerField(default=1)
     parameters = models.FloatField(null=True, blank=True)
@@ -71,6 +104,7 @@ class HistoryRecord(Scoped, Embedded):
     added_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True, blank=True, db_index=False
     )
+    imported = models.ForeignKey(RecordImport, on_delete=models.SET_NULL, related_name="records", null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     seed_hash = models.CharField(max_length=64, blank=True)
     version = models.PositiveSmallIntegerField(default=1)  # of a shipped record; grows when its file changes
@@ -94,6 +128,7 @@ class HistoryRecord(Scoped, Embedded):
             models.Index(fields=["team", "chips"], name="history_by_chips"),
             models.Index(fields=["team", "bottleneck"], name="history_by_bottleneck"),
             GinIndex(fields=["changes"], name="history_by_change"),
+            GinIndex(fields=["moves"], name="history_by_move"),
         ]
 
     def __str__(self) -> str:
@@ -121,33 +156,3 @@ class FacetCount(Scoped):
                 nulls_distinct=False,
             )
         ]  # fmt: skip
-
-
-class RecordImport(models.Model):
-    """One file of records that a person gave: checked first, imported once.
-
-    state: `checking` → `checked` → `importing` → `imported`; or `failed` with a reason.  report: counts, the first
-    errors and warnings (`services.imports.Report`).  path: below the data folder, empty once the file is gone.
-    """
-
-    class State(models.TextChoices):
-        CHECKING = "checking", "Being checked"
-        CHECKED = "checked", "Checked"
-        IMPORTING = "importing", "Being imported"
-        IMPORTED = "imported", "Imported"
-        FAILED = "failed", "Failed"
-
-    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=20, choices=State, default=State.CHECKING)
-    name = models.CharField(max_length=255)
-    format = models.CharField(max_length=10)
-    path = models.CharField(max_length=300, blank=True)
-    size_bytes = models.BigIntegerField()
-    report = models.JSONField(default=dict, blank=True)
-    reason = models.TextField(blank=True)
-
-    class Meta:
-        ordering = ["-pk"]

@@ -115,8 +115,9 @@ def _completed(values: dict[str, Any]) -> dict[str, Any]:
     speedup = values.get("speedup")
     if not values.get("outcome"):
         failed = values.get("failure")
-        number = isinstance(speedup, int | float) and not isinstance(speedup, bool)
-        values["outcome"] = "failed" if failed else outcome_of(speedup) if number else ""
+        values["outcome"] = "failed" if failed else ""
+        if not failed and isinstance(speedup, int | float) and not isinstance(speedup, bool):
+            values["outcome"] = outcome_of(speedup)
     topology = values.get("topology")
     if values.get("chips") is None and isinstance(topology, list | tuple) and topology:
         sizes = [*topology, values.get("slices", 1)]
@@ -167,9 +168,9 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
             yield column, f"is missing; use one of {', '.join(known)}, or give the speed-up"
         elif value not in known:
             yield column, f"is {shown(value)}; use one of {', '.join(known)}"
-    for column, known in (("bottleneck", BOTTLENECKS), ("failure", ("", *FAILURES))):
-        if (value := getattr(record, column)) not in known:
-            yield column, f"is {shown(value)}; leave it empty or use one of {', '.join(known[1:])}"
+    for column, allowed in (("bottleneck", BOTTLENECKS), ("failure", ("", *FAILURES))):
+        if (value := getattr(record, column)) not in allowed:
+            yield column, f"is {shown(value)}; leave it empty or use one of {', '.join(allowed[1:])}"
     for value in record.changes:
         if value not in CHANGES:
             yield "changes", f"has {shown(value)}{suggestion(value, CHANGES)}; use {', '.join(CHANGES)}"

@@ -15,10 +15,11 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Team
 from experiments.models import Experiment, Profile
-from history import seeds
-from history.models import HistoryRecord
+from history import moves, seeds
+from history.models import HistoryRecord, RecordImport
 from history.record import NO_CHANGE, Record, Side
 from history.services import rows, words
+from knowledge.services.embedding import enqueue
 
 #: Fields of the value that have a column of the same name.
 _SAME = (
@@ -51,6 +52,7 @@ def to_row(record: Record, team: Team | None, **links: Any) -> HistoryRecord:
         hardware=words.hardware_kind(record.chip),
         model_family=record.model_family or words.family_of(record.model_name),
         changes=list(record.changes),
+        moves=moves.signs(moves.move(record)),
         topology=list(record.topology),
         order=order(record),
         before=data["before"],
@@ -67,7 +69,9 @@ def to_row(record: Record, team: Team | None, **links: Any) -> HistoryRecord:
 
 def to_record(row: HistoryRecord) -> Record:
     """The value behind a row; a model family that its record left empty is the one that its model's name says."""
-    extra = {name: tuple(value) if isinstance(value, list) else value for name, value in row.extra.items()}
+    extra: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in row.extra.items()
+    }
     return Record(
         id=row.key,
         changes=tuple(row.changes),
@@ -110,6 +114,7 @@ def add(
     try:
         with transaction.atomic():
             made.save()
+            enqueue(HistoryRecord)
     except IntegrityError:
         found = HistoryRecord.objects.filter(team=team, key=record.id).first()
         if found is None:
@@ -137,13 +142,16 @@ def keep_measured(
     ).key
 
 
-def add_many(records: Iterable[Record], team: Team, user: AbstractBaseUser | None) -> int:
-    """Store records of a team in one transaction, without those whose id it has; how many are new."""
-    made = [to_row(record, team, added_by=user) for record in records]
+def add_many(
+    records: Iterable[Record], team: Team, user: AbstractBaseUser | None, imported: RecordImport | None = None
+) -> None:
+    """Store records of a team in one transaction; one whose id the team or a shipped record has is left out."""
+    made = [to_row(record, team, added_by=user, imported=imported) for record in records]
     with transaction.atomic():
         taken = taken_keys([row.key for row in made], team)
         new = [row for row in made if row.key not in taken]
-        return len(HistoryRecord.objects.bulk_create(new, ignore_conflicts=True, batch_size=1000))
+        HistoryRecord.objects.bulk_create(new, ignore_conflicts=True, batch_size=1000)
+        enqueue(HistoryRecord)
 
 
 def taken_keys(keys: list[str], team: Team) -> set[str]:
@@ -189,12 +197,13 @@ def seed() -> int:
         HistoryRecord.objects.bulk_create(new, ignore_conflicts=True)  # another start may be doing the same
         if changed:
             HistoryRecord.objects.bulk_update(changed, _SEEDED)
+        enqueue(HistoryRecord)
     return len(new) + len(changed) + len(gone)
 
 
 #: What a new edition of a shipped record may change; its row, its links and its first day stay.
 _SEEDED = [
-    *_SAME, "hardware", "model_family", "changes", "topology", "order", "before", "after", "extra", "keywords",
+    *_SAME, "hardware", "model_family", "changes", "moves", "topology", "order", "before", "after", "extra", "keywords",
     "remarks", "content_hash", "seed_hash", "version",
 ]  # fmt: skip
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from history.record import Record, Side
+from history.moves import role_sizes
+from history.record import Record
 from perfmodel.chips import get_chip
-from perfmodel.config import ROLE_SYNONYMS
 
 BOTTLENECK_WORDS = {
     "compute": "compute bound flops",
@@ -61,20 +61,9 @@ def family_of(model_name: str) -> str:
     return match[0] if match and len(match[0]) > 2 else ""
 
 
-def roles_of(side: Side) -> dict[str, int]:
-    """Size of every role of a side's mesh over ICI and DCN; `fsdp` is kept apart from `data`.  Empty without a mesh."""
-    sizes: dict[str, int] = {}
-    for axes in (side.mesh or {}).values():
-        for axis, size in axes.items():
-            role = side.axis_roles.get(axis, axis)
-            role = ROLE_SYNONYMS.get(role, role)
-            sizes[role] = sizes.get(role, 1) * size
-    return sizes
-
-
 def keywords(record: Record) -> str:
     """What the record is about, as words of the field and their synonyms."""
-    before, after = roles_of(record.before), roles_of(record.after)
+    before, after = role_sizes(record.before), role_sizes(record.after)
     moved = [role for role in ROLE_WORDS if before.get(role, 1) != after.get(role, 1)] if before and after else []
     present = [role for role in ROLE_WORDS if max(before.get(role, 1), after.get(role, 1)) > 1]
     parts = [

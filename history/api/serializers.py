@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from history.models import HistoryRecord, RecordImport
+from history.services import rows
+from history.services.formats import FORMATS
+from history.services.store import to_record
+
+
+class RecordListedSerializer(serializers.ModelSerializer[HistoryRecord]):
+    """A record as it is listed.  team: null for a shipped one; key: its id within its source; speedup: time per token
+    before / after, above 1 is faster, null where the run failed or no number was published."""
+
+    class Meta:
+        model = HistoryRecord
+        fields = (
+            "id", "team", "key", "title", "change", "changes", "outcome", "failure", "speedup", "measure", "effect",
+            "hardware", "chip", "chips", "topology", "slices", "model_name", "model_family", "parameters", "bottleneck",
+            "provenance", "source", "url", "experiment_before", "experiment_after", "profile_after", "created_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class WhySerializer(serializers.Serializer[Any]):
+    """Why a record answers a query: its rank among those nearest in meaning, and among those with its words."""
+
+    score = serializers.FloatField()
+    meaning_rank = serializers.IntegerField(source="vector.rank", default=None, allow_null=True)
+    similarity = serializers.FloatField(source="vector.score", default=None, allow_null=True)
+    words_rank = serializers.IntegerField(source="text.rank", default=None, allow_null=True)
+    matched = serializers.ListField(child=serializers.CharField())
+
+
+class ListedSerializer(serializers.Serializer[Any]):
+    record = RecordListedSerializer()
+    why = WhySerializer(source="hit", allow_null=True)
+
+
+class FacetValueSerializer(serializers.Serializer[Any]):
+    value = serializers.CharField()
+    label = serializers.CharField()
+    count = serializers.IntegerField()
+    chosen = serializers.BooleanField()
+
+
+class FacetSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    title = serializers.CharField()
+    values = FacetValueSerializer(many=True)
+
+
+class PageSerializer(serializers.Serializer[Any]):
+    """count: records that match; available: all that the caller sees.  bounded: a query in words has more matches;
+    these are the best.  next, previous: addresses of the neighbouring pages."""
+
+    count = serializers.IntegerField(source="total")
+    available = serializers.IntegerField()
+    first = serializers.IntegerField()
+    bounded = serializers.BooleanField()
+    notes = serializers.ListField(child=serializers.CharField())
+    next = serializers.SerializerMethodField()
+    previous = serializers.SerializerMethodField()
+    facets = FacetSerializer(many=True)
+    results = ListedSerializer(source="rows", many=True)
+
+    def _address(self, filters: Any) -> str | None:
+        if filters is None:
+            return None
+        request = self.context["request"]
+        team = request.query_params.get("team")
+        extra = f"&team={team}" if team else ""
+        return str(request.build_absolute_uri(f"{request.path}?{filters.query()}{extra}"))
+
+    @extend_schema_field(serializers.URLField(allow_null=True))
+    def get_next(self, page: Any) -> str | None:
+        return self._address(page.next)
+
+    @extend_schema_field(serializers.URLField(allow_null=True))
+    def get_previous(self, page: Any) -> str | None:
+        return self._address(page.previous)
+
+
+class RecordSerializer(RecordListedSerializer):
+    """A record with both sides.  record: the object that an export holds and an import takes."""
+
+    record = serializers.SerializerMethodField()
+    version = serializers.IntegerField(help_text="Of a shipped record; grows when a release changes it.")
+
+    class Meta(RecordListedSerializer.Meta):
+        fields = (*RecordListedSerializer.Meta.fields, "version", "record")
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.DictField())
+    def get_record(self, row: HistoryRecord) -> dict[str, Any]:
+        return rows.to_json(to_record(row))
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    """One way in which a record is like the other.  points: what it adds to the score."""
+
+    name = serializers.CharField()
+    points = serializers.FloatField()
+    text = serializers.CharField()
+
+
+class AlikeSerializer(serializers.Serializer[Any]):
+    record = RecordListedSerializer()
+    score = serializers.FloatField(help_text="0-1, the sum of the parts.")
+    parts = PartSerializer(many=True)
+
+
+class ComplaintSerializer(serializers.Serializer[Any]):
+    row = serializers.IntegerField()
+    column = serializers.CharField(allow_blank=True)
+    message = serializers.CharField()
+
+
+class ReportSerializer(serializers.Serializer[Any]):
+    """What is in a file.  new: good rows that are not there yet; added: records that the import stored."""
+
+    rows = serializers.IntegerField()
+    good = serializers.IntegerField()
+    new = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+    bad = serializers.IntegerField()
+    added = serializers.IntegerField(required=False)
+    errors = ComplaintSerializer(many=True)
+    errors_left_out = serializers.IntegerField()
+    warnings = ComplaintSerializer(many=True)
+    warnings_left_out = serializers.IntegerField()
+    preview = serializers.ListField(child=serializers.DictField())
+
+
+class ImportSerializer(serializers.ModelSerializer[RecordImport]):
+    """A file of records.  state `checked` waits to be confirmed; reason: the sentence of a failure."""
+
+    report = serializers.SerializerMethodField()
+
+    class Meta:
+        model = RecordImport
+        fields = (
+            "id", "team", "state", "name", "format", "size_bytes", "reason", "report", "created_at", "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(ReportSerializer(allow_null=True))
+    def get_report(self, made: RecordImport) -> dict[str, Any] | None:
+        return made.report or None
+
+
+class ImportRequest(serializers.Serializer[Any]):
+    """multipart/form-data."""
+
+    file = serializers.FileField(allow_empty_file=True)
+    type = serializers.ChoiceField(choices=FORMATS, required=False, help_text="By the file's name unless given.")
+    dry_run = serializers.BooleanField(default=False, help_text="Only check; confirm the import to store what is good.")
+    team = serializers.IntegerField(required=False, min_value=1, help_text="One of your teams; your first unless given.")

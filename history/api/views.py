@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import exceptions, mixins, status
+from rest_framework.decorators import action
+from rest_framework.parsers import MultiPartParser
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from accounts.models import Role
+from accounts.permissions import check, team_ids
+from experiments.api.common import Conflict, Detail, Invalid, TeamObjects, TooLarge, number_param, team_for
+from history.api.serializers import (
+    AlikeSerializer,
+    ImportRequest,
+    ImportSerializer,
+    PageSerializer,
+    RecordSerializer,
+)
+from history.models import HistoryRecord, RecordImport
+from history.services import exports, imports, store
+from history.services.filters import CHOICES, MAX_SIZE, SORTS, Filters
+from history.services.formats import FORMATS
+from history.services.search import page, visible
+from history.services.similar import similar
+
+_TEAM = OpenApiParameter("team", OpenApiTypes.INT, description="Only this one of your teams, and the shipped records.")
+_NARROWING = [
+    OpenApiParameter("q", OpenApiTypes.STR, description="Words and meaning: communication-bound llama on v5e"),
+    *(OpenApiParameter(name, OpenApiTypes.STR, many=True, description="One of these values.") for name in CHOICES),
+    OpenApiParameter("chips_min", OpenApiTypes.INT),
+    OpenApiParameter("chips_max", OpenApiTypes.INT),
+    OpenApiParameter("sort", OpenApiTypes.STR, enum=SORTS),
+    _TEAM,
+]
+
+
+class RecordViewSet(GenericViewSet[HistoryRecord]):
+    """The shipped records and those of the caller's teams; what belongs to another team is 404."""
+
+    queryset = HistoryRecord.objects.none()
+    serializer_class = RecordSerializer
+    permission_classes = [IsAuthenticated]
+    pagination_class = None
+    lookup_value_regex = "[0-9]{1,18}"
+
+    def get_queryset(self) -> QuerySet[HistoryRecord]:
+        return visible(team_ids(self.request.user)).defer("embedding", "search", "keywords")
+
+    @extend_schema(
+        operation_id="history_records_list",
+        parameters=[
+            *_NARROWING,
+            OpenApiParameter("size", OpenApiTypes.INT, description=f"Records of a page, 25 unless given, {MAX_SIZE} at most."),
+            OpenApiParameter("after", OpenApiTypes.STR, description="As in `next`."),
+            OpenApiParameter("before", OpenApiTypes.STR, description="As in `previous`."),
+        ],
+        responses={200: PageSerializer, 400: Detail},
+        tags=["history"],
+    )  # fmt: skip
+    def list(self, request: Request) -> Response:
+        """The optimization database: facets, words and meaning in one, sorted, in pages."""
+        found = page(_teams(request), _filters(request))
+        return Response(PageSerializer(found, context=self.get_serializer_context()).data)
+
+    @extend_schema(operation_id="history_records_retrieve", responses=RecordSerializer, tags=["history"])
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """One record with both sides."""
+        return Response(RecordSerializer(self.get_object()).data)
+
+    @extend_schema(
+        operation_id="history_records_destroy",
+        responses={204: None, 403: Detail},
+        description="Deletes a record of the team; this needs an administrator. A shipped record stays.",
+        tags=["history"],
+    )
+    def destroy(self, request: Request, pk: str) -> Response:
+        record = self.get_object()
+        if record.team_id is not None:
+            check(request.user, record, Role.ADMINISTRATOR)
+        store.delete(record)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        operation_id="history_records_similar",
+        parameters=[OpenApiParameter("k", OpenApiTypes.INT, description="So many, 5 unless given, 50 at most."), _TEAM],
+        responses=AlikeSerializer(many=True),
+        tags=["history"],
+    )
+    @action(detail=True, methods=["get"])
+    def similar(self, request: Request, pk: str) -> Response:
+        """The records most like this one, each with what is alike."""
+        record = self.get_object()
+        k = number_param(request, "k")
+        found = similar(_teams(request), record, k=5 if k is None else max(1, min(k, 50)))
+        return Response(AlikeSerializer(found, many=True).data)
+
+    @extend_schema(
+        operation_id="history_records_export",
+        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="json unless given."), *_NARROWING],
+        responses={
+            (200, "application/json"): OpenApiTypes.STR,
+            (200, "application/jsonl"): OpenApiTypes.STR,
+            (200, "text/csv"): OpenApiTypes.STR,
+            400: Detail,
+        },
+        tags=["history"],
+    )  # fmt: skip
+    @action(detail=False, methods=["get"])
+    def export(self, request: Request) -> HttpResponseBase:
+        """The records that match, as a file that can be imported."""
+        kind = request.query_params.get("type") or "json"
+        if kind not in FORMATS:
+            raise Invalid(f"type must be one of {', '.join(FORMATS)}.")
+        return exports.response(request._request, _teams(request), _filters(request), kind)
+
+
+@extend_schema_view(
+    list=extend_schema(operation_id="history_imports_list", tags=["history"]),
+    retrieve=extend_schema(operation_id="history_imports_retrieve", tags=["history"]),
+)
+class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[RecordImport]):
+    """Files of records that were given to the caller's teams."""
+
+    queryset = RecordImport.objects.order_by("-pk")
+    serializer_class = ImportSerializer
+
+    def get_parsers(self) -> list[Any]:
+        multipart = getattr(self, "action_map", {}).get("post") == "create"
+        return [MultiPartParser()] if multipart else super().get_parsers()
+
+    @extend_schema(
+        operation_id="history_imports_create",
+        request={"multipart/form-data": ImportRequest},
+        responses={201: ImportSerializer, 202: ImportSerializer, 400: Detail, 403: Detail, 413: Detail},
+        tags=["history"],
+    )
+    def create(self, request: Request) -> Response:
+        """Check a file of records and import its good rows; with `dry_run` only check it.
+
+        202 where the file is large: a worker reads it, and its address tells how far it is.
+        """
+        given = ImportRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = given.validated_data
+        team = team_for(request, Role.ENGINEER)
+        try:
+            made = imports.receive(
+                team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
+            )
+        except imports.ImportRefused as error:
+            raise (TooLarge if error.too_large else Invalid)(str(error)) from error
+        working = made.state in (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
+        code = status.HTTP_202_ACCEPTED if working else status.HTTP_201_CREATED
+        return Response(ImportSerializer(made).data, status=code)
+
+    @extend_schema(
+        operation_id="history_imports_confirm",
+        request=None,
+        responses={200: ImportSerializer, 403: Detail, 409: Detail},
+        tags=["history"],
+    )
+    @action(detail=True, methods=["post"])
+    def confirm(self, request: Request, pk: str) -> Response:
+        """Import the good rows of a file that was checked."""
+        made = self.get_object()
+        try:
+            imports.confirm(made)
+        except imports.ImportRefused as error:
+            raise Conflict(str(error)) from error
+        return Response(ImportSerializer(made).data)
+
+
+def _teams(request: Request) -> list[int]:
+    """The caller's teams, or the one that `?team=` names."""
+    mine = team_ids(request.user)
+    wanted = number_param(request, "team")
+    if wanted is None:
+        return mine
+    if wanted not in mine:
+        raise exceptions.NotFound("You are not in this team.")
+    return [wanted]
+
+
+def _filters(request: Request) -> Filters:
+    """The filters of the address; raises 400 on a number or an order that is none."""
+    number_param(request, "chips_min")
+    number_param(request, "chips_max")
+    number_param(request, "size")
+    if (sort := request.query_params.get("sort")) and sort not in SORTS:
+        raise Invalid(f"sort must be one of {', '.join(SORTS)}.")
+    return Filters.read(request._request.GET)
