@@ -9,6 +9,7 @@ urlpatterns = [
     path("", include("accounts.urls")),
     path("", include("experiments.urls")),
     path("", include("diagnosis.urls")),
+    path("", include("history.urls")),
     path("", include("proposals.urls")),
     path("api/", include("proposals.api.urls")),
 ]

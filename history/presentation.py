@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments import formatting
-from history.record import Side
+from history.record import Record
+from history.services.compare import AxisChange, Changed, Measured, difference
 
 OUTCOME_WORDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed"}
 FAILURE_WORDS = {
@@ -15,13 +16,6 @@ FAILURE_WORDS = {
     "numerics": "numerics", "hang": "hung", "other": "failed",
 }  # fmt: skip
 PROVENANCE_WORDS = {"published": "published", "imported": "imported", "measured": "measured here"}
-CHANGE_WORDS = {"weight_sharding": "weight sharding", "xla_flags": "XLA flags"}
-FACET_WORDS = {
-    "bottleneck": "Bottleneck", "hardware": "Hardware", "chip": "Chip", "model_family": "Model family",
-    "model_name": "Model", "changes": "Change", "change": "Change", "provenance": "Where from", "outcome": "Outcome",
-    "chips": "Chips",
-}  # fmt: skip
-
 #: KPIs: label, unit, and whether more is better (None: neither).
 KPIS: Mapping[str, tuple[str, str, bool | None]] = {
     "step_time_s": ("Step time", "s", False),
@@ -63,58 +57,50 @@ class Line:
     good: bool | None = None
 
 
-def lines(before: Side, after: Side) -> list[Line]:
+def lines(record: Record) -> list[Line]:
     """Everything that either side says: mesh by axis, training, then what was measured."""
-    return [*_mesh(before, after), *_training(before, after), *_kpis(before, after)]
+    found = difference(record)
+    return [
+        *(_axis(axis) for axis in found.axes if (axis.before, axis.after) != (1, 1)),
+        *(line for setting in _ordered(found.training) for line in _setting(setting)),
+        *(_kpi(kpi) for kpi in found.kpis),
+    ]
 
 
-def _axes(side: Side) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for where, sizes in (side.mesh or {}).items():
-        for axis, size in sizes.items():
-            found[axis if where == "ici" else f"{axis} across slices"] = size
-    return found
+def _axis(axis: AxisChange) -> Line:
+    name = axis.axis if axis.part == "ici" else f"{axis.axis} across slices"
+    times = ""
+    if axis.changed and axis.before and axis.after:
+        grew, shrank = axis.after / axis.before, axis.before / axis.after
+        if grew.is_integer():
+            times = f"{formatting.TIMES}{int(grew)}"
+        elif shrank.is_integer():
+            times = f"÷{int(shrank)}"
+    return Line("Mesh", name, _size(axis.before), _size(axis.after), axis.changed, times)
 
 
-def _mesh(before: Side, after: Side) -> Iterator[Line]:
-    old, new = _axes(before), _axes(after)
-    for axis in dict.fromkeys((*old, *new)):
-        a = old.get(axis, 1) if before.mesh is not None else None
-        b = new.get(axis, 1) if after.mesh is not None else None
-        if a == b == 1:
-            continue
-        yield Line("Mesh", axis, _count(a), _count(b), a != b, _times(a, b))
+def _size(value: int | None) -> str:
+    return "not given" if value is None else formatting.number(value)
 
 
-def _times(a: int | None, b: int | None) -> str:
-    if a is None or b is None or a == b:
-        return ""
-    if b % a == 0:
-        return f"{formatting.TIMES}{b // a}"
-    return f"÷{a // b}" if a % b == 0 else ""
+def _ordered(settings: Sequence[Changed]) -> list[Changed]:
+    place = {key: number for number, key in enumerate(TRAINING_WORDS)}
+    return sorted(settings, key=lambda setting: place.get(setting.key, len(place)))
 
 
-def _count(value: int | None) -> str:
-    return "not published" if value is None else formatting.number(value)
-
-
-def _training(before: Side, after: Side) -> Iterator[Line]:
-    keys = [key for key in TRAINING_WORDS if key in before.training or key in after.training]
-    keys += [key for key in (*before.training, *after.training) if key not in TRAINING_WORDS]
-    for key in dict.fromkeys(keys):
-        a, b = before.training.get(key), after.training.get(key)
-        label = TRAINING_WORDS.get(key, key.replace("_", " ").capitalize())
-        if key == "xla_flags" and isinstance(a or [], list) and isinstance(b or [], list):
-            yield from _flags(label, a or [], b or [])
-        else:
-            yield Line("Training", label, _setting(a), _setting(b), a != b)
+def _setting(setting: Changed) -> Iterator[Line]:
+    label = TRAINING_WORDS.get(setting.key) or setting.key.replace("_", " ").capitalize()
+    before, after = setting.before, setting.after
+    if setting.key == "xla_flags" and isinstance(before or [], list) and isinstance(after or [], list):
+        yield from _flags(label, before or [], after or [])
+    else:
+        yield Line("Training", label, _said(before), _said(after), setting.changed)
 
 
 def _flags(label: str, before: list[Any], after: list[Any]) -> Iterator[Line]:
     """Flags one by one where they differ; those on both sides as a number."""
-    same = [flag for flag in before if flag in after]
-    if same:
-        yield Line("Training", label, f"{len(same)} the same", f"{len(same)} the same", False)
+    if same := sum(flag in after for flag in before):
+        yield Line("Training", label, f"{same} the same", f"{same} the same", False)
     for flag in before:
         if flag not in after:
             yield Line("Training", label, str(flag), "–", True)
@@ -123,7 +109,7 @@ def _flags(label: str, before: list[Any], after: list[Any]) -> Iterator[Line]:
             yield Line("Training", label, "–", str(flag), True)
 
 
-def _setting(value: Any) -> str:
+def _said(value: Any) -> str:
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):
@@ -135,14 +121,16 @@ def _setting(value: Any) -> str:
     return str(value)
 
 
-def _kpis(before: Side, after: Side) -> Iterator[Line]:
-    known = [key for key in KPIS if key in before.kpis or key in after.kpis]
-    others = [key for key in (*before.kpis, *after.kpis) if key not in KPIS]
-    for key in dict.fromkeys((*known, *others)):
-        label, unit, more = KPIS.get(key, (key.replace("_", " ").capitalize(), "", None))
-        a, b = before.kpis.get(key), after.kpis.get(key)
-        change, good = _moved(a, b, unit, more)
-        yield Line("Measured", label, measured(a, unit), measured(b, unit), a != b, change, good)
+def _kpi(kpi: Measured) -> Line:
+    label, unit, more = KPIS.get(kpi.key, (kpi.key.replace("_", " ").capitalize(), "", None))
+    change, good = "", None
+    if kpi.difference and (kpi.share or kpi.ratio):
+        amount = 100 * kpi.difference if kpi.share else 100 * ((kpi.ratio or 1.0) - 1)
+        unit_word = "pt" if kpi.share else "%"
+        change = f"{'+' if amount > 0 else ''}{formatting.number(amount, 1)}{formatting.NBSP}{unit_word}"
+        good = None if more is None else (kpi.difference > 0) == more
+    differs = kpi.before is not None and kpi.after is not None and kpi.before != kpi.after
+    return Line("Measured", label, measured(kpi.before, unit), measured(kpi.after, unit), differs, change, good)
 
 
 def measured(value: float | str | None, unit: str) -> str:
@@ -154,26 +142,3 @@ def measured(value: float | str | None, unit: str) -> str:
     if unit == "tokens":
         return formatting.number(value) if value >= 1000 else formatting.significant(value)
     return str(formatting.quantity(float(value), unit))
-
-
-def _moved(a: Any, b: Any, unit: str, more: bool | None) -> tuple[str, bool | None]:
-    if isinstance(a, str) or isinstance(b, str) or a is None or b is None or not a or a == b:
-        return "", None
-    good = None if more is None else (b > a) == more
-    if unit == "share":
-        points = 100 * (b - a)
-        sign = "+" if points > 0 else ""
-        return f"{sign}{formatting.number(points, 1)}{formatting.NBSP}pt", good
-    percent = 100 * (b / a - 1)
-    sign = "+" if percent > 0 else ""
-    return f"{sign}{formatting.number(percent, 1)}{formatting.NBSP}%", good
-
-
-def choice_word(facet: str, value: str) -> str:
-    """A facet's value as a reader names it."""
-    if facet in ("change", "changes"):
-        return CHANGE_WORDS.get(value, value)
-    if facet == "hardware":
-        return value.upper()
-    words = {"outcome": OUTCOME_WORDS, "provenance": PROVENANCE_WORDS}.get(facet, {})
-    return words.get(value, value)

@@ -6,6 +6,7 @@ from math import log2
 from typing import Any
 
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -13,6 +14,7 @@ from experiments import bars, formatting
 from experiments.templatetags.components import badge
 from experiments.templatetags.quantities import pv
 from history import presentation
+from history.services import facets
 
 register = template.Library()
 
@@ -70,13 +72,9 @@ def effect_bar(record: Any) -> SafeString:
 
 
 @register.filter
-def choice_word(value: str, facet: str) -> str:
-    return presentation.choice_word(facet, value)
-
-
-@register.filter
-def facet_word(facet: str) -> str:
-    return presentation.FACET_WORDS.get(facet, facet.replace("_", " ").capitalize())
+def facet_label(value: str, facet: str) -> str:
+    """A facet's value as a reader names it: `xla_flags` is XLA flags."""
+    return facets.label(facet, value)
 
 
 @register.filter
@@ -88,3 +86,23 @@ def parameters(value: float | None) -> str:
         if value >= size:
             return f"{formatting.significant(value / size)}{formatting.NBSP}{letter}"
     return formatting.number(value)
+
+
+@register.simple_tag
+def records_link(query: str) -> SafeString:
+    """Attributes of a link to the list under another query: `href`, and the same by htmx."""
+    address = reverse("history") + (f"?{query}" if query else "")
+    return format_html('href="{0}" hx-get="{0}" hx-target="#records" hx-push-url="true"', address)
+
+
+@register.filter
+def both_meshes(record: Any) -> bool:
+    """Whether both sides name a mesh and they differ, so that showing them says something."""
+    before, after = record.before.get("mesh"), record.after.get("mesh")
+    return bool(before and after and before != after)
+
+
+@register.filter
+def has_late_choice(facet: Any, shown: int) -> bool:
+    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
+    return any(value.chosen for value in facet.values[shown:])

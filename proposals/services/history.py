@@ -1,4 +1,4 @@
-"""What was approved: the list the next proposals learn from."""
+"""What was approved, for the API; what was measured of it is in the optimization database (`history`)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,3 @@ def approved(
             Q(title__icontains=text) | Q(experiment__name__icontains=text) | Q(review__comment__icontains=text)
         )
     return found
-
-
-def facet(team: Team, name: str) -> list[str]:
-    """Values of one of FACETS among the team's approved proposals, sorted; blanks left out."""
-    column = FACETS[name]
-    values = Proposal.objects.filter(team=team, status=Proposal.Status.APPROVED).exclude(**{column: ""})
-    return list(values.order_by(column).values_list(column, flat=True).distinct())

@@ -32,7 +32,7 @@ PAGES = {
     "/experiments/{pk}/proposals/rejected/": "kv heads",
     "/experiments/{pk}/launch/": "This proposal is not approved",
     "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
-    "/history/": "Proposals that were approved",
+    "/history/": "Optimization database",
     "/settings/": "API tokens",
 }
 
@@ -54,7 +54,7 @@ def test_page_is_accessible_and_fits(path: str, server: str, ready: Any, as_revi
     ("path", "words"),
     [
         ("/", "Upload the first profile"), ("/experiments/", "No experiment yet"),
-        ("/history/", "Nothing has been approved yet"),
+        ("/history/", "The database is empty"),
     ],
 )  # fmt: skip
 def test_empty_pages_say_why_and_what_to_do(

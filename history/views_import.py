@@ -1,0 +1,105 @@
+"""Pages of an import: choose a file, see what is in it row by row, then take it or leave it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from history.models import RecordImport
+from history.record import CHANGES, FAILURES, OUTCOMES
+from history.services import imports
+from history.services.rows import BOTTLENECKS, REQUIRED
+
+#: Imports of the team that the page lists.
+RECENT = 8
+_WORKING = (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
+_FOUND = RecordImport.objects.select_related("created_by")
+
+
+@require(Role.ENGINEER)
+@require_http_methods(["GET", "POST"])
+def choose(request: HttpRequest) -> HttpResponse:
+    """The form; what was sent is checked, nothing is imported yet."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    problem = ""
+    if request.method == "POST":
+        file = request.FILES.get("file")
+        if file is None:
+            problem = "Choose a file of records first."
+        else:
+            try:
+                made = imports.receive(team, request.user, file)  # type: ignore[arg-type]
+            except imports.ImportRefused as error:
+                problem = str(error)
+            else:
+                return redirect("history-import-file", made.pk)
+    context = {
+        "here": "history",
+        "problem": problem,
+        "limit_bytes": imports.LIMIT_BYTES,
+        "most_rows": imports.MAX_ROWS,
+        "recent": _FOUND.filter(team=team)[:RECENT],
+        "required": REQUIRED,
+        "values": {
+            "changes": CHANGES,
+            "outcome": OUTCOMES,
+            "failure": FAILURES,
+            "bottleneck": [name for name in BOTTLENECKS if name],
+        },
+    }
+    return render(request, "history/import.html", context, status=422 if problem else 200)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def file(request: HttpRequest, pk: int) -> HttpResponse:
+    """What is in a file, and what became of it."""
+    made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    report = made.report
+    context = {
+        "here": "history",
+        "made": made,
+        "report": report,
+        "working": made.state in _WORKING,
+        "address": reverse("history-import-file", args=[pk]),
+        "complaints": [
+            ("Errors", "failed", report.get("errors"), report.get("errors_left_out")),
+            ("Worth a look", "review", report.get("warnings"), report.get("warnings_left_out")),
+        ],
+        "more_preview": max(0, report.get("good", 0) - len(report.get("preview", ()))),
+    }
+    part = "history/_import.html" if request.htmx else "history/import_file.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@require(Role.VIEWER)
+@require_POST
+def confirm(request: HttpRequest, pk: int) -> HttpResponse:
+    """Import the good rows of a checked file."""
+    made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    try:
+        imports.confirm(made)
+    except imports.ImportRefused as error:
+        messages.error(request, str(error))
+    return redirect("history-import-file", pk)
+
+
+@require(Role.VIEWER)
+@require_POST
+def discard(request: HttpRequest, pk: int) -> HttpResponse:
+    """Forget a checked file."""
+    made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    try:
+        imports.discard(made)
+    except imports.ImportRefused as error:
+        messages.error(request, str(error))
+        return redirect("history-import-file", pk)
+    messages.success(request, f"{made.name} was discarded; nothing was imported.")
+    return redirect("history-import")

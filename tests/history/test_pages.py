@@ -1,0 +1,306 @@
+"""The optimization database's pages: what owner, teammate, outsider and a wrong method get, and what stands on them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from accounts.models import Membership, Role, Team
+from history.models import HistoryRecord, RecordImport
+from history.record import Side
+from history.services import store
+from tests.history.records import record, side
+
+MESH_CHANGE = {
+    "before": side(kpis={"step_time_s": 12.0, "mfu": 0.4, "mfu_convention": "six per parameter"}, label="as it ran"),
+    "after": side(data=16, seq=4, kpis={"step_time_s": 10.0, "mfu": 0.48, "mfu_convention": "six per parameter"}),
+}
+
+
+@pytest.fixture
+def own(people) -> HistoryRecord:
+    """A record of the team."""
+    value = record("own-1", title="Own sweep", licence="ours", caveats=("One run of 200 steps.",), **MESH_CHANGE)
+    return store.add(value, people.team, people.engineer)
+
+
+@pytest.fixture
+def seeded(people) -> None:
+    store.seed()
+
+
+def text(answer) -> str:
+    return answer.content.decode()
+
+
+def test_the_team_reads_its_record_an_outsider_finds_nothing_a_stranger_signs_in(people, own):
+    address = f"/history/{own.pk}/"
+    for name in ("engineer", "viewer", "administrator"):
+        answer = people.client(name).get(address)
+        assert answer.status_code == 200 and "Own sweep" in text(answer)
+    assert people.client("outsider").get(address).status_code == 404
+    assert "Own sweep" not in text(people.client("outsider").get("/history/"))
+    for path in (address, "/history/", "/history/export.json", f"/history/{own.pk}/delete/"):
+        answer = people.client("anonymous").get(path)
+        assert answer.status_code == 302 and "/sign-in/" in answer["Location"]
+        assert people.client("teamless").get(path).status_code == 403
+
+
+def test_published_records_are_everybodys(people, seeded):
+    shipped = HistoryRecord.objects.get(key="asap-1")
+    for name in ("viewer", "outsider"):
+        answer = people.client(name).get(f"/history/{shipped.pk}/")
+        assert answer.status_code == 200
+        assert "1.39×" in text(answer) and "arxiv.org/abs/2511.03844" in text(answer)
+        assert "Delete" not in text(answer)
+
+
+@pytest.mark.parametrize("path", ["/history/", "/history/{pk}/", "/history/export.csv"])
+def test_pages_that_only_show_take_no_writes(people, own, path):
+    assert people.client("administrator").post(path.format(pk=own.pk)).status_code == 405
+
+
+def test_what_is_not_there_is_not_found(people, own):
+    client = people.client("viewer")
+    assert client.get(f"/history/{own.pk + 10_000}/").status_code == 404
+    assert client.get("/history/export.exe").status_code == 404
+
+
+def test_the_empty_database_says_why_and_offers_the_import_to_those_who_may(people):
+    for name, offered in (("engineer", True), ("viewer", False)):
+        page = text(people.client(name).get("/history/"))
+        assert "The database is empty" in page
+        assert ("/history/import/" in page) is offered
+
+
+def test_both_sides_stand_beside_each_other_and_the_rest_can_be_left_out(people, own):
+    client = people.client("viewer")
+    page = text(client.get(f"/history/{own.pk}/"))
+    for words in ("seq", "×2", "÷2", "12.0", "10.0", "−16.7", "+8.0", "One run of 200 steps.", "our sweep of May"):
+        assert words in page, words
+    assert "six per parameter" in page
+    differing = text(client.get(f"/history/{own.pk}/?only=differing"))
+    assert "÷2" in differing and "six per parameter" not in differing
+
+
+def test_htmx_gets_the_part_and_a_browser_without_scripts_the_page(people, own):
+    client = people.client("viewer")
+    for path, part in (("/history/", "Own sweep"), (f"/history/{own.pk}/", "Step time")):
+        whole, piece = client.get(path), client.get(path, headers={"HX-Request": "true"})
+        assert "<html" in text(whole) and "<html" not in text(piece)
+        assert part in text(whole) and part in text(piece)
+        assert "HX-Request" in whole["Vary"]
+
+
+def test_a_failure_is_shown_as_one(people):
+    failed = record(
+        "oom", title="Micro-batch doubled", outcome="failed", failure="out_of_memory", speedup=None, after=Side()
+    )
+    row = store.add(failed, people.team)
+    client = people.client("viewer")
+    assert "Out of memory" in text(client.get("/history/"))
+    page = text(client.get(f"/history/{row.pk}/"))
+    assert "did not run" in page and "did not finish" in page
+
+
+def test_facets_narrow_and_count(people, seeded, own):
+    client = people.client("viewer")
+    page = text(client.get("/history/?outcome=failed"))
+    failed = HistoryRecord.objects.filter(outcome="failed").count()
+    assert f"{failed} of {HistoryRecord.objects.count()} records" in page
+    assert "Own sweep" not in page
+    own_only = text(client.get("/history/?provenance=imported"))
+    assert "Own sweep" in own_only and f"1 of {HistoryRecord.objects.count()} records" in own_only
+    none = text(client.get("/history/?provenance=imported&outcome=failed"))
+    assert "No record matches" in none and "Take a filter away" in none
+
+
+def test_pages_follow_one_another_without_loss_or_repeat(people):
+    for number in range(60):
+        store.add(record(f"n-{number}", title=f"Sweep {number:03}"), people.team)
+    client = people.client("viewer")
+    seen, address = [], "/history/?sort=effect"
+    while address:
+        page = client.get(address).context["page"]
+        seen += [item.record.key for item in page.rows]
+        address = f"/history/?{page.next.query()}" if page.next else ""
+    assert sorted(seen) == sorted(f"n-{number}" for number in range(60))
+    assert len(set(seen)) == 60
+
+
+def test_largest_gain_first_and_worst_first(people):
+    for key, speedup in (("slow", 0.8), ("fast", 1.9), ("same", 1.0)):
+        store.add(record(key, title=key, speedup=speedup), people.team)
+    client = people.client("viewer")
+    for sort, expected in (("effect", ["fast", "same", "slow"]), ("worst", ["slow", "same", "fast"])):
+        page = client.get(f"/history/?sort={sort}").context["page"]
+        assert [item.record.key for item in page.rows] == expected
+
+
+def test_words_find_and_the_page_says_how(people, seeded):
+    page = text(people.client("viewer").get("/history/", {"q": "sequence sharding traded v5p"}))
+    assert "Sequence sharding traded for data parallelism" in page
+    assert "text and meaning" in page or "words alone" in page
+
+
+def test_hostile_text_and_addresses_do_no_harm(people):
+    row = store.add(record("x", title="<script>alert(1)</script>", change="<b>x</b>"), people.team)
+    client = people.client("viewer")
+    for path in ("/history/", f"/history/{row.pk}/"):
+        assert "<script>alert(1)" not in text(client.get(path))
+    for query in ("after=x", "sort=zzz", "size=99999999", "chips_min=-1", "q=%00%22%27&outcome=a", "chip=" + "x" * 999):
+        assert client.get(f"/history/?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])
+def test_the_export_holds_what_the_filters_leave(people, seeded, own, kind):
+    answer = people.client("viewer").get(f"/history/export.{kind}?outcome=failed")
+    body = b"".join(answer.streaming_content).decode()
+    assert f'.{kind}"' in answer["Content-Disposition"]
+    if kind == "csv":
+        ids = [line["id"] for line in csv.DictReader(io.StringIO(body))]
+    else:
+        ids = [item["id"] for item in (json.loads(body) if kind == "json" else map(json.loads, body.splitlines()))]
+    assert set(ids) == set(HistoryRecord.objects.filter(outcome="failed").values_list("key", flat=True))
+
+
+def test_only_an_administrator_of_its_team_deletes_a_record(people, own):
+    address = f"/history/{own.pk}/delete/"
+    for name, status in (("viewer", 403), ("engineer", 403), ("reviewer", 403), ("outsider", 404)):
+        assert people.client(name).post(address).status_code == status
+        assert people.client(name).get(address).status_code == status
+    assert people.client("administrator").put(address).status_code == 405
+    asked = text(people.client("administrator").get(address))
+    assert "cannot be undone" in asked and HistoryRecord.objects.filter(pk=own.pk).exists()
+    assert people.client("administrator").post(address).status_code == 302
+    assert not HistoryRecord.objects.filter(pk=own.pk).exists()
+
+
+def test_a_shipped_record_cannot_be_deleted(people, seeded):
+    shipped = HistoryRecord.objects.get(key="asap-1")
+    answer = people.client("administrator").post(f"/history/{shipped.pk}/delete/")
+    assert answer.status_code == 403
+    assert HistoryRecord.objects.filter(pk=shipped.pk).exists()
+
+
+def test_a_member_of_two_teams_reads_the_record_of_the_other(people, own):
+    other = Team.objects.get(name="Another team")
+    Membership.objects.create(user=people.viewer, team=other, role=Role.VIEWER)
+    theirs = store.add(record("theirs", title="Their sweep"), other)
+    assert people.client("viewer").get(f"/history/{theirs.pk}/").status_code == 200
+
+
+def test_similar_records_say_what_is_alike(people, seeded, own):
+    page = people.client("viewer").get(f"/history/{own.pk}/")
+    first = page.context["alike"][0]
+    assert first.record.key == "asap-1"  # the same move on the same chip
+    assert "the mesh moved the same way" in text(page)
+
+
+def test_measured_records_lead_to_their_runs_and_profiles(people, ready):
+    row = store.add(
+        record("measured-1", provenance="measured"), people.team,
+        experiment_before=ready.experiment, experiment_after=ready.experiment, profile_after=ready.run.profile,
+    )  # fmt: skip
+    page = text(people.client("viewer").get(f"/history/{row.pk}/"))
+    assert f"/experiments/{ready.experiment.pk}/" in page
+    assert f"/compare/?a={ready.run.profile_id}&amp;b={ready.run.profile_id}" in page
+    assert "Measured here" in page
+
+
+def upload(name: str, content: str) -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, content.encode())
+
+
+GOOD = "id,title,changes,source,speedup,measure\nsweep-1,Twice the data axis,mesh,our sweep,1.2,step time\n"
+BAD = "id,title,changes,source,speedup\n,no id,mesh,s,1.1\nsweep-2,wrong change,sharding,s,1.1\n"
+
+
+def test_an_import_is_looked_at_first_and_then_taken(people):
+    client = people.client("engineer")
+    answer = client.post("/history/import/", {"file": upload("sweep.csv", GOOD + BAD.split("\n", 1)[1])})
+    made = RecordImport.objects.get()
+    assert answer.status_code == 302 and answer["Location"] == f"/history/import/{made.pk}/"
+    page = text(client.get(answer["Location"]))
+    assert "Import 1 record" in page and "Twice the data axis" in page
+    assert "is missing; every record needs it" in page and "sharding" in page
+    assert not HistoryRecord.objects.exists()  # only looked at so far
+    assert client.post(f"/history/import/{made.pk}/confirm/").status_code == 302
+    assert "1 record added" in text(client.get(answer["Location"]))
+    row = HistoryRecord.objects.get()
+    assert (row.key, row.team, row.provenance, row.added_by) == ("sweep-1", people.team, "imported", people.engineer)
+    client.post(f"/history/import/{made.pk}/confirm/")  # a second click adds nothing
+    assert HistoryRecord.objects.count() == 1
+
+
+def test_a_file_with_nothing_good_cannot_be_imported(people):
+    client = people.client("engineer")
+    answer = client.post("/history/import/", {"file": upload("bad.csv", BAD)})
+    page = text(client.get(answer["Location"]))
+    assert "There is nothing to import" in page and "Every row has an error" in page
+    assert ">Import " not in page.split("<main", 1)[1].split("Discard", 1)[1][:400]
+
+
+def test_a_checked_file_can_be_left(people):
+    client = people.client("engineer")
+    client.post("/history/import/", {"file": upload("sweep.csv", GOOD)})
+    made = RecordImport.objects.get()
+    client.post(f"/history/import/{made.pk}/discard/")
+    assert not HistoryRecord.objects.exists()
+    assert "was discarded" in text(client.get(f"/history/import/{made.pk}/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("sweep.xlsx", "PK", "is none of them"),
+        ("empty.csv", "", "is empty"),
+        ("sweep.csv", None, "Choose a file"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_one_sentence(people, name, content, words):
+    sent = {} if content is None else {"file": upload(name, content)}
+    answer = people.client("engineer").post("/history/import/", sent)
+    assert answer.status_code == 422 and words in text(answer)
+    assert not RecordImport.objects.exists()
+
+
+def test_a_table_that_cannot_be_read_says_so_on_its_page(people):
+    client = people.client("engineer")
+    answer = client.post("/history/import/", {"file": upload("sweep.json", "[{]")})
+    page = text(client.get(answer["Location"]))
+    assert "Nothing was imported." in page or "Errors" in page
+
+
+def test_who_may_import(people):
+    people.client("engineer").post("/history/import/", {"file": upload("sweep.csv", GOOD)})
+    made = RecordImport.objects.get()
+    own = f"/history/import/{made.pk}/"
+    for name, form, page in (("viewer", 403, 403), ("outsider", 200, 404), ("teamless", 403, 403)):
+        client = people.client(name)
+        assert client.get("/history/import/").status_code == form
+        assert client.get(own).status_code == page
+        assert client.post(own + "confirm/").status_code == page
+        assert client.post(own + "discard/").status_code == page
+    assert people.client("viewer").post("/history/import/", {"file": upload("x.csv", GOOD)}).status_code == 403
+    assert people.client("anonymous").get(own).status_code == 302
+    engineer = people.client("engineer")
+    assert engineer.get(own + "confirm/").status_code == 405
+    assert engineer.get(own + "discard/").status_code == 405
+    assert engineer.post(own).status_code == 405
+    assert not HistoryRecord.objects.exists()
+    assert "sweep.csv" not in text(people.client("outsider").get("/history/import/"))
+
+
+def test_a_citation_opens_its_record_in_place_or_as_a_page(people, seeded, own):
+    client = people.client("viewer")
+    shipped = HistoryRecord.objects.get(key="asap-1")
+    assert client.get("/history/cited/asap-1/")["Location"] == f"/history/{shipped.pk}/"
+    part = text(client.get("/history/cited/asap-1/", headers={"HX-Request": "true"}))
+    assert "1.39×" in part and "<html" not in part and "redacted" in part
+    assert client.get("/history/cited/nothing/").status_code == 404
+    assert people.client("outsider").get("/history/cited/own-1/").status_code == 404
