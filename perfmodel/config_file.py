@@ -298,6 +298,16 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
     )
 
 
+def read_training(config: ExperimentConfig, given: Mapping[str, Any]) -> Training:
+    """The configuration's training with these keys read as the file's are.  Raises ConfigError naming the key."""
+    check = Checker()
+    chip = load_chips().get(config.hardware.chip)
+    read = _training(check, given, chip, config.mesh)
+    if check.errors:
+        raise check.errors[0]
+    return replace(config.training, **{key: getattr(read, key) for key in given if key in TRAINING_KEYS})
+
+
 def _flags(check: Checker, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()

@@ -93,8 +93,8 @@ class Communication:
 
 @dataclass(frozen=True)
 class PerChip:
-    """One quantity per chip, before and after.  name: `weights`, `optimizer`, `gradients`, `activations` (bytes),
-    `tokens` (per step and batch shard's chip).  None where a missing fact forbids it."""
+    """One quantity per chip, before and after.  name: `weights`, `optimizer`, `gradients`, `activations` (bytes held),
+    `sequences` and `tokens` (of a step, that it works on).  None where a missing fact forbids it."""
 
     name: str
     before: float | None

@@ -1,5 +1,6 @@
 """The Proposer: three ranked configurations from a profile, its configuration and its diagnosis.  Pure, no Django."""
 
-from proposals.proposer.proposer import propose
+from proposals.proposer.pricer import Pricer
+from proposals.proposer.proposer import evaluate, propose
 
-__all__ = ["propose"]
+__all__ = ["Pricer", "evaluate", "propose"]

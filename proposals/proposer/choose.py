@@ -2,188 +2,198 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
-from perfmodel import legality
-from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig
-from perfmodel.step_time import predict
+from perfmodel.config import ConfigError
+from perfmodel.step_time import Z80, missing_facts
+from proposals.proposer.changes import key
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked
-from proposals.proposer.space import Meshes
+from proposals.proposer.space import CHANGE_KINDS, Candidates
+
+Floats = npt.NDArray[np.float64]
 
 #: Verdicts that no mesh answers.
 OFF_CHIP = ("input", "host", "idle")
-#: Below this expected gain the best legal mesh is not worth a change, where model, batch and length are known.
+#: Below this expected gain the best legal candidate is not worth a change, where model, batch and length are known.
 WORTH_A_CHANGE = 0.01
 #: What a mesh must gain to come first where the chips wait for something else: the cause is worth mending before it.
 WORTH_BEFORE_THE_CAUSE = 0.1
-#: Share of exposed communication from which schedule flags are worth a trial.
-WORTH_HIDING = 0.02
-
-#: Flags that let XLA run collectives beside compute, per kind of chip.  Names: openxla/xla debug_options and the
-#: flags that published MaxText recipes set (tpu-recipes, Apache-2.0).
-SCHEDULE_FLAGS = {
-    "tpu": (
-        "--xla_tpu_enable_async_collective_fusion=true",
-        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-        "--xla_tpu_overlap_compute_collective_tc=true",
-        "--xla_enable_async_all_gather=true",
-    ),
-    "gpu": ("--xla_gpu_enable_latency_hiding_scheduler=true", "--xla_gpu_enable_pipelined_all_gather=true"),
-}
+#: Candidates, best first, among which a bolder one is looked for.
+LOOKED_AT = 2000
+#: What a step away from what ran costs a safer proposal beside its utility.
+COST_OF_A_STEP = 0.01
+#: Two moves whose directions differ by less than this cosine are one hypothesis.
+SAME_WAY = 0.8
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the three: a row of the meshes, and training keys that change.
-
-    exposed_s: communication per step that schedule flags may hide.
-    """
+    """One of the three: a candidate, and what it is proposed as."""
 
     kind: str
-    row: int
-    changes: dict[str, Any] = field(default_factory=dict)
-    exposed_s: float = 0.0
+    index: int
 
 
 def choose(
-    meshes: Meshes, prices: Prices, ranked: Ranked, config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis
+    candidates: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis, keep_is_asked_away: bool = False
 ) -> tuple[Choice, Choice, Choice]:
     """Always three, all distinct; the first is the recommendation.
 
-    To keep the mesh comes first where the chips are not what limits the step and no mesh is likely to gain much all the
-    same, or where nothing is gained.  Never repeats a mesh unless its training keys differ.
+    To keep what runs comes first where the chips are not what limits the step and no mesh is likely to gain much all
+    the same, or where nothing is gained.  A batch is never changed first, unless nothing else is left.
+    keep_is_asked_away: what runs breaks a constraint, so that it stands last if at all.  Raises ConfigError where the
+    constraints leave fewer than three.
     """
-    base = meshes.baseline
-    order = [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != base]
-    keep = Choice("keep", base)
-    hide = _hide(meshes, config, profile, diagnosis)
-    known = prices.memory is not None
-    lighter = _lighter(meshes, order[0] if order else base, config) if known else None
-    off_chip = diagnosis.bottleneck.primary in OFF_CHIP and keeping_is_right(ranked, base, diagnosis) >= 0.5
-    if not order:
-        return _three([keep, *([hide] if hide else [])], meshes, ranked, config)
-    settled = known and float(np.max(prices.gain[order])) < WORTH_A_CHANGE
-    unlikely = ranked.utility[order[0]] < 0.0 and ranked.faster[order[0]] < 0.5
-    if off_chip or settled or unlikely:
-        stay = _lighter(meshes, base, config) if known else None
-        better = [c for c in (stay, hide) if c is not None]
-        first = keep if off_chip or not better else replace(better[0], kind="recommendation")
-        return _three([first, keep, *better, _bolder(meshes, ranked, order, set())], meshes, ranked, config)
-    first = Choice("recommendation", order[0])
-    used = {order[0]}
-    safer = _safer(meshes, ranked, order, hide, keep)
-    used.add(safer.row)
-    bolder = lighter if lighter is not None else _bolder(meshes, ranked, order, used)
-    return _three([first, safer, bolder], meshes, ranked, config)
+    c, base = candidates, candidates.baseline
+    flags = c.changes_kind("xla_flags")
+    order = _order(c, ranked)
+    batch = c.changed[:, CHANGE_KINDS.index("global_batch")]
+    plain = [i for i in order if not flags[i] and _priced(c)[i]]
+    plain = [i for i in plain if batch[i] >= 0] or plain  # a smaller batch is for memory alone
+    first = [i for i in plain if batch[i] == 0] or plain
+    first = _likely_first(ranked, first)
+    hide = next((Choice("safer", i) for i in order if flags[i]), None)
+    keep = None if keep_is_asked_away else Choice("keep", base)
+    if not first:
+        return _three([x for x in (keep, hide) if x], c, ranked, base)
+    off_chip = diagnosis.bottleneck.primary in OFF_CHIP and keeping_is_right(c, ranked, diagnosis) >= 0.5
+    settled = not missing_facts(c.config) and float(np.max(prices.gain[first])) < WORTH_A_CHANGE
+    unlikely = ranked.utility[first[0]] < 0.0 and ranked.faster[first[0]] < 0.5
+    if keep is not None and (off_chip or settled or unlikely):
+        lead = keep if off_chip or hide is None else replace(hide, kind="recommendation")
+        wanted = [lead, keep, *([hide] if hide else []), *_bolder(c, ranked, plain, [])]
+        return _three(wanted, c, ranked, base)
+    lead = Choice("recommendation", first[0])
+    safer = _safer(c, ranked, first, hide, keep)
+    chosen = [lead, *safer]
+    return _three([*chosen, *_bolder(c, ranked, plain, [x.index for x in chosen])], c, ranked, base)
 
 
-def keeping_is_right(ranked: Ranked, baseline: int, diagnosis: Diagnosis) -> float:
-    """Probability that no legal mesh gains what would be worth the change."""
-    worth = WORTH_BEFORE_THE_CAUSE if diagnosis.bottleneck.primary in OFF_CHIP else WORTH_A_CHANGE
+def _likely_first(ranked: Ranked, order: list[int]) -> list[int]:
+    """The order, led by those that are more likely than not to gain, where some of them are worth a trial."""
+    likely = [i for i in order if ranked.faster[i] >= 0.5 and ranked.utility[i] > 0.0]
+    return [*likely, *(i for i in order if i not in set(likely))] if likely else order
+
+
+def keeping_is_right(candidates: Candidates, ranked: Ranked, diagnosis: Diagnosis) -> float:
+    """Probability that no legal candidate with the same batch gains what would be worth the change.
+
+    Where the chips wait for something else, what a training key saves on them would only make them wait longer.
+    """
+    waits = diagnosis.bottleneck.primary in OFF_CHIP
+    worth = WORTH_BEFORE_THE_CAUSE if waits else WORTH_A_CHANGE
     better = ranked.runs * ndtr((ranked.gain - worth) / np.maximum(ranked.sigma, 1e-9))
-    others = np.delete(better, baseline)
-    return 1.0 - float(others.max()) if len(others) else 1.0
+    counted = ~candidates.changes_kind("global_batch") & ~candidates.changes_kind("xla_flags")
+    counted &= ~(waits & candidates.changes_work())
+    counted &= _priced(candidates)
+    counted[candidates.baseline] = False
+    return 1.0 - float(better[counted].max()) if counted.any() else 1.0
 
 
-def _safer(meshes: Meshes, ranked: Ranked, order: list[int], hide: Choice | None, keep: Choice) -> Choice:
+def _order(c: Candidates, ranked: Ranked) -> list[int]:
+    return [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != c.baseline]
+
+
+def _priced(c: Candidates) -> npt.NDArray[np.bool_]:
+    """Candidates whose further changes the model can price: all where everything is known."""
+    return np.full(len(c), True) if not missing_facts(c.config) else ~c.changes_work()
+
+
+def steps(c: Candidates) -> Floats:
+    """How far each candidate is from what ran: doublings of axes, and one for each training key that changes."""
+    return np.asarray(c.doublings() + (c.changed != 0).sum(axis=1))
+
+
+def _safer(c: Candidates, ranked: Ranked, order: list[int], hide: Choice | None, keep: Choice | None) -> list[Choice]:
     """Less far from what ran than the recommendation: a shorter step the same way, the schedule alone, or no change."""
-    distance, split = meshes.doublings(), ranked.faster
-    first = order[0]
-    nearer = [i for i in order[1:] if distance[i] < distance[first] and split[i] > 0.5]
+    far, first = steps(c), order[0]
+    nearer = [i for i in order[1:] if far[i] < far[first] and ranked.faster[i] > 0.5]
     if nearer:
-        return Choice("safer", nearer[0])
+        return [Choice("safer", max(nearer, key=lambda i: ranked.utility[i] - COST_OF_A_STEP * far[i]))]
     if hide is not None:
-        return hide
-    sure = [i for i in order[1:] if distance[i] <= distance[first] and ranked.runs[i] >= ranked.runs[first]]
-    sure = [i for i in sure if split[i] > 0.5]
-    return Choice("safer", sure[0]) if sure else keep
+        return [hide]
+    sure = [i for i in order[1:] if far[i] <= far[first] and ranked.runs[i] >= ranked.runs[first]]
+    sure = [i for i in sure if ranked.faster[i] > 0.5]
+    if sure:
+        return [Choice("safer", sure[0])]
+    return [keep] if keep is not None else []
 
 
-def _bolder(meshes: Meshes, ranked: Ranked, order: list[int], used: set[int]) -> Choice:
-    """The most to win if the model errs on the cautious side, moving the axes another way than the first does."""
-    sizes, base = meshes.space.sizes, meshes.baseline
-    first = np.log2(sizes[order[0]] / sizes[base])
-    best, best_score = None, -np.inf
-    open_rows = [i for i in order[:200] if i not in used]
-    promising = [i for i in open_rows if ranked.faster[i] >= 0.5]
-    for i in promising or open_rows[:1]:
-        move = np.log2(sizes[i] / sizes[base])
-        alike = float(move @ first / max(np.linalg.norm(move) * np.linalg.norm(first), 1e-9))
-        score = ranked.runs[i] * (ranked.gain[i] + 0.5 * ranked.sigma[i]) - 0.05 * max(alike, 0.0)
-        score -= 0.02 * meshes.axes_moved()[i]
-        if score > best_score:
-            best, best_score = i, score
-    if best is None:
-        return Choice("keep", base)
-    return Choice("bolder" if promising else "alternative", best)
+def _bolder(c: Candidates, ranked: Ranked, order: list[int], used: list[int]) -> Iterator[Choice]:
+    """The most to win if the model errs on the cautious side, moving another way than the others do."""
+    rows = np.array([i for i in order[:LOOKED_AT] if i not in used], dtype=np.int64)
+    if not len(rows):
+        return
+    promising = rows[(ranked.faster[rows] >= 0.5)]
+    promising = promising[_sound(c, ranked, promising)]
+    open_ = promising if len(promising) else rows[:1]
+    score = ranked.runs[open_] * (ranked.gain[open_] + 0.5 * ranked.sigma[open_]) - 0.02 * _moved(c)[open_]
+    score -= 0.05 * c.changes_kind("global_batch")[open_]
+    alike = _alike(c, open_, used)
+    another = alike < SAME_WAY
+    score -= np.where(another, 0.05 * alike, 1.0 if another.any() else 0.05)
+    best = int(open_[np.argmax(score)])
+    hopes = ranked.gain + Z80 * ranked.sigma
+    bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
+    yield Choice("bolder" if bolder else "alternative", best)
 
 
-def _lighter(meshes: Meshes, row: int, config: ExperimentConfig) -> Choice | None:
-    """The mesh of a row with the rematerialisation policy that recomputes least and still fits."""
-    if config.training.remat != "full":
-        return None
-    for policy in ("none", "minimal"):
-        training = replace(config.training, remat=policy)
-        candidate = replace(config, mesh=meshes.mesh(row), training=training)
-        if not legality.check(candidate):
-            return Choice("bolder", row, {"remat": policy})
-    return None
+def _sound(c: Candidates, ranked: Ranked, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether every part of a candidate is worth it: its mesh, and each training key that it changes."""
+    place = np.full((len(c.sizes), len(c.changes)), -1, dtype=np.int64)
+    place[c.mesh_of, c.change_of] = np.arange(len(c))
+    index = {key(change): number for number, change in enumerate(c.changes)}
+    without = [
+        [index.get(key({k: v for k, v in change.items() if k != left}), -1) for left in change] for change in c.changes
+    ]
+    sound = np.ones(len(rows), dtype=bool)
+    for number, row in enumerate(rows):
+        mesh, change = int(c.mesh_of[row]), int(c.change_of[row])
+        parts = [place[mesh, less] for less in without[change] if less >= 0]
+        if mesh != c.home and change:
+            parts.append(place[c.home, change])
+        sound[number] = all(at < 0 or ranked.utility[row] >= ranked.utility[at] for at in parts)
+    return sound
 
 
-def _hide(meshes: Meshes, config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis) -> Choice | None:
-    """The mesh that ran with a schedule that hides collectives, where they are exposed and the flags are not set."""
-    if profile.device.chip is None:
-        return None  # on a CPU, or a device we do not know, these flags mean nothing
-    exposed = diagnosis.kpis.get("communication_exposed") or diagnosis.kpis.get("communication") or 0.0
-    kind = get_chip(config.hardware.chip).kind
-    flags = config.training.xla_flags
-    set_already = {flag.split("=")[0] for flag in flags}
-    new = tuple(flag for flag in SCHEDULE_FLAGS[kind] if flag.split("=")[0] not in set_already)
-    if exposed < WORTH_HIDING or not new or not profile.step_time_s:
-        return None
-    return Choice("safer", meshes.baseline, {"xla_flags": [*flags, *new]}, exposed * profile.step_time_s)
+def _moved(c: Candidates) -> Floats:
+    return np.asarray(c.axes_moved() + (c.changed != 0).sum(axis=1), dtype=np.float64)
 
 
-def _lighter_on_memory(meshes: Meshes, config: ExperimentConfig) -> list[Choice]:
-    """The mesh that ran with other training keys, those first that fit, or need no more memory than what ran."""
-    training = config.training
-    keys: list[dict[str, Any]] = [{"remat": name} for name in ("full", "offload", "minimal") if name != training.remat]
-    twice = 2 * training.grad_accum
-    groups = config.mesh.size("replica", "data", "fsdp", "expert")
-    if training.global_batch and not training.micro_batch and training.global_batch % (twice * groups) == 0:
-        keys.append({"grad_accum": twice})
-    ran = _overflow_bytes(config)
-    used = [_overflow_bytes(replace(config, training=replace(training, **changes))) for changes in keys]
-    order = sorted(range(len(keys)), key=lambda i: (max(0.0, used[i] - ran), i))
-    return [Choice("alternative", meshes.baseline, keys[i]) for i in order]
+def _alike(c: Candidates, rows: npt.NDArray[np.int64], used: list[int]) -> Floats:
+    """Largest cosine between the directions in which each row and the candidates used move things, at least 0."""
+    moves = np.sign(np.log2(c.sizes / c.sizes[c.home][None, :]))
+
+    def unit(at: npt.NDArray[np.int64]) -> Floats:
+        whole = np.column_stack([moves[c.mesh_of[at]], np.sign(c.changed[at])])
+        return np.asarray(whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-9))
+
+    if not used:
+        return np.zeros(len(rows))
+    return np.asarray(np.maximum(unit(rows) @ unit(np.array(used)).T, 0.0).max(axis=1))
 
 
-def _overflow_bytes(config: ExperimentConfig) -> float:
-    """Memory per chip where it is more than a chip has; 0 where it fits, or too little is known to tell."""
-    found = predict(config)
-    return float((found.hbm_per_chip_bytes or {}).get("total") or 0.0) if found.fits is False else 0.0
-
-
-def _three(
-    wanted: list[Choice], meshes: Meshes, ranked: Ranked, config: ExperimentConfig
-) -> tuple[Choice, Choice, Choice]:
-    """Drop repeats and fill up: with meshes by utility, then to keep what runs, then with other training keys."""
+def _three(wanted: list[Choice], c: Candidates, ranked: Ranked, base: int) -> tuple[Choice, Choice, Choice]:
+    """Drop repeats and fill up: by utility, then what keeps the batch first, then to keep what runs."""
     chosen: list[Choice] = []
-    seen: set[tuple[int, str]] = set()
-    rows = [int(i) for i in np.argsort(-ranked.utility, kind="stable") if i != meshes.baseline]
-    spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", i) for i in rows]
-    spare += [Choice("keep", meshes.baseline), *_lighter_on_memory(meshes, config)]
-    for choice in (*wanted, *(s for s in spare if ranked.utility[s.row] > -0.5), *spare):
-        key = (choice.row, repr(sorted(choice.changes.items())))
-        if key not in seen and len(chosen) < 3:
-            seen.add(key)
+    seen: set[int] = set()
+    order = _order(c, ranked)
+    priced, batch = _priced(c), c.changes_kind("global_batch")
+    sure = [i for i in order if priced[i] and not batch[i]]
+    spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", i) for i in sure]
+    rest = [Choice("alternative", i) for i in order if not priced[i] or batch[i]]
+    near = [s for s in spare if ranked.utility[s.index] > -0.5]
+    for choice in (*wanted, *near, Choice("keep", base), *rest, *spare):
+        if choice.index not in seen and len(chosen) < 3:
+            seen.add(choice.index)
             chosen.append(choice)
+    if len(chosen) < 3:
+        raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; give up one and try again")
     return chosen[0], chosen[1], chosen[2]

@@ -1,6 +1,6 @@
 """What a proposal may cite: principles of the book by tag, precedents, the profile's own findings.
 
-Sources: principles.toml (our words, the book's sections), precedents.toml (published measurements).
+Source: principles.toml (our words, the book's sections).  Precedents cite themselves (`precedents`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Principle:
 
     def citation(self) -> Citation:
         url = BOOK + _PAGES.get(self.section.split(".")[0], "")
-        return Citation("book", self.section, self.title, self.statement, url)
+        return Citation("book", self.section, self.title, self.statement, url, self.id)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What each candidate mesh would take: the profile's own step, rescaled by the performance model.
+"""What each candidate would take: the profile's own step, rescaled by the performance model.
 
 The calibration (`perfmodel.calibration`) rescales every measured part.  Two judgements are added, each with its reason:
 
@@ -14,20 +14,21 @@ a balanced layout does the mean.  Which one runs is not known, so half of the di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel import memory
 from perfmodel.calibration import Calibration, Observation, calibrate
-from perfmodel.config import ExperimentConfig
-from perfmodel.step_time import Z80
+from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.step_time import Z80, missing_facts
+from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
+from proposals.proposer.changes import exposed_share, share_of_schedule
 from proposals.proposer.observed import Observed
-from proposals.proposer.space import Meshes
+from proposals.proposer.space import Candidates
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,14 +44,18 @@ SPREAD_PER_DOUBLING_UNKNOWN = 0.06
 SPREAD_PER_DOUBLING_KNOWN = 0.02
 #: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
 SPREAD_OF_STAND_IN = 0.3
+#: Of exposed communication, what schedule flags hide on average, and the spread of that share.
+HIDDEN_SHARE = 0.5
+HIDDEN_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Arrays over the meshes.  time_s: expected step; gain: log of the speed-up per token; sigma: its spread.
+    """Arrays over the candidates.  time_s: expected step; gain: log of the speed-up per token; sigma: its spread.
 
     parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
-    `host`, `idle`, `other`), adding up to time_s.  memory: per chip by part where model, batch and length are known.
+    `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
+    where no peak was measured.  stall_s: see above.  seconds: whether the profile had a step time.
     """
 
     calibration: Calibration
@@ -58,14 +63,26 @@ class Prices:
     gain: Floats
     sigma: Floats
     parts_s: dict[str, Floats]
-    memory: memory.MemoryUse | None
+    memory_high_bytes: Floats | None
     stall_s: float
+    seconds: bool
 
-    def predicted(self, index: int, config: ExperimentConfig, seconds: bool) -> Predicted:
-        """The contract's numbers of one candidate.  seconds: whether the profile had a step time."""
-        time, sigma = float(self.time_s[index]), float(self.sigma[index])
-        gain = float(self.gain[index])
-        parts = {name: float(values[index]) for name, values in self.parts_s.items() if values[index] > 0}
+    def take(self, keep: npt.NDArray[np.int64]) -> Prices:
+        high = self.memory_high_bytes
+        return replace(
+            self,
+            time_s=self.time_s[keep],
+            gain=self.gain[keep],
+            sigma=self.sigma[keep],
+            parts_s={name: values[keep] for name, values in self.parts_s.items()},
+            memory_high_bytes=None if high is None else high[keep],
+        )
+
+    def predicted(self, candidates: Candidates, index: int, gain: float, sigma: float) -> Predicted:
+        """The contract's numbers of one candidate, at the gain and spread that it is ranked by."""
+        ratio = float(np.exp(self.gain[index] - gain))
+        time = float(self.time_s[index]) * ratio
+        parts = {name: float(values[index]) * ratio for name, values in self.parts_s.items() if values[index] > 0}
         work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
         low, high = time * np.exp(-Z80 * sigma), time * np.exp(Z80 * sigma)
         step = {
@@ -77,23 +94,20 @@ class Prices:
         }
         missing = tuple(self.calibration.assumed)
         return Predicted(
-            step_time_s=step if seconds else None,
+            step_time_s=step if self.seconds else None,
             speedup=float(np.exp(gain)),
             speedup_low80=float(np.exp(gain - Z80 * sigma)),
             speedup_high80=float(np.exp(gain + Z80 * sigma)),
-            hbm_per_chip_bytes=self._memory(index),
-            breakdown_s=_by_axis(parts, config) if seconds else {},
-            missing=missing if seconds else (*missing, "step_time"),
+            hbm_per_chip_bytes=_memory(candidates, index),
+            breakdown_s=by_axis(parts, candidates.config, candidates.mesh(index)) if self.seconds else {},
+            missing=missing if self.seconds else (*missing, "step_time"),
         )
 
-    def _memory(self, index: int) -> dict[str, float] | None:
-        if self.memory is None:
-            return None
-        parts = self.memory.parts()
-        return {
-            name: float(np.broadcast_to(value, (len(self.time_s), 1, 1, 1)).reshape(-1)[index])
-            for name, value in parts.items()
-        }
+
+def _memory(candidates: Candidates, index: int) -> dict[str, float] | None:
+    if missing_facts(candidates.config):
+        return None
+    return {name: float(value[index]) for name, value in candidates.used.parts().items()}
 
 
 #: Roles whose axes carry each kind of traffic, as the calibration groups them.
@@ -144,47 +158,78 @@ def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagno
     return calibrate(config, observation(config, observed, profile, diagnosis))
 
 
-def price(meshes: Meshes, calibration: Calibration, observed: Observed, diagnosis: Diagnosis) -> Prices:
-    """Price every mesh of the space."""
-    count = len(meshes)
-    workload = meshes.workload()
-    distance = meshes.doublings()
-    priced = calibration.price_workload(workload, distance[:, None, None, None])
-
-    def flat(values: Floats) -> Floats:
-        return np.array(np.broadcast_to(values, (count, 1, 1, 1)).reshape(count), dtype=np.float64)
-
-    parts = {name: flat(values) for name, values in priced.parts_s.items()}
-    shifts = _stalls(parts, meshes.baseline, observed, diagnosis)
-    shifts += observed.work_s["attention"] * (_imbalance(meshes) - 1.0)
+def price(
+    candidates: Candidates, calibration: Calibration, observed: Observed, diagnosis: Diagnosis, seconds: bool
+) -> Prices:
+    """Price every candidate.  seconds: whether the profile had a step time."""
+    c = candidates
+    priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings))
+    distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
+    parts = {name: c.flat(values) for name, values in priced.parts_s.items()}
+    shifts = _stalls(parts, c.baseline, observed, diagnosis)
+    shifts += observed.work_s["attention"] * c.tokens_ratio * (_imbalance(c) - 1.0)
     parts["compute"] = np.maximum(parts["compute"] + shifts, 0.05 * parts["compute"])
     hbm = [name for name in parts if name.startswith("hbm:")]
     parts["hbm"] = sum((parts.pop(name) for name in hbm), parts["hbm"])
-    total = sum(parts.values(), np.zeros(count))
-    known = "model" not in calibration.assumed
-    # Each doubling errs on its own, so the errors add in quadrature.
-    spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * np.sqrt(distance)
-    thin = 0.1 * (1.0 - observed.coverage) * (distance > 0)
-    stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * (distance > 0)
-    sigma = np.sqrt(flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2)
+    total = sum(parts.values(), np.zeros(len(c)))
     # What the ops leave of the step stays; where they overlap and sum to more, all parts share the excess.
-    rest = observed.step_s - float(total[meshes.baseline])
+    rest = observed.step_s - float(total[c.baseline])
     if rest >= 0:
         parts["other"] = parts["other"] + rest
     else:
-        ratio = observed.step_s / float(total[meshes.baseline])
+        ratio = observed.step_s / float(total[c.baseline])
         parts = {name: values * ratio for name, values in parts.items()}
-    total = sum(parts.values(), np.zeros(count))
-    full = known and not calibration.assumed
+    # What nothing explains is taken to be work on the tokens.
+    parts["other"] = parts["other"] * c.tokens_ratio
+    unsure = _hide(parts, c, observed, diagnosis)
+    total = sum(parts.values(), np.zeros(len(c)))
+    known = "model" not in calibration.assumed
+    # Each doubling errs on its own, so the errors add in quadrature.
+    spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * np.sqrt(distance)
+    moved = (distance > 0) | c.changes_work()
+    thin = 0.1 * (1.0 - observed.coverage) * moved
+    stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
+    sigma = np.sqrt(c.flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
+    high = priced.memory_high_bytes
     return Prices(
         calibration=calibration,
         time_s=total,
-        gain=np.log(observed.step_s / total),
-        sigma=np.where(distance == 0, 0.0, sigma),
+        gain=np.log(observed.step_s / total * c.tokens_ratio),
+        sigma=np.where(ran, 0.0, sigma),
         parts_s=parts,
-        memory=memory.per_chip(workload) if full else None,
+        memory_high_bytes=None if high is None else c.flat(high),
         stall_s=stalled_s(observed, diagnosis),
+        seconds=seconds,
     )
+
+
+def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis: Diagnosis) -> Floats:
+    """Takes from the parts what schedule flags hide of the exposed communication; returns how unsure that is, in
+    seconds."""
+    shares = np.array([share_of_schedule(c.config, change) for change in c.changes])[c.change_of]
+    talk = [name for name in parts if name.startswith("ici") or name == "dcn"]
+    total = sum((parts[name] for name in talk), np.zeros(len(c)))
+    before = float(total[c.baseline])
+    exposed = exposed_share(diagnosis) * observed.step_s
+    if not shares.any() or exposed <= 0:
+        return np.zeros(len(c))
+    now = np.minimum(exposed * total / before, total) if before > 0 else np.full(len(c), exposed)
+    taken = HIDDEN_SHARE * shares * now
+    if before > 0:
+        left = 1.0 - taken / np.maximum(total, 1e-30)
+        for name in talk:
+            parts[name] = parts[name] * left
+    else:  # no collective is listed: the time is somewhere in what the ops do not explain
+        parts["compute"] = np.maximum(parts["compute"] - taken, 0.05 * parts["compute"])
+    return HIDDEN_SPREAD * np.abs(shares) * now
+
+
+def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagnosis: Diagnosis) -> float:
+    """Exposed communication of what ran, per step."""
+    parts = prices.parts_s
+    total = sum(float(v[candidates.baseline]) for n, v in parts.items() if n.startswith("ici") or n == "dcn")
+    exposed = exposed_share(diagnosis) * observed.step_s
+    return min(exposed, total) if total > 0 else exposed
 
 
 def stalled_s(observed: Observed, diagnosis: Diagnosis) -> float:
@@ -218,23 +263,26 @@ def _stalls(parts: dict[str, Floats], baseline: int, observed: Observed, diagnos
     return change
 
 
-def _imbalance(meshes: Meshes) -> Floats:
+def _imbalance(candidates: Candidates) -> Floats:
     """Time of causal attention relative to what ran, from the imbalance of the sequence's parts alone."""
-    shards = meshes.role("seq").astype(np.float64)
+    shards = candidates.role("seq").astype(np.float64)
     factor = 1.0 + 0.5 * (1.0 - 1.0 / shards)
-    return np.asarray(factor / factor[meshes.baseline])
+    return np.asarray(factor / factor[candidates.baseline])
 
 
-def _by_axis(parts: dict[str, float], config: ExperimentConfig) -> dict[str, float]:
+def by_axis(parts: dict[str, float], config: ExperimentConfig, mesh: Mesh) -> dict[str, float]:
     """Parts with `ici:<axis>` in the user's axis names; a group over several axes stands under their joint name."""
-    from perfmodel.workload import GROUPS
-
     found: dict[str, float] = {}
     for name, seconds in parts.items():
         key = name
         if name.startswith("ici:"):
-            members = GROUPS[name.removeprefix("ici:")]
-            axes = [axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in members]
+            axes = axes_of_group(name.removeprefix("ici:"), config, mesh)
             key = "ici:" + "+".join(axes) if axes else "ici"
         found[key] = found.get(key, 0.0) + seconds
     return found
+
+
+def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]:
+    """The axes of a mesh, larger than one, that communicate as this group."""
+    members = GROUPS[group]
+    return [axis for axis, size in mesh.ici if size > 1 and config.mesh.role(axis) in members]

@@ -6,6 +6,7 @@ probability that the candidate runs at all.  None of the terms knows an experime
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,11 +16,13 @@ from scipy.special import ndtr
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
+from perfmodel import accounting
 from perfmodel.catalogue import load_catalogue
-from perfmodel.config import ExperimentConfig
-from proposals.proposer.precedents import Precedent, likeness
+from perfmodel.step_time import missing_facts
+from proposals.proposer.changes import RECOMPUTES
+from proposals.proposer.precedents import ROLES, Precedent, Situation, Support, support
 from proposals.proposer.pricing import Prices
-from proposals.proposer.space import Meshes, split_dimensions
+from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,90 +46,94 @@ COST_PER_DOUBLING = {True: 0.003, False: 0.03}
 COST_PER_COPY = 0.05
 #: Of fitting, per doubling of the weights a chip holds, where neither peak memory nor the model is known.
 FITS_PER_DOUBLING = 0.85
+#: Further changes, each counted like an axis beyond the two: what they cost to try, and that more moves at once.  A
+#: batch changes how training goes, which no step time shows.
+COST_PER_CHANGE = {
+    "global_batch": 0.05, "grad_accum": 0.005, "micro_batch": 0.005, "remat": 0.005, "weight_sharding": 0.01,
+    "xla_flags": 0.0,
+}  # fmt: skip
+#: Activations in host memory pay where a chip's own is short: the link must keep up, which no profile without it shows.
+COST_OF_OFFLOAD = 0.05
+#: Computed memory errs by some ten percent up and down: from this share of the capacity on, what needs more than what
+#: ran is less sure to run; over the next OVERFLOW of the capacity the chance falls to FITS_LEAST.
+FULL_FROM, OVERFLOW, FITS_LEAST = 0.95, 0.35, 0.05
+#: How often asynchronous collectives make a step with exposed communication faster: a judgement, until history counts.
+SCHEDULE_HELPS = 0.7
 #: Spread of what a precedent says, before its likeness is counted.
 PRECEDENT_SPREAD = 0.15
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Arrays over the meshes.  gain, sigma: with precedents; runs: probability that it runs; faster: that it runs and
-    the step gets faster per token; utility: what they are ranked by.  precedent: index into precedents, -1 for none."""
+    """Arrays over the candidates.  gain, sigma: with precedents; runs: probability that it runs; faster: that it runs
+    and the step gets faster per token; utility: what they are ranked by; support: what precedents say."""
 
     gain: Floats
     sigma: Floats
     runs: Floats
     faster: Floats
     utility: Floats
-    precedent: npt.NDArray[np.int64]
-    likeness: Floats
-    split: npt.NDArray[np.bool_]
+    support: Support
 
 
 def rank(
-    meshes: Meshes,
+    candidates: Candidates,
     prices: Prices,
-    config: ExperimentConfig,
     profile: StepProfile,
     diagnosis: Diagnosis,
-    precedents: tuple[Precedent, ...],
+    precedents: Sequence[Precedent],
 ) -> Ranked:
-    gain, sigma, which, like = _with_precedents(meshes, prices, config, diagnosis, precedents)
-    distance = meshes.doublings()
-    runs = _heads(meshes, config) * _fits(meshes, prices, config, profile)
-    split = split_dimensions(meshes)
-    newly_split = split & ~split[meshes.baseline]
-    costs = (
-        COST_PER_FURTHER_AXIS[config.model is not None] * np.maximum(meshes.axes_moved() - 2, 0)
-        + COST_OF_SPLIT * newly_split
-    )
-    costs = costs + COST_PER_DOUBLING[config.model is not None] * distance
-    costs = costs + COST_PER_FRESH_DOUBLING[config.model is not None] * _fresh_doublings(meshes)
-    copies = meshes.role("replica") / meshes.role("replica")[meshes.baseline]
+    c = candidates
+    known = c.config.model is not None
+    said = _precedents(c, diagnosis, precedents)
+    gain, sigma = _drawn(prices, said)
+    runs = _heads(c) * _fits(c, prices, profile) * said.runs
+    distance = c.doublings()
+    newly_split = c.split & ~c.split[c.baseline]
+    moved = c.axes_moved() + (c.changed != 0).sum(axis=1)
+    costs = COST_PER_FURTHER_AXIS[known] * np.maximum(moved - 2, 0) + COST_OF_SPLIT * newly_split
+    costs = costs + COST_PER_DOUBLING[known] * distance
+    costs = costs + COST_PER_FRESH_DOUBLING[known] * c.fresh_doublings()
+    costs = costs + np.abs(c.changed) @ np.array([COST_PER_CHANGE[kind] for kind in CHANGE_KINDS])
+    costs = costs + COST_OF_OFFLOAD * np.array([change.get("remat") == "offload" for change in c.changes])[c.change_of]
+    copies = c.role("replica") / c.role("replica")[c.baseline]
     costs = costs + COST_PER_COPY * np.maximum(0.0, np.log2(copies))
-    costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(meshes, prices, diagnosis)
-    utility = runs * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
-    utility[meshes.baseline] = 0.0
-    faster = runs * np.asarray(ndtr(gain / np.maximum(sigma, 1e-9)))
-    return Ranked(gain, sigma, runs, faster, utility, which, like, split)
+    costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(c, prices, diagnosis)
+    helps = np.where(c.changes_kind("xla_flags"), SCHEDULE_HELPS, 1.0)
+    utility = runs * helps * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
+    utility[c.baseline] = 0.0
+    faster = runs * helps * np.asarray(ndtr(gain / np.maximum(sigma, 1e-9)))
+    return Ranked(gain, sigma, runs, faster, utility, said)
 
 
-def _with_precedents(
-    meshes: Meshes, prices: Prices, config: ExperimentConfig, diagnosis: Diagnosis, precedents: tuple[Precedent, ...]
-) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats]:
-    """Gain and spread drawn towards the most alike precedent: by its likeness, and as far as the model is unsure."""
-    gain, sigma = prices.gain.copy(), prices.sigma.copy()
-    which, best = np.full(len(meshes), -1), np.zeros(len(meshes))
-    before, hardware, verdict = config.mesh, config.hardware, diagnosis.bottleneck.primary
-    for number, precedent in enumerate(precedents):
-        if precedent.bottleneck != verdict:
-            continue
-        alike = np.array(
-            [
-                likeness(precedent, hardware.chip, hardware.chips, verdict, before, meshes.mesh(i))
-                for i in range(len(meshes))
-            ]
-        )
-        which, best = np.where(alike > best, number, which), np.maximum(alike, best)
-    for row in np.flatnonzero(best > 0):
-        said = -np.log(precedents[which[row]].time_ratio)
-        weight = best[row] * sigma[row] ** 2 / (sigma[row] ** 2 + PRECEDENT_SPREAD**2)
-        gain[row] += weight * (said - gain[row])
-        sigma[row] *= np.sqrt(1.0 - weight)
-    return gain, sigma, which, best
+def _precedents(c: Candidates, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Support:
+    config = c.config
+    parameters = accounting.parameters(config.model).total if config.model is not None else None
+    situation = Situation(config.hardware.chip, config.hardware.chips, diagnosis.bottleneck.primary, parameters)
+    sizes = np.log2(np.column_stack([c.role(*(("data", "fsdp") if r == "data" else (r,))) for r in ROLES]))
+    columns = {kind: c.changed[:, number] for number, kind in enumerate(CHANGE_KINDS)}
+    # Smaller micro-batches are more of them.
+    splits = columns["grad_accum"] - columns["micro_batch"]
+    keys = (columns["global_batch"], splits, columns["remat"], columns["weight_sharding"], columns["xla_flags"])
+    moved = np.column_stack([sizes - sizes[c.baseline], *keys])
+    policies = np.array([RECOMPUTES[change.get("remat", config.training.remat)] for change in c.changes])
+    full = None if missing_facts(config) else c.used.total / c.used.capacity
+    return support(precedents, situation, moved, sizes, policies[c.change_of].astype(np.float64), full)
 
 
-def _fresh_doublings(meshes: Meshes) -> Floats:
-    """Doublings of axes that have size 1 in what ran."""
-    sizes = meshes.space.sizes
-    fresh = sizes[meshes.baseline] == 1
-    return np.asarray(np.log2(sizes[:, fresh]).sum(axis=1))
+def _drawn(prices: Prices, said: Support) -> tuple[Floats, Floats]:
+    """Gain and spread drawn towards what alike precedents had: by their likeness, and as far as the model is unsure."""
+    variance = prices.sigma**2
+    doubt = PRECEDENT_SPREAD**2 + said.spread**2
+    weight = said.likeness * variance / (variance + doubt)
+    return prices.gain + weight * (said.said - prices.gain), prices.sigma * np.sqrt(1.0 - weight)
 
 
-def _heads(meshes: Meshes, config: ExperimentConfig) -> Floats:
-    if config.model is not None:
-        return np.ones(len(meshes))
-    shards = meshes.role("model")
-    known = np.mod(shards[meshes.baseline], shards) == 0
+def _heads(c: Candidates) -> Floats:
+    if c.config.model is not None:
+        return np.ones(len(c))
+    shards = c.role("model")
+    known = np.mod(shards[c.baseline], shards) == 0
     return np.where(known, 1.0, np.array([heads_divide(int(n)) for n in shards]))
 
 
@@ -140,27 +147,32 @@ def heads_divide(shards: int) -> float:
     ) / len(shapes)
 
 
-def _fits(meshes: Meshes, prices: Prices, config: ExperimentConfig, profile: StepProfile) -> Floats:
-    """Probability that a mesh fits where it could not be computed.  Where it could, the rule `memory` has decided."""
-    if prices.memory is not None:
-        return np.ones(len(meshes))
+def _room(filled: Floats) -> Floats:
+    """Probability that memory which is computed to fill so much of a chip fits."""
+    return np.asarray(np.clip((FULL_FROM + OVERFLOW - filled) / OVERFLOW, FITS_LEAST, 1.0))
+
+
+def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
+    """Probability that a candidate fits; 1 for what needs no more than what ran."""
     peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
-    if peak and capacity:
-        priced = prices.calibration.price_workload(meshes.workload(), meshes.doublings()[:, None, None, None])
-        high = priced.memory_high_bytes
-        if high is not None:
-            used = np.broadcast_to(high, (len(meshes), 1, 1, 1)).reshape(-1) / capacity
-            return np.asarray(np.clip((1.3 - used) / 0.35, 0.05, 1.0))
-    held = meshes.role("model") * meshes.role("pipeline")
-    growth = np.maximum(0.0, np.log2(held[meshes.baseline] / held))
-    copies = np.maximum(0.0, np.log2(meshes.role("replica") / meshes.role("replica")[meshes.baseline]))
+    high = prices.memory_high_bytes
+    if not missing_facts(c.config):
+        total = c.used.total
+        # What was measured beyond what the model knows of is there on every mesh.
+        beyond = max(0.0, peak - float(total[c.baseline])) if peak else 0.0
+        return np.where(total <= total[c.baseline], 1.0, _room((total + beyond) / c.used.capacity))
+    if peak and capacity and high is not None:
+        return _room(high / capacity)
+    held = c.role("model") * c.role("pipeline")
+    growth = np.maximum(0.0, np.log2(held[c.baseline] / held))
+    copies = np.maximum(0.0, np.log2(c.role("replica") / c.role("replica")[c.baseline]))
     return np.asarray(FITS_PER_DOUBLING ** (growth + copies))
 
 
-def _same_bottleneck(meshes: Meshes, prices: Prices, diagnosis: Diagnosis) -> npt.NDArray[np.bool_]:
+def _same_bottleneck(c: Candidates, prices: Prices, diagnosis: Diagnosis) -> npt.NDArray[np.bool_]:
     """Whether HBM, where it is the verdict, would still take the most time."""
     if diagnosis.bottleneck.primary != "memory":
-        return np.zeros(len(meshes), dtype=bool)
-    traffic = sum((v for k, v in prices.parts_s.items() if k.startswith("ici") or k == "dcn"), np.zeros(len(meshes)))
-    ratio = prices.parts_s["hbm"] / prices.parts_s["hbm"][meshes.baseline]
+        return np.zeros(len(c), dtype=bool)
+    traffic = sum((v for k, v in prices.parts_s.items() if k.startswith("ici") or k == "dcn"), np.zeros(len(c)))
+    ratio = prices.parts_s["hbm"] / prices.parts_s["hbm"][c.baseline]
     return np.asarray((prices.parts_s["hbm"] > prices.parts_s["compute"] + traffic) & (ratio > 0.4))

@@ -1,164 +1,280 @@
-"""The meshes that may be proposed: every factorisation of the chips over the axes, and why the others may not.
+"""The candidates: every mesh of the chips with every further change, and what each one is made of.
 
-Where the batch, the sequence length or the model are not known, a mesh is only known to be legal if its axis divides
-what already ran: that is the ground the profile stands on.
+A candidate is a mesh and a change of training keys.  All meshes with all changes are priced as one array; a few that a
+user asks about are laid side by side the same way, so both get the same numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel import legality, memory
+from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.search import Constraints, Space, build_space, default_axes, space_workload
-from perfmodel.workload import Workload
-from proposals.plan import Rejected
-
-#: Tensor parallelism up to this size divides the heads of nearly every published model; used where heads are unknown.
-HEADS_LIKELY = 8
-#: Rejected meshes listed, nearest to what ran first.
-LISTED = 200
+from perfmodel.search import Constraints as Searched
+from perfmodel.search import Space, build_space, default_axes, space_workload
+from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, from_config, stack
+from proposals.candidate import candidate
+from proposals.proposer.changes import Change, doublings_of, key
 
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Kinds of further changes, as columns of `Candidates.changed`.
+CHANGE_KINDS = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding", "xla_flags")
 
 
 @dataclass(frozen=True)
-class Meshes:
-    """Candidate meshes of a search space; row `baseline` is what ran.  config: as the user gave it, gaps and all."""
+class Candidates:
+    """Configurations side by side; candidate `baseline` is what ran.
+
+    config: as the user gave it, gaps and all.  meshes: distinct meshes; sizes: (meshes, columns), columns: (`ici` or
+    `dcn`, axis).  changes: distinct further changes.  mesh_of, change_of: per candidate, indices into these.
+    work: all of them as arrays; shape: what its arrays broadcast to; at: per candidate, its place therein.
+    """
 
     config: ExperimentConfig
-    space: Space
+    meshes: tuple[Mesh, ...] | Space
+    columns: tuple[tuple[str, str], ...]
+    sizes: Ints
+    changes: tuple[Change, ...]
+    mesh_of: Ints
+    change_of: Ints
     baseline: int
+    work: Workload
+    shape: tuple[int, ...]
+    at: Ints
 
     def __len__(self) -> int:
-        return len(self.space.sizes)
+        return len(self.at)
 
-    def role(self, *roles: str) -> npt.NDArray[np.int64]:
-        """Product of sizes over ICI and DCN of all axes with these canonical roles, per candidate."""
-        mesh = self.config.mesh
-        columns = [i for i, axis in enumerate(self.space.axes) if mesh.role(axis) in roles]
-        inside = np.prod(self.space.sizes[:, columns], axis=1, dtype=np.int64)
-        sizes: npt.NDArray[np.int64] = inside * mesh.dcn_size(*roles)
-        return sizes
+    def flat(self, values: npt.ArrayLike) -> Floats:
+        """An array of the workload, per candidate."""
+        whole = np.broadcast_to(np.asarray(values, dtype=np.float64), self.shape)
+        return np.array(whole.reshape(-1)[self.at])
+
+    def spread(self, per_mesh: Floats) -> Floats:
+        """Values per mesh as an array that broadcasts against the workload's."""
+        return per_mesh.reshape((-1,) + (1,) * (len(self.shape) - 1))
+
+    def take(self, keep: npt.NDArray[Any]) -> Candidates:
+        """The candidates at these indices, which must hold the baseline."""
+        baseline = int(np.flatnonzero(keep == self.baseline)[0])
+        return replace(
+            self, mesh_of=self.mesh_of[keep], change_of=self.change_of[keep], at=self.at[keep], baseline=baseline
+        )
 
     def mesh(self, index: int) -> Mesh:
         """In the user's own axes: those the search added are left out where they are 1."""
-        own = {axis for axis, _ in self.config.mesh.ici}
-        full = self.space.mesh(index)
-        return replace(full, ici=tuple((a, n) for a, n in full.ici if n > 1 or a in own))
+        return self.mesh_at(int(self.mesh_of[index]))
 
-    def doublings(self) -> npt.NDArray[np.float64]:
-        """How far each candidate is from what ran: factors of two moved between axes."""
-        ratio = self.space.sizes / self.space.sizes[self.baseline][None, :]
+    def mesh_at(self, row: int) -> Mesh:
+        full = self.meshes.mesh(row) if isinstance(self.meshes, Space) else self.meshes[row]
+        inside = {axis for axis, _ in self.config.mesh.ici}
+        across = {axis for axis, _ in self.config.mesh.dcn}
+        return replace(
+            full,
+            ici=tuple((a, n) for a, n in full.ici if n > 1 or a in inside),
+            dcn=tuple((a, n) for a, n in full.dcn if n > 1 or a in across),
+        )
+
+    def change(self, index: int) -> Change:
+        return self.changes[int(self.change_of[index])]
+
+    def configured(self, index: int) -> ExperimentConfig:
+        """The configuration that a candidate would run."""
+        return candidate(self.config, self.mesh(index).to_json(), self.change(index))
+
+    def find(self, row: int, change: Mapping[str, Any]) -> int | None:
+        """The candidate of a mesh with a change, None where it is not among them."""
+        wanted = key(change)
+        same = [i for i, item in enumerate(self.changes) if key(item) == wanted]
+        found = np.flatnonzero((self.mesh_of == row) & np.isin(self.change_of, same))
+        return int(found[0]) if len(found) else None
+
+    @property
+    def home(self) -> int:
+        """Row of the mesh that ran."""
+        return int(self.mesh_of[self.baseline])
+
+    def role_per_mesh(self, *roles: str) -> Ints:
+        """Product of sizes over ICI and DCN of all axes with these canonical roles, per mesh."""
+        mesh = self.config.mesh
+        members = [i for i, (_, axis) in enumerate(self.columns) if mesh.role(axis) in roles]
+        return np.asarray(np.prod(self.sizes[:, members], axis=1, dtype=np.int64))
+
+    def role(self, *roles: str) -> Ints:
+        """The same per candidate."""
+        return np.asarray(self.role_per_mesh(*roles)[self.mesh_of])
+
+    @cached_property
+    def mesh_doublings(self) -> Floats:
+        """How far each mesh is from what ran: factors of two moved between axes."""
+        ratio = self.sizes / self.sizes[self.home][None, :]
         return np.asarray(np.abs(np.log2(ratio)).sum(axis=1) / 2.0)
 
-    def axes_moved(self) -> npt.NDArray[np.int64]:
-        return np.asarray((self.space.sizes != self.space.sizes[self.baseline][None, :]).sum(axis=1))
+    def doublings(self) -> Floats:
+        return np.asarray(self.mesh_doublings[self.mesh_of])
 
-    def take(self, keep: npt.NDArray[np.int64]) -> Meshes:
-        """The rows `keep`, which must hold the baseline."""
-        baseline = int(np.flatnonzero(keep == self.baseline)[0])
-        return Meshes(self.config, replace(self.space, sizes=self.space.sizes[keep]), baseline)
+    def axes_moved(self) -> Ints:
+        return np.asarray((self.sizes != self.sizes[self.home][None, :]).sum(axis=1)[self.mesh_of])
 
-    def workload(self) -> Workload:
-        """All rows as arrays of shape (meshes, 1, 1, 1)."""
-        return space_workload(self.space, slice(0, len(self)))
+    def fresh_doublings(self) -> Floats:
+        """Doublings of axes that have size 1 in what ran."""
+        fresh = self.sizes[self.home] == 1
+        return np.asarray(np.log2(self.sizes[:, fresh]).sum(axis=1)[self.mesh_of])
+
+    @cached_property
+    def changed(self) -> Floats:
+        """(candidates, CHANGE_KINDS): how far each training key moves, in doublings or steps of its policy."""
+        rows = [doublings_of(self.config.training, change) for change in self.changes]
+        table = np.array([[row.get(kind, 0.0) for kind in CHANGE_KINDS] for row in rows])
+        return np.asarray(table[self.change_of])
+
+    def changes_kind(self, kind: str) -> Bools:
+        return np.asarray(self.changed[:, CHANGE_KINDS.index(kind)] != 0)
+
+    def changes_work(self) -> Bools:
+        """Whether anything but schedule flags changes beside the mesh."""
+        return np.asarray((np.delete(self.changed, CHANGE_KINDS.index("xla_flags"), axis=1) != 0).any(axis=1))
+
+    @cached_property
+    def split(self) -> Bools:
+        """Whether an axis takes a part of a torus dimension, so that the mesh needs split physical axes."""
+        dims = [n for n in self.config.hardware.topology if n > 1]
+        inside = [i for i, (place, _) in enumerate(self.columns) if place == "ici"]
+        if isinstance(self.meshes, Space):
+            rows = [[int(n) for n in sizes if n > 1] for sizes in self.sizes[:, inside]]
+        else:
+            rows = [[n for _, n in mesh.ici if n > 1] for mesh in self.meshes]
+        found = np.array([not fills_whole_dimensions(row, dims) for row in rows])
+        return np.asarray(found[self.mesh_of])
+
+    @cached_property
+    def tokens_ratio(self) -> Floats:
+        """Tokens of a candidate's step over those of what ran."""
+        batch = self.flat(self.work.training.global_batch)
+        return np.asarray(batch / batch[self.baseline])
+
+    @cached_property
+    def used(self) -> memory.MemoryUse:
+        """Memory per chip, per candidate; means something only where model, batch and length are known."""
+        found = memory.per_chip(self.work)
+        return memory.MemoryUse(**{part.name: self.flat(getattr(found, part.name)) for part in fields(found)})
 
 
-def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Meshes:
+def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Space:
     """All factorisations over the configuration's axes; over the usual ones too where the model is known.
 
     filled: the configuration with its gaps filled by the calibration, for pricing.  The axes of a run whose model is
     unknown are those its program has: others it may not support.
     """
-    axes = default_axes(config) if config.model is not None else tuple(axis for axis, _ in config.mesh.ici)
-    space = build_space(filled, Constraints(axes=axes))
-    ran = np.array([dict(config.mesh.ici).get(axis, 1) for axis in axes])
-    where = np.flatnonzero((space.sizes == ran).all(axis=1))
-    return Meshes(config, space, int(where[0]))
+    known = config.model is not None
+    axes = default_axes(config) if known else tuple(axis for axis, _ in config.mesh.ici)
+    across = [axis for axis, _ in config.mesh.dcn]
+    if known and config.hardware.slices > 1 and not any(config.mesh.role(axis) == "fsdp" for axis in across):
+        across.append("fsdp")
+    return build_space(filled, Searched(axes=axes, dcn_axes=tuple(across) or None))
 
 
-def legal(meshes: Meshes) -> tuple[Meshes, list[Rejected]]:
-    """Legal meshes, and the nearest of the others with the first rule each broke."""
-    rules = [*_known_rules(meshes), *_unknown_rules(meshes)]
-    first = np.full(len(meshes), -1)
-    for number in reversed(range(len(rules))):
-        first = np.where(rules[number][1], number, first)
-    first[meshes.baseline] = -1
-    nearest = [int(i) for i in np.argsort(meshes.doublings(), kind="stable") if first[i] >= 0]
-    rejected = [
-        Rejected(meshes.mesh(i).to_json(), rules[first[i]][0], _reason(meshes, i, *rules[first[i]]))
-        for i in nearest[:LISTED]
-    ]
-    return meshes.take(np.flatnonzero(first < 0)), rejected
+def row_of(space: Space, mesh: Mesh) -> int | None:
+    """The row of a mesh in a space, None where it has an axis that is not searched."""
+    found = np.ones(len(space.sizes), dtype=bool)
+    for axes, sizes, own in ((space.axes, space.sizes, mesh.ici), (space.dcn_axes, space.dcn_sizes, mesh.dcn)):
+        given = dict(own)
+        if any(axis not in axes for axis, n in own if n > 1):
+            return None
+        found &= (sizes == np.array([given.get(axis, 1) for axis in axes], dtype=np.int64)).all(axis=1)
+    rows = np.flatnonzero(found)
+    return int(rows[0]) if len(rows) else None
 
 
-def _known_rules(meshes: Meshes) -> list[tuple[str, Bools, str]]:
-    config, workload = meshes.config, meshes.workload()
-    mesh, training = workload.mesh, config.training
-    sizes = legality.Sizes(
-        **{role: getattr(mesh, role) for role in ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")},
-        micro_batches=workload.training.micro_batches,
-        virtual_stages=workload.training.virtual_stages,
+def all_with(space: Space, config: ExperimentConfig, changes: Sequence[Change]) -> Candidates:
+    """Every mesh of a space with every change, mesh by mesh.  The mesh that ran is in it; the first change is empty."""
+    base = space_workload(space, slice(0, len(space.sizes)))
+    meshes, ways = len(space.sizes), len(changes)
+    home = row_of(space, config.mesh)
+    assert home is not None
+    columns = (*(("ici", axis) for axis in space.axes), *(("dcn", axis) for axis in space.dcn_axes))
+    return Candidates(
+        config=config,
+        meshes=space,
+        columns=columns,
+        sizes=np.concatenate([space.sizes, space.dcn_sizes], axis=1),
+        changes=tuple(changes),
+        mesh_of=np.repeat(np.arange(meshes), ways),
+        change_of=np.tile(np.arange(ways), meshes),
+        baseline=home * ways,
+        work=replace(base, training=_training(base, space.config, changes)),
+        shape=(meshes, ways, 1, 1),
+        at=np.arange(meshes * ways),
     )
-    flags = dict(legality.broken_rules(sizes, config.model, training.global_batch, training.seq_len))
-    flags["topology"] = mesh.regular == 0
-    if config.model is not None and training.global_batch and training.seq_len:
-        flags["memory"] = ~memory.per_chip(workload).fits
-    count = len(meshes)
-    flat = {rule: np.broadcast_to(flag, (count, 1, 1, 1)).reshape(count) for rule, flag in flags.items()}
-    return [(rule, flat[rule], "") for rule in legality.RULES if rule in flat]
 
 
-def _unknown_rules(meshes: Meshes) -> list[tuple[str, Bools, str]]:
-    """Rules that cannot be checked because a fact is missing."""
-    config = meshes.config
-    found: list[tuple[str, Bools, str]] = []
+def _training(base: Workload, config: ExperimentConfig, changes: Sequence[Change]) -> TrainingNumbers:
+    """The changes along the second dimension."""
+    training = config.training
 
-    def off_ground(*roles: str) -> Bools:
-        """Whether the size does not divide the size that ran, which is all that is known to be legal."""
-        size = meshes.role(*roles)
-        return np.asarray(np.mod(size[meshes.baseline], size) != 0)
+    def along(name: str, own: Any) -> list[Any]:
+        return [change.get(name, own) for change in changes]
 
-    if config.training.global_batch is None:
-        text = "The global batch is not known, only that it divides by the batch shards that ran."
-        found.append(("batch_unknown", off_ground("replica", "data", "fsdp", "expert"), text))
-    if config.training.seq_len is None:
-        text = "The sequence length is not known, only that it divides by the sequence shards that ran."
-        found.append(("sequence_unknown", off_ground("seq"), text))
-    if config.model is None:
-        size = meshes.role("model")
-        unlikely = (size > max(HEADS_LIKELY, int(size[meshes.baseline]))) | ((size & (size - 1)) != 0)
-        text = f"The model is not known; its heads may not divide by more than {HEADS_LIKELY} tensor shards."
-        found.append(("heads_unknown", unlikely & off_ground("model"), text))
-        for role in ("expert", "pipeline"):
-            text = f"The model is not known, so the {role} axis stays within what ran."
-            found.append((f"{role}_unknown", off_ground(role), text))
-    return found
+    def shaped(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)[None, :, None, None]
 
-
-def _reason(meshes: Meshes, index: int, rule: str, _: Bools, text: str) -> str:
-    if text:
-        return text
-    config = replace(meshes.config, mesh=meshes.mesh(index))
-    broken = {violation.rule: violation.message for violation in legality.check(config)}
-    return broken.get(rule, f"It breaks the rule {rule}.")
+    batches = shaped(along("global_batch", training.global_batch))
+    if training.micro_batch:
+        mesh = base.mesh
+        groups = mesh.replica * mesh.data * mesh.fsdp * mesh.expert
+        micro = np.maximum(1.0, batches / (groups * shaped(along("micro_batch", training.micro_batch))))
+    else:
+        micro = shaped([max(1, n) for n in along("grad_accum", training.grad_accum)])
+    # What recomputes as it must, where nobody said, does so no longer once a policy is named.
+    named = shaped(["remat" not in change for change in changes])
+    remats = [REMAT.index(name) for name in along("remat", training.remat)]
+    shardings = [SHARDING.index(name) for name in along("weight_sharding", training.weight_sharding)]
+    return replace(
+        base.training,
+        global_batch=batches,
+        micro_batches=micro,
+        remat=np.array(remats)[None, :, None, None],
+        sharding=np.array(shardings)[None, :, None, None],
+        remat_open=base.training.remat_open * named,
+    )
 
 
-def split_dimensions(meshes: Meshes) -> npt.NDArray[np.bool_]:
-    """Whether an axis takes a part of a torus dimension, so that the mesh cannot be had without splitting it."""
-    dims = meshes.config.hardware.topology
-    found = np.zeros(len(meshes), dtype=bool)
-    for row, sizes in enumerate(meshes.space.sizes):
-        found[row] = not _fills_whole_dimensions([int(n) for n in sizes if n > 1], [n for n in dims if n > 1])
-    return found
+def side_by_side(
+    config: ExperimentConfig, filled: ExperimentConfig, listed: Sequence[tuple[Mesh, Change]]
+) -> Candidates:
+    """What ran, and these configurations.  Their meshes must name the chips of the configuration; legal or not."""
+    pairs = [(config.mesh, Change()), *listed]
+    meshes = tuple(mesh for mesh, _ in pairs)
+    columns = tuple(
+        dict.fromkeys((place, axis) for mesh in meshes for place in ("ici", "dcn") for axis, _ in getattr(mesh, place))
+    )
+    sizes = [[dict(getattr(mesh, place)).get(axis, 1) for place, axis in columns] for mesh in meshes]
+    count = len(pairs)
+    return Candidates(
+        config=config,
+        meshes=meshes,
+        columns=columns,
+        sizes=np.array(sizes, dtype=np.int64),
+        changes=tuple(change for _, change in pairs),
+        mesh_of=np.arange(count),
+        change_of=np.arange(count),
+        baseline=0,
+        work=stack([from_config(candidate(filled, mesh.to_json(), change)) for mesh, change in pairs]),
+        shape=(count,),
+        at=np.arange(count),
+    )
 
 
-def _fills_whole_dimensions(sizes: Sequence[int], dims: Sequence[int]) -> bool:
+def fills_whole_dimensions(sizes: Sequence[int], dims: Sequence[int]) -> bool:
     """Whether the axes, in order, are products of whole neighbouring dimensions."""
     left = list(dims)
     for size in sizes:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
-from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+from diagnosis.analyzer.quantity import format_share, format_time
 from diagnosis.report import Diagnosis, Finding
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.step_time import Z80
-from proposals.plan import Predicted
-from proposals.proposer.choose import OFF_CHIP, Choice, keeping_is_right
+from proposals.constraints import RULE
+from proposals.plan import Broken, Predicted
+from proposals.proposer.changes import RECOMPUTES
+from proposals.proposer.choose import OFF_CHIP
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, moves, sizes_by_role
-from proposals.proposer.ranking import Ranked
 
-_ROLE_NAMES = {
+ROLE_NAMES = {
     "data": "data parallelism",
     "replica": "replication",
     "seq": "sequence sharding",
@@ -35,56 +35,87 @@ _VERDICTS = {
     "idle": "idle time limits the step",
     "unknown": "what limits the step is not clear from this profile",
 }
-#: How much a rematerialisation policy recomputes.
-_RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
-
-#: How often asynchronous collectives make a step with exposed communication faster: a judgement, until history counts.
-SCHEDULE_HELPS = 0.7
+_SHARDINGS = {"none": "replicated", "zero1": "replicated with a sharded optimizer", "fsdp": "fully sharded"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """Everything the sentences of one proposal are made from."""
+    """Everything the sentences of one proposal are made from.
+
+    changes: training keys that change.  exposed_s: communication per step that schedule flags may hide.  faster:
+    probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
+    change.  split: whether an axis takes a part of a torus dimension.  warning: an alike run that failed.  broken:
+    rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
+    """
 
     rank: int
+    kind: str
     config: ExperimentConfig
     diagnosis: Diagnosis
     observed: Observed
     baseline: Predicted
-    choice: Choice
     mesh: Mesh
+    changes: dict[str, Any]
     predicted: Predicted
-    ranked: Ranked
+    faster: float
+    keeping: float
+    split: bool
+    exposed_s: float
     missing: tuple[str, ...]
-    precedent: Precedent | None
+    precedent: Precedent | None = None
+    warning: Precedent | None = None
+    broken: tuple[Broken, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     @property
     def moved(self) -> dict[str, float]:
         """Doublings by canonical role."""
         return moves(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
 
-    @property
-    def row(self) -> int:
-        return self.choice.row
-
 
 def title(case: Case) -> str:
-    changes = case.choice.changes
-    if "xla_flags" in changes:
-        return "Keep the mesh, hide communication behind compute"
-    if "remat" in changes and not case.moved:
-        return f"Keep the mesh, remat policy {changes['remat']}"
-    if "grad_accum" in changes:
-        return f"Keep the mesh, split the batch into {changes['grad_accum']} micro-batches"
+    words = list(_changed_words(case))
     if not case.moved:
-        return "Keep what runs"
+        if not words:
+            return "Keep what runs"
+        return "Keep the mesh, " + _joined(words)
     up = [role for role, d in case.moved.items() if d > 0]
     down = [role for role, d in case.moved.items() if d < 0]
-    words = [f"more {_ROLE_NAMES[r]}" for r in up] + [f"{_fewer(case, r)} {_ROLE_NAMES[r]}" for r in down]
-    text = " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-    if "remat" in changes:
-        text += f", remat {changes['remat']}"
+    moved = [f"more {ROLE_NAMES[r]}" for r in up] + [f"{_fewer(case, r)} {ROLE_NAMES[r]}" for r in down]
+    text = ", ".join([_joined(moved), *words])
     return text[0].upper() + text[1:]
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _changed_words(case: Case) -> Iterator[str]:
+    changes = case.changes
+    if "global_batch" in changes:
+        yield f"global batch {changes['global_batch']}"
+    if "remat" in changes:
+        yield f"remat policy {changes['remat']}"
+    if "weight_sharding" in changes:
+        yield f"weights {_SHARDINGS[changes['weight_sharding']]}"
+    if "grad_accum" in changes:
+        count = changes["grad_accum"]
+        yield f"split the batch into {count} micro-batches" if count > 1 else "the batch in one piece"
+    if "micro_batch" in changes:
+        yield f"micro-batches of {changes['micro_batch']}"
+    if "xla_flags" in changes:
+        yield "hide communication behind compute" if _more_flags(case) else "other XLA flags"
+    for name in changes:
+        if name not in PRICED_KEYS:
+            yield f"{name.replace('_', ' ')} {changes[name]}"
+
+
+#: Training keys with sentences of their own.
+PRICED_KEYS = ("global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "xla_flags")
+
+
+def _more_flags(case: Case) -> bool:
+    return len(case.changes.get("xla_flags", ())) > len(case.config.training.xla_flags)
 
 
 def _fewer(case: Case, role: str) -> str:
@@ -103,37 +134,69 @@ def sizes(case: Case, role: str) -> str:
 def reasoning(case: Case) -> Iterator[str]:
     """Why: the verdict it answers, then what each move does, with the measured time it bears on."""
     verdict = case.diagnosis.bottleneck
+    if case.kind == "own":
+        yield from (f"It cannot run as it is: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     yield verdict.statement if case.rank == 1 else f"The verdict stays: {_VERDICTS[verdict.primary]}."
     if verdict.primary in OFF_CHIP and case.moved:
         yield "No mesh answers that; this one shortens the rest of the step."
-    if not case.moved:
-        yield from _without_move(case)
-        return
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
         yield from _move(case, role, doublings)
-    if "remat" in case.choice.changes:
-        yield _remat_reason(case)
+    yield from _change_reasons(case)
+    if not case.moved and not case.changes:
+        yield from _keep_reasons(case)
     if case.precedent is not None:
-        yield f"Precedent: {case.precedent.title.lower()} ({case.precedent.source})."
+        yield f"Precedent: {case.precedent.title} ({case.precedent.source})."
 
 
-def _without_move(case: Case) -> Iterator[str]:
-    if "xla_flags" in case.choice.changes:
+def _change_reasons(case: Case) -> Iterator[str]:
+    changes, training = case.changes, case.config.training
+    if "xla_flags" in changes and _more_flags(case):
+        alone = len(changes) == 1 and not case.moved
+        rest = " The mesh, the memory and the results of training stay as they are." if alone else ""
         yield (
-            f"{format_time(case.choice.exposed_s)} of communication per step is exposed; with asynchronous collectives "
-            "part of it can run beside compute. The mesh, the memory and the results of training stay as they are."
+            f"{format_time(case.exposed_s)} of communication per step is exposed; with asynchronous collectives "
+            f"part of it can run beside compute.{rest}"
         )
-        return
-    if "remat" in case.choice.changes:
+    if "remat" in changes:
         yield _remat_reason(case)
-        return
-    if "grad_accum" in case.choice.changes:
-        yield "More, smaller micro-batches leave fewer activations in memory at a time; each reads the weights again."
-        return
+    if "weight_sharding" in changes:
+        yield _sharding_reason(case)
+    more = _micro_batches(case)
+    if more > 0:
+        bubble = " and fill the pipeline better" if case.mesh.size("pipeline") > 1 else ""
+        yield (
+            "More, smaller micro-batches leave fewer activations in memory at a time"
+            f"{bubble}; each reads the weights again."
+        )
+    elif more < 0:
+        yield "Fewer, larger micro-batches read and gather the weights less often, and make larger products."
+    if "global_batch" in changes:
+        batch = changes["global_batch"]
+        if batch > (training.global_batch or 0):
+            yield (
+                f"With a global batch of {batch} in place of {training.global_batch}, weights and gradients cross the "
+                "wires once for more tokens."
+            )
+        else:
+            yield (
+                f"A global batch of {batch} in place of {training.global_batch} leaves fewer activations on every "
+                "chip; weights and gradients cross the wires for fewer tokens."
+            )
+
+
+def _micro_batches(case: Case) -> int:
+    """1 where the changes make more micro-batches, -1 for fewer."""
+    training = case.config.training
+    if "micro_batch" in case.changes and training.micro_batch:
+        return int(np.sign(training.micro_batch - case.changes["micro_batch"]))
+    return int(np.sign(case.changes.get("grad_accum", training.grad_accum) - training.grad_accum))
+
+
+def _keep_reasons(case: Case) -> Iterator[str]:
     if case.diagnosis.bottleneck.primary in OFF_CHIP:
         yield "No mesh answers that: the chips wait for what comes from outside. Mend that first, then look again."
-    elif not case.missing:
-        yield "No legal mesh of these chips promises more than the model's own uncertainty."
+    elif not case.missing and case.rank == 1:
+        yield "No legal change of mesh or policy promises more than the model's own uncertainty."
     elif case.rank == 1:
         yield "As far as this profile and configuration tell, no legal mesh is likely to be faster."
     else:
@@ -141,18 +204,26 @@ def _without_move(case: Case) -> Iterator[str]:
 
 
 def _remat_reason(case: Case) -> str:
-    before, after = case.config.training.remat, case.choice.changes["remat"]
+    before, after = case.config.training.remat, case.changes["remat"]
     if after == "offload":
         return "Layer inputs are kept in host memory, so that they take no room on the chip."
-    if _RECOMPUTES.get(after, 0) < _RECOMPUTES.get(before, 0):
+    if RECOMPUTES.get(after, 0) < RECOMPUTES.get(before, 0):
         return f"Remat policy {after} in place of {before}: less forward work is done again in the backward pass."
-    slower = case.predicted.speedup is not None and case.predicted.speedup < 1.0
-    cost = "; it costs time, and pays only where memory is short" if slower else ""
+    cost = "" if case.moved else "; it costs time, and pays only where memory is short"
     return f"Remat policy {after} in place of {before} frees activation memory{cost}."
 
 
+def _sharding_reason(case: Case) -> str:
+    before, after = case.config.training.weight_sharding, case.changes["weight_sharding"]
+    if after == "fsdp":
+        return "Fully sharded weights: each chip keeps only its part of weights, gradients and optimizer, and gathers."
+    if after == "zero1" and before == "none":
+        return "A sharded optimizer: each chip keeps and updates only its part of the optimizer's state."
+    return "Each chip keeps its weights whole, so that no pass must gather them; gradients are reduced once."
+
+
 def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
-    name, step = _ROLE_NAMES[role], sizes(case, role)
+    name, step = ROLE_NAMES[role], sizes(case, role)
     observed = case.observed
     if role == "model" and doublings < 0:
         text = f"{name.capitalize()} goes {step}: its collectives sit on the critical path of every layer"
@@ -188,176 +259,17 @@ def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
     return f"{text} ({format_time(seconds)} per step {when}, {format_share(seconds / observed.step_s)})"
 
 
-def expected_impact(case: Case) -> Iterator[str]:
-    predicted, before = case.predicted, case.baseline
-    if not case.moved and not case.choice.changes:
-        if before.step_time_s:
-            yield f"Step time stays at {format_time(before.step_time_s['estimate'])}."
-        return
-    if predicted.step_time_s and before.step_time_s and predicted.speedup:
-        low, high = predicted.speedup_low80 or predicted.speedup, predicted.speedup_high80 or predicted.speedup
-        yield (
-            f"Step time {format_time(predicted.step_time_s['estimate'])} against "
-            f"{format_time(before.step_time_s['estimate'])} measured: {predicted.speedup:.2f}× per token, "
-            f"between {low:.2f}× and {high:.2f}× in four of five such cases."
-        )
-    elif predicted.speedup:
-        yield f"The device's work would go {predicted.speedup:.2f}× as fast; the step itself was not measured."
-    changed = _changes(case)
-    if changed:
-        yield "Most of the change: " + "; ".join(changed) + "."
-    memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
-    if memory and memory.get("total") is not None:
-        now, capacity = format_bytes(memory["total"]), format_bytes(memory["capacity"])
-        before_text = format_bytes(old["total"]) if old and old.get("total") is not None else ""
-        if now == before_text:
-            yield f"Memory per chip stays at {now} of {capacity}."
-        else:
-            yield f"Memory per chip {now} of {capacity}" + (f", {before_text} before." if before_text else ".")
-    elif case.moved.get("model", 0.0) > 0:
-        yield "Memory per chip falls, as each chip holds a smaller part of the model; how far needs the model's shape."
-    elif case.moved.get("model", 0.0) < 0:
-        yield "Memory per chip rises where weights are not fully sharded; how far needs the model's shape."
-
-
-def _changes(case: Case) -> list[str]:
-    """The three parts of the step that change most, collectives by what they move."""
-    before, after = _by_kind(case, case.baseline), _by_kind(case, case.predicted)
-    rows = [(abs(after.get(p, 0.0) - before.get(p, 0.0)), p) for p in {*before, *after}]
-    total = sum(before.values()) or 1.0
-    return [
-        f"{part} {_time_or_none(before.get(part, 0.0))} → {_time_or_none(after.get(part, 0.0))}"
-        for change, part in sorted(rows, reverse=True)[:3]
-        if change > 0.002 * total
-    ]
-
-
-def _time_or_none(seconds: float) -> str:
-    return format_time(seconds) if seconds > 0 else "none"
-
-
-def _by_kind(case: Case, predicted: Predicted) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part, seconds in predicted.breakdown_s.items():
-        found[_part_name(case, part)] = found.get(_part_name(case, part), 0.0) + seconds
-    return found
-
-
-def _part_name(case: Case, part: str) -> str:
-    if part.startswith("ici:"):
-        roles = {case.config.mesh.role(axis) for axis in part.removeprefix("ici:").split("+")}
-        if roles & {"data", "fsdp", "replica"}:
-            return "communication of weights and gradients"
-        for role, name in (("model", "tensor parallelism"), ("seq", "attention"), ("expert", "experts")):
-            if role in roles:
-                return f"communication of {name}"
-    return {"hbm": "HBM", "dcn": "communication across slices", "ici": "communication"}.get(part, part)
-
-
-def trade_offs(case: Case) -> Iterator[str]:
-    moved, config = case.moved, case.config
-    if moved.get("model", 0.0) < 0:
-        yield "Each chip holds a larger part of every layer's weights and gradients while it computes."
-    if moved.get("model", 0.0) > 0:
-        yield "Activations are gathered and scattered over the model axis in every layer, on the critical path."
-        yield "Shards of heads and of the MLP get narrower; below the matrix unit's width products lose efficiency."
-    if moved.get("seq", 0.0) < 0:
-        yield "Each chip keeps longer pieces of every sequence; attention's activations per sequence grow."
-    if moved.get("seq", 0.0) > 0:
-        yield "Attention must exchange keys and values between more chips."
-    if moved.get("data", 0.0) > 0:
-        batch = config.training.global_batch
-        if batch:
-            shards = case.mesh.size("replica", "data", "fsdp", "expert")
-            each = f"{batch / shards:g} sequence" + ("" if batch == shards else "s")
-            yield f"Each batch shard keeps {each} of the global batch of {batch}."
-    if moved.get("data", 0.0) < 0:
-        yield "Fewer batch shards: each group of chips handles more sequences at once."
-    if case.ranked.split[case.row] and moved:
-        yield "An axis takes part of a torus dimension: split physical axes must be allowed when the mesh is made."
-    if "xla_flags" in case.choice.changes:
-        yield "What the compiler can overlap is seen only in the next profile; buffers in flight take some memory."
-    if "remat" in case.choice.changes:
-        yield _remat_cost(case)
-    if "grad_accum" in case.choice.changes:
-        yield "Smaller products per micro-batch use the matrix units less well."
-    if not moved and not case.choice.changes:
-        yield "Nothing is risked, and nothing is learnt."
-
-
-def _remat_cost(case: Case) -> str:
-    before, after = case.config.training.remat, case.choice.changes["remat"]
-    if after == "offload":
-        return "Activations travel to host memory and back; the link between chip and host must keep up."
-    if _RECOMPUTES.get(after, 0) < _RECOMPUTES.get(before, 0):
-        return "Activations that were recomputed are kept, and take memory."
-    return "Forward work is done again in the backward pass."
-
-
-def _fits(case: Case) -> bool | None:
-    """Whether the computed memory fits; None where it was not computed."""
-    memory = case.predicted.hbm_per_chip_bytes
-    return None if not memory or memory.get("total") is None else memory["total"] <= memory["capacity"]
-
-
-def raises(case: Case) -> Iterator[str]:
-    verdict = case.diagnosis.bottleneck
-    if verdict.confidence >= 0.7:
-        yield f"The verdict ({verdict.primary}) is {verdict.confidence * 100:.0f} % certain."
-    distance = sum(map(abs, case.moved.values())) / 2
-    if case.moved and distance <= 1:
-        yield "One doubling away from what was measured."
-    if case.precedent is not None:
-        yield f"A published run gained from the same move: {case.precedent.effect} ({case.precedent.source})."
-    if _fits(case):
-        yield "Memory was computed, and fits."
-    if not case.missing:
-        yield "Model, batch and sequence length are known, so every term was computed."
-
-
-_FACTS = {
-    "model": "the model",
-    "training.global_batch": "the global batch",
-    "training.seq_len": "the sequence length",
-}
-
-
-def lowers(case: Case) -> Iterator[str]:
-    unknown = [_FACTS[key] for key in case.missing]
-    if unknown:
-        yield f"Not known: {', '.join(unknown)}; those terms were scaled from the profile or assumed."
-    if case.observed.stand_in:
-        yield "The profile was recorded on another kind of chip than the configuration names; times carry over poorly."
-    distance = sum(map(abs, case.moved.values())) / 2
-    if distance > 1:
-        yield f"{distance:g} doublings away from what was measured."
-    fresh = [_ROLE_NAMES[role] for role in case.moved if sizes_by_role(case.config.mesh).get(role, 1) == 1]
-    if fresh:
-        yield f"The profile has no {' and no '.join(fresh)} to learn from."
-    if case.config.model is None and case.moved.get("model", 0.0) > 0:
-        yield "Heads and KV heads may not divide by the tensor shards; check the model's shape first."
-    if case.observed.coverage < 0.9:
-        yield f"The profile lists ops for only {format_share(case.observed.coverage)} of the step."
-    memory = case.predicted.hbm_per_chip_bytes
-    if memory and _fits(case) is False:
-        needs = f"{format_bytes(memory['total'])} of the {format_bytes(memory['capacity'])} a chip has"
-        yield f"By the model it needs {needs}: the model errs, or the configuration is not that of the profile."
-    elif case.choice.changes.get("remat") in ("none", "minimal") and _fits(case):
-        yield "More activations are kept than in what ran; that they fit is computed, not measured."
-    if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
-        yield "Peak memory was not measured, so its headroom is unknown."
-    if "xla_flags" in case.choice.changes:
-        yield "How much the schedule can hide is not predicted by the model; half of it is assumed."
-
-
 def tags(case: Case) -> list[str]:
     """What the citations are looked up by."""
     found = [case.diagnosis.bottleneck.primary]
     for role, doublings in case.moved.items():
         found.append(("more_" if doublings > 0 else "less_") + role)
-    found += ["flags"] if "xla_flags" in case.choice.changes else []
-    found += ["remat"] if "remat" in case.choice.changes else []
-    found += ["keep"] if not case.moved and not case.choice.changes else []
+    found += ["flags"] if "xla_flags" in case.changes else []
+    found += ["remat"] if "remat" in case.changes else []
+    found += ["sharding", "replicated"] if "weight_sharding" in case.changes else []
+    found += ["batch", "more_data"] if "global_batch" in case.changes else []
+    found += ["micro_batch", "pipeline"] if _micro_batches(case) and case.mesh.size("pipeline") > 1 else []
+    found += ["keep"] if not case.moved and not case.changes else []
     found += ["replicated"] if any(f.rule == "replicated_weights" for f in case.diagnosis.findings) else []
     found += ["dcn"] if case.config.mesh.dcn_product > 1 else []
     return found
@@ -367,7 +279,7 @@ def answered(case: Case) -> tuple[Finding, ...]:
     """Findings that a move bears on: those about its axis, and replicated weights where the model is cut smaller."""
     axes = {axis for axis, _ in case.config.mesh.ici if case.config.mesh.role(axis) in case.moved}
     axes |= {"data"} if "fsdp" in axes else set()
-    if "xla_flags" in case.choice.changes:
+    if "xla_flags" in case.changes:
         words = ("exposed", "async", "gradient")
         return tuple(f for f in case.diagnosis.findings if any(word in f.rule for word in words))
     return tuple(
@@ -378,28 +290,13 @@ def answered(case: Case) -> tuple[Finding, ...]:
     )
 
 
-def _room(case: Case) -> float:
-    """Probability that computed memory fits as computed: it errs by some ten percent, up and down."""
-    memory = case.predicted.hbm_per_chip_bytes
-    if not memory or not _fits(case):
-        return 1.0  # not computed, or no more than what ran
-    return float(np.clip((1.3 - memory["total"] / memory["capacity"]) / 0.35, 0.05, 1.0))
-
-
 def probability(case: Case) -> float:
-    """That the step gets faster per token; for what changes nothing, that no legal mesh gains what is worth a change.
+    """That the step gets faster per token; for what changes nothing, that no legal candidate gains what is worth a
+    change; 0 for what cannot run.
 
     A move whose terms were scaled rather than computed never claims more than nine in ten.
     """
-    if not case.moved and not case.choice.changes:
-        value = keeping_is_right(case.ranked, case.row, case.diagnosis)
-    elif "xla_flags" in case.choice.changes:
-        value = SCHEDULE_HELPS
-    elif case.choice.changes:
-        low, high = case.predicted.speedup_low80 or 1.0, case.predicted.speedup_high80 or 1.0
-        sigma = max(np.log(high / low) / (2.0 * Z80), 1e-6)
-        value = _room(case) * float(case.ranked.runs[case.row])
-        value *= float(ndtr(np.log(case.predicted.speedup or 1.0) / sigma))
-    else:
-        value = float(case.ranked.faster[case.row])
+    if any(not item.rule.startswith(RULE) and item.rule != "memory" for item in case.broken) and case.kind == "own":
+        return 0.0
+    value = case.faster if case.moved or case.changes else case.keeping
     return float(np.clip(value, 0.02, 0.9 if case.missing else 0.95))

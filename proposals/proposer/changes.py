@@ -1,0 +1,155 @@
+"""Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, batch, flags.
+
+Each is a mapping of training keys to new values; the empty one comes first.  Those that cannot be priced, because the
+model, the batch or the sequence length is not known, are not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import log2
+from typing import Any
+
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig, Training
+from perfmodel.workload import REMAT, SHARDING
+from proposals.constraints import Constraints
+
+Change = dict[str, Any]
+
+#: Factors by which micro-batches and the global batch are tried: one step either way, and two towards less memory.
+MICRO_BATCH_FACTORS = (0.5, 2.0, 4.0)
+BATCH_FACTORS = (0.5, 2.0)
+#: Training keys that change together: with more nobody learns which one did it.
+MOST_AT_ONCE = 2
+#: Share of exposed communication from which schedule flags are worth a trial.
+WORTH_HIDING = 0.02
+#: How much a rematerialisation policy recomputes, in steps.
+RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
+
+#: Flags that let XLA run collectives beside compute, per kind of chip.  Names: openxla/xla debug_options and the
+#: flags that published MaxText recipes set (tpu-recipes, Apache-2.0).
+SCHEDULE_FLAGS = {
+    "tpu": (
+        "--xla_tpu_enable_async_collective_fusion=true",
+        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+        "--xla_tpu_overlap_compute_collective_tc=true",
+        "--xla_enable_async_all_gather=true",
+    ),
+    "gpu": ("--xla_gpu_enable_latency_hiding_scheduler=true", "--xla_gpu_enable_pipelined_all_gather=true"),
+}
+
+
+def further_changes(config: ExperimentConfig, constraints: Constraints) -> tuple[Change, ...]:
+    """What is tried beside every mesh where everything is known; the empty change comes first."""
+    training = config.training
+    if config.model is None or not training.global_batch or not training.seq_len:
+        return ({},)
+    remats = [training.remat, *(() if constraints.keep_remat else REMAT)]
+    shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else SHARDING)]
+    splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(training))]
+    batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
+    found: dict[str, Change] = {}
+    for remat, sharding, split, batch in product(remats, shardings, splits, batches):
+        change = {**batch, **split}
+        if remat != training.remat:
+            change["remat"] = remat
+        if sharding != training.weight_sharding:
+            change["weight_sharding"] = sharding
+        if len(change) <= MOST_AT_ONCE:
+            found.setdefault(key(change), change)
+    return tuple(found.values())
+
+
+def key(change: Mapping[str, Any]) -> str:
+    """Two changes with the same key are the same."""
+    return repr(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in change.items()))
+
+
+def _splits(training: Training) -> Iterator[Change]:
+    for factor in MICRO_BATCH_FACTORS:
+        if training.micro_batch:
+            size = training.micro_batch / factor
+            if size >= 1 and size == int(size):
+                yield {"micro_batch": int(size)}
+        elif (count := training.grad_accum * factor) >= 1 and count == int(count):
+            yield {"grad_accum": int(count)}
+
+
+def _batches(training: Training) -> Iterator[Change]:
+    for factor in BATCH_FACTORS:
+        batch = (training.global_batch or 0) * factor
+        if batch >= 1 and batch == int(batch):
+            yield {"global_batch": int(batch)}
+
+
+def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterator[Change]:
+    """What can be tried on the mesh that ran where too little is known to price it well, most harmless first."""
+    training = config.training
+    if not constraints.keep_remat:
+        yield from ({"remat": name} for name in ("full", "offload", "minimal") if name != training.remat)
+    if not constraints.keep_micro_batches and training.global_batch and not training.micro_batch:
+        shards = config.mesh.size("replica", "data", "fsdp", "expert")
+        yield from (
+            {"grad_accum": n * training.grad_accum}
+            for n in (2, 4)
+            if training.global_batch % (n * training.grad_accum * shards) == 0
+        )
+    if not constraints.keep_weight_sharding:
+        yield from ({"weight_sharding": name} for name in reversed(SHARDING) if name != training.weight_sharding)
+
+
+def schedule_flags(
+    config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, constraints: Constraints
+) -> Change | None:
+    """Flags that hide collectives, where communication is exposed and they are not set."""
+    if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
+        return None  # on a CPU, or a device we do not know, these flags mean nothing
+    flags = config.training.xla_flags
+    new = missing_flags(config)
+    if exposed_share(diagnosis) < WORTH_HIDING or not new:
+        return None
+    return {"xla_flags": [*flags, *new]}
+
+
+def missing_flags(config: ExperimentConfig) -> tuple[str, ...]:
+    """The schedule flags of this kind of chip that the run does not set."""
+    given = {flag.split("=")[0] for flag in config.training.xla_flags}
+    kind = get_chip(config.hardware.chip).kind
+    return tuple(flag for flag in SCHEDULE_FLAGS[kind] if flag.split("=")[0] not in given)
+
+
+def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any]) -> float:
+    """Of the schedule flags that were missing, the share that a change sets; negative for those it takes away."""
+    if "xla_flags" not in change:
+        return 0.0
+    every = SCHEDULE_FLAGS[get_chip(config.hardware.chip).kind]
+    before, after = set(config.training.xla_flags), set(change["xla_flags"])
+    return sum((flag in after) - (flag in before) for flag in every) / len(every)
+
+
+def exposed_share(diagnosis: Diagnosis) -> float:
+    """Share of the step that communication takes with nothing beside it, as far as the profile tells."""
+    return diagnosis.kpis.get("communication_exposed") or diagnosis.kpis.get("communication") or 0.0
+
+
+def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:
+    """How far each training key moves, in doublings or steps of a policy; keys that stay are absent."""
+    moved: dict[str, float] = {}
+    for name in ("global_batch", "grad_accum", "micro_batch"):
+        before, after = getattr(training, name), change.get(name)
+        if after and before and after != before:
+            moved[name] = log2(after / before)
+    remat = change.get("remat", training.remat)
+    if remat != training.remat:
+        step = RECOMPUTES[remat] - RECOMPUTES[training.remat]
+        moved["remat"] = float(step or (1 if remat == "offload" else -1))
+    sharding = change.get("weight_sharding", training.weight_sharding)
+    if sharding != training.weight_sharding:
+        moved["weight_sharding"] = float(SHARDING.index(sharding) - SHARDING.index(training.weight_sharding))
+    if share := len(change.get("xla_flags", training.xla_flags)) - len(training.xla_flags):
+        moved["xla_flags"] = 1.0 if share > 0 else -1.0
+    return moved

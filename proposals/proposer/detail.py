@@ -1,0 +1,170 @@
+"""What stands beside a proposal's numbers: communication by axis, bytes per chip, and what lies one step away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+
+from perfmodel import memory
+from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.step_time import missing_facts
+from perfmodel.workload import from_config
+from proposals.plan import Communication, Neighbour, PerChip
+from proposals.proposer.changes import Change
+from proposals.proposer.limits import Rule, reason
+from proposals.proposer.pricing import Prices, axes_of_group
+from proposals.proposer.ranking import Ranked
+from proposals.proposer.space import Candidates
+
+#: What crosses the wires of each group of axes.
+MOVES = {
+    "weights": "weights and gradients",
+    "expert_weights": "weights and gradients",
+    "replica": "weights and gradients",
+    "model": "activations",
+    "seq": "keys and values",
+    "expert": "tokens",
+    "pipeline": "activations between stages",
+}
+#: Remat policies from the one that recomputes least, in the order of the memory they leave free.
+LADDER = ("none", "minimal", "full", "offload")
+
+
+def communication(candidates: Candidates, prices: Prices, index: int, ratio: float) -> tuple[Communication, ...]:
+    """Exposed communication before and after; ratio: what precedents make of the candidate's time."""
+    c, base = candidates, candidates.baseline
+    rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
+    meshes = (c.mesh(base), c.mesh(index))
+    for name, values in prices.parts_s.items():
+        if name != "dcn" and not name.startswith("ici"):
+            continue
+        before, after = float(values[base]), float(values[index]) * ratio
+        if max(before, after) <= 0:
+            continue
+        group = name.partition(":")[2]
+        if group:
+            axes = dict.fromkeys(axis for mesh in meshes for axis in axes_of_group(group, c.config, mesh))
+            key = (tuple(axes), MOVES[group], False)
+        elif name == "dcn":
+            across = dict.fromkeys(axis for mesh in meshes for axis, size in mesh.dcn if size > 1)
+            roles = {c.config.mesh.role(axis) for axis in across}
+            key = (tuple(across), _across(roles), True)
+        else:
+            key = ((), "what the profile does not tell", False)
+        row = rows.setdefault(key, [0.0, 0.0])
+        row[0] += before
+        row[1] += after
+    return tuple(Communication(axes, moved, b, a, dcn) for (axes, moved, dcn), (b, a) in rows.items())
+
+
+def _across(roles: set[str]) -> str:
+    words = [MOVES[role] for role in ("model", "seq", "expert", "pipeline") if role in roles]
+    if roles & {"data", "fsdp", "replica"} or not words:
+        words.insert(0, "weights and gradients")
+    return ", ".join(words)
+
+
+def per_chip(candidates: Candidates, index: int) -> tuple[PerChip, ...]:
+    """Bytes of weights, optimizer, gradients and activations, and what the chip computes on, before and after."""
+    c = candidates
+    sides = [_held(c.configured(at)) for at in (c.baseline, index)]
+    return tuple(PerChip(name, sides[0][name], sides[1][name]) for name in sides[0])
+
+
+def _held(config: ExperimentConfig) -> dict[str, float | None]:
+    """Of one chip: bytes it holds, and sequences and tokens of a step that it works on."""
+    training, mesh = config.training, config.mesh
+    shards = mesh.size("replica", "data", "fsdp", "expert")
+    batch, length = training.global_batch, training.seq_len
+    found: dict[str, float | None] = dict.fromkeys(("weights", "optimizer", "gradients", "activations"))
+    if config.model is not None:
+        known = (
+            memory.parameters_only(config)
+            if missing_facts(config)
+            else {name: float(np.max(value)) for name, value in _use(config).parts().items()}
+        )
+        found |= {"weights": known["params"], "optimizer": known["optimizer"], "gradients": known["gradients"]}
+        found["activations"] = known["activations"]
+    found["sequences"] = batch / shards if batch else None
+    found["tokens"] = batch * length / shards / mesh.size("seq") if batch and length else None
+    return found
+
+
+def _use(config: ExperimentConfig) -> memory.MemoryUse:
+    return memory.per_chip(from_config(config))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step away from a configuration, in words."""
+
+    varies: str
+    words: str
+    mesh: Mesh
+    change: Change
+
+
+def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator[Step]:
+    """Each axis doubled while a partner is halved, the batch halved and doubled, and the next remat policies."""
+    for place in ("ici", "dcn"):
+        sizes = dict(getattr(mesh, place))
+        for up, down in permutations(sizes, 2):
+            if sizes[down] % 2 == 0:
+                moved = {**sizes, up: sizes[up] * 2, down: sizes[down] // 2}
+                words = f"{up} {sizes[up]} → {moved[up]}, {down} {sizes[down]} → {moved[down]}"
+                across = " across slices" if place == "dcn" else ""
+                yield Step("mesh", words + across, replace(mesh, **{place: tuple(moved.items())}), change)
+    training = config.training
+    batch = change.get("global_batch", training.global_batch)
+    for new in (batch // 2 if batch % 2 == 0 else 0, batch * 2) if batch else ():
+        if new:
+            yield Step("batch", f"global batch {batch} → {new}", mesh, own_change(config, change, "global_batch", new))
+    if missing_facts(config):
+        return  # what a policy would do cannot be priced
+    policy = change.get("remat", training.remat)
+    at = LADDER.index(policy)
+    for name in (*LADDER[max(0, at - 1) : at], *LADDER[at + 1 : at + 2]):
+        yield Step("remat", f"remat policy {policy} → {name}", mesh, own_change(config, change, "remat", name))
+
+
+def own_change(config: ExperimentConfig, change: Change, key: str, value: object) -> Change:
+    """A change with one more key, or one fewer where that is what ran."""
+    rest = {name: item for name, item in change.items() if name != key}
+    return rest if getattr(config.training, key) == value else {**rest, key: value}
+
+
+def neighbours(
+    steps: Sequence[Step],
+    candidates: Candidates,
+    prices: Prices,
+    ranked: Ranked,
+    rules: Sequence[Rule],
+    first: int,
+    of: int,
+) -> tuple[Neighbour, ...]:
+    """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
+    found = []
+    for number, step in enumerate(steps):
+        index = first + number
+        predicted = prices.predicted(candidates, index, float(ranked.gain[index]), float(ranked.sigma[index]))
+        broken = next((rule for rule in rules if rule.broken[index]), None)
+        time = predicted.step_time_s
+        used = predicted.hbm_per_chip_bytes
+        found.append(
+            Neighbour(
+                varies=step.varies,
+                step=step.words,
+                mesh=candidates.mesh(index).to_json(),
+                changes=dict(step.change),
+                step_time_s=time and {name: time[name] for name in ("estimate", "low80", "high80")},
+                speedup=predicted.speedup,
+                relative=float(np.exp(ranked.gain[index] - ranked.gain[of])),
+                memory_bytes=used["total"] if used else None,
+                rule=broken.name if broken else "",
+                reason=reason(candidates, index, broken) if broken else "",
+            )
+        )
+    return tuple(found)

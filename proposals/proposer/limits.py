@@ -1,0 +1,219 @@
+"""What may not be proposed: rules of legality, of what is not known, and of what the user holds fast.
+
+Where the batch, the sequence length or the model are not known, a mesh is only known to be legal if its axis divides
+what already ran: that is the ground the profile stands on.  What holds of the configuration that ran forbids nothing on
+the same mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import legality
+from perfmodel.config import ExperimentConfig
+from perfmodel.search import Space
+from perfmodel.step_time import missing_facts
+from proposals.constraints import RULE, Constraints, axes_named, mesh_text, same_mesh
+from proposals.plan import Broken, Rejected
+from proposals.proposer.changes import Change
+from proposals.proposer.space import Candidates, all_with
+
+Bools = npt.NDArray[np.bool_]
+
+#: Tensor parallelism up to this size divides the heads of nearly every published model; used where heads are unknown.
+HEADS_LIKELY = 8
+#: Rejected meshes listed, nearest to what ran first.
+LISTED = 200
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which candidates break a rule.  reason: the sentence, empty where `legality.check` says it.
+
+    certain: whether a candidate that breaks it cannot run or is not wanted, or is only not known to be legal.
+    """
+
+    name: str
+    broken: Bools
+    reason: str = ""
+    certain: bool = True
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is the user's and not the machine's."""
+        return self.name.startswith(RULE)
+
+
+def legal(
+    space: Space, config: ExperimentConfig, changes: Sequence[Change], constraints: Constraints
+) -> tuple[Candidates, list[Rejected]]:
+    """Every legal mesh with every legal change, and the nearest of the other meshes with the first rule each broke."""
+    plain = all_with(space, config, ({},))
+    rules = rules_of(plain, constraints)
+    # A batch, a policy or a sharding may mend these two, so they are judged with every change.
+    hopeless = np.zeros(len(plain), dtype=bool)
+    for rule in rules:
+        if rule.name not in _MAY_BE_MENDED:
+            hopeless |= rule.broken
+    hopeless[plain.baseline] = False
+    rows = np.flatnonzero(~hopeless)
+    everything = all_with(space.take(rows), config, changes)
+    out = np.zeros(len(everything), dtype=bool)
+    for rule in rules_of(everything, constraints):
+        out |= rule.broken
+    out[everything.baseline] = False
+    # Schedule flags are tried by themselves, on the mesh that ran.
+    out |= everything.changes_kind("xla_flags") & (everything.mesh_of != everything.home)
+    found = everything.take(np.flatnonzero(~out))
+    kept = np.zeros(len(plain), dtype=bool)
+    kept[rows[np.unique(found.mesh_of)]] = True
+    return found, _rejected(plain, rules, ~kept)
+
+
+_MAY_BE_MENDED = ("batch", "memory", f"{RULE}: memory margin")
+
+
+def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools) -> list[Rejected]:
+    first = np.full(len(plain), -1)
+    for number in reversed(range(len(rules))):
+        first = np.where(rules[number].broken, number, first)
+    nearest = [int(i) for i in np.argsort(plain.doublings(), kind="stable") if out[i] and first[i] >= 0]
+    return [
+        Rejected(plain.mesh(i).to_json(), rules[first[i]].name, reason(plain, i, rules[first[i]]))
+        for i in nearest[:LISTED]
+    ]
+
+
+def reason(candidates: Candidates, index: int, rule: Rule) -> str:
+    """The sentence of a rule that a candidate breaks."""
+    if rule.reason:
+        return rule.reason
+    broken = {violation.rule: violation.message for violation in legality.check(candidates.configured(index))}
+    return broken.get(rule.name, f"It breaks the rule {rule.name}.")
+
+
+def broken_by(candidates: Candidates, index: int, rules: Sequence[Rule]) -> Iterator[Broken]:
+    """The rules one candidate certainly breaks, with their sentences."""
+    for rule in rules:
+        if rule.certain and rule.broken[index]:
+            yield Broken(rule.name, reason(candidates, index, rule))
+
+
+def rules_of(candidates: Candidates, constraints: Constraints) -> list[Rule]:
+    """All rules, in the order in which a candidate is told about them."""
+    return [*_known(candidates), *_unknown(candidates), *asked(candidates, constraints)]
+
+
+def _known(c: Candidates) -> Iterator[Rule]:
+    config, work = c.config, c.work
+    mesh, training = work.mesh, work.training
+    sizes = legality.Sizes(
+        **{role: getattr(mesh, role) for role in ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")},
+        micro_batches=training.micro_batches,
+        virtual_stages=training.virtual_stages,
+    )
+    batch = training.global_batch if config.training.global_batch else None
+    flags = {rule: _flat(c, flag) for rule, flag in _divisibility(c, sizes, batch).items()}
+    flags["topology"] = _flat(c, mesh.regular == 0)
+    at_home = c.mesh_of == c.home
+    for name, flag in flags.items():
+        if flag[c.baseline]:
+            flags[name] = flag & ~at_home
+    if not missing_facts(config):
+        total, fits = c.used.total, c.used.fits
+        # What ran, ran: on its mesh anything that needs no more is as likely to.
+        same = at_home & (not fits[c.baseline]) & (total <= total[c.baseline])
+        flags["memory"] = ~fits & ~same
+    for name in legality.RULES:
+        if name in flags:
+            yield Rule(name, flags[name])
+
+
+def _divisibility(c: Candidates, sizes: legality.Sizes, batch: npt.ArrayLike | None) -> dict[str, Bools]:
+    return legality.broken_rules(sizes, c.config.model, batch, c.config.training.seq_len)
+
+
+def _flat(c: Candidates, flags: npt.ArrayLike) -> Bools:
+    return np.asarray(c.flat(flags) > 0.5)
+
+
+def _unknown(c: Candidates) -> Iterator[Rule]:
+    """Rules that cannot be checked because a fact is missing."""
+    config = c.config
+
+    def off_ground(*roles: str) -> Bools:
+        """Whether the size does not divide the size that ran, which is all that is known to be legal."""
+        size = c.role(*roles)
+        return np.asarray(np.mod(size[c.baseline], size) != 0)
+
+    if config.training.global_batch is None:
+        text = "The global batch is not known, only that it divides by the batch shards that ran."
+        yield Rule("batch_unknown", off_ground("replica", "data", "fsdp", "expert"), text, False)
+    if config.training.seq_len is None:
+        text = "The sequence length is not known, only that it divides by the sequence shards that ran."
+        yield Rule("sequence_unknown", off_ground("seq"), text, False)
+    if config.model is None:
+        size = c.role("model")
+        unlikely = (size > max(HEADS_LIKELY, int(size[c.baseline]))) | ((size & (size - 1)) != 0)
+        text = f"The model is not known; its heads may not divide by more than {HEADS_LIKELY} tensor shards."
+        yield Rule("heads_unknown", unlikely & off_ground("model"), text, False)
+        for role in ("expert", "pipeline"):
+            text = f"The model is not known, so the {role} axis stays within what ran."
+            yield Rule(f"{role}_unknown", off_ground(role), text, False)
+
+
+def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
+    """The user's constraints; a candidate that breaks one is not proposed."""
+    if not constraints:
+        return
+    sizes, home = c.sizes, c.sizes[c.home]
+    mesh = c.config.mesh
+
+    def columns(name: str, *places: str) -> list[int]:
+        names = {*axes_named(mesh, name), name}
+        roles = {mesh.role(name)} if not axes_named(mesh, name) else set()
+        return [
+            i
+            for i, (place, axis) in enumerate(c.columns)
+            if place in places and (axis in names or mesh.role(axis) in roles)
+        ]
+
+    def rule(name: str, broken: Bools, text: str) -> Rule:
+        return Rule(f"{RULE}: {name}", broken, f"You asked for this: {text}")
+
+    for name in constraints.keep_axes:
+        of = columns(name, "ici", "dcn")
+        moved = (sizes[:, of] != home[of]).any(axis=1)[c.mesh_of]
+        yield rule(f"keep {name}", moved, f"the {name} axis stays as it is.")
+    for sign, bound, compare in (
+        ("=", constraints.fixed, np.not_equal),
+        ("≥", constraints.at_least, np.less),
+        ("≤", constraints.at_most, np.greater),
+    ):
+        for name, size in bound.items():
+            own = np.prod(sizes[:, columns(name, "ici")], axis=1)
+            yield rule(f"{name} {sign} {size}", compare(own, size)[c.mesh_of], f"{name} {sign} {size}.")
+    if constraints.excluded:
+        meshes = [c.mesh_at(row).to_json() for row in range(len(sizes))]
+        for left_out in constraints.excluded:
+            same = np.array([same_mesh(item, left_out) for item in meshes])
+            text = f"not {mesh_text(left_out)}"
+            yield rule(text, same[c.mesh_of], f"{text}.")
+    for kept, kinds, text in (
+        (constraints.keep_batch, ("global_batch",), "the global batch stays as it is."),
+        (constraints.keep_remat, ("remat",), "the remat policy stays as it is."),
+        (constraints.keep_weight_sharding, ("weight_sharding",), "the weights stay sharded as they are."),
+        (constraints.keep_micro_batches, ("grad_accum", "micro_batch"), "the micro-batches stay as they are."),
+        (constraints.no_flags, ("xla_flags",), "no XLA flags are changed."),
+    ):
+        if kept:
+            changed = np.logical_or.reduce([c.changes_kind(kind) for kind in kinds])
+            yield rule(f"keep {kinds[0]}" if kinds[0] != "xla_flags" else "no flags", changed, text)
+    if constraints.memory_margin and not missing_facts(c.config):
+        room = (1.0 - constraints.memory_margin) * c.used.capacity
+        text = f"{constraints.memory_margin * 100:g} % of a chip's memory stays free."
+        yield rule("memory margin", c.used.total > room, text)

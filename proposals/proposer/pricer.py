@@ -1,0 +1,290 @@
+"""The proposer's bench: one run's profile, configuration and diagnosis, calibrated once, asked many times.
+
+pricer = Pricer(profile, config, diagnosis)
+pricer.propose(Constraints(keep_batch=True))
+pricer.evaluate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from diagnosis.report import Diagnosis
+from experiments.step_profile import StepProfile
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.search import Space
+from perfmodel.step_time import check_products, missing_facts
+from proposals.constraints import Constraints
+from proposals.plan import Broken, Plan, Predicted, ProposalPlan
+from proposals.proposer import detail, effects, wording
+from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
+from proposals.proposer.choose import choose, keeping_is_right
+from proposals.proposer.citations import cite
+from proposals.proposer.given import given_changes, given_mesh, products
+from proposals.proposer.limits import broken_by, legal, rules_of
+from proposals.proposer.observed import observe
+from proposals.proposer.precedents import Precedent, published
+from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
+from proposals.proposer.ranking import Ranked, rank
+from proposals.proposer.space import Candidates, enumerate_meshes, side_by_side
+
+#: Likeness from which a precedent is named as one, and a failed run as a warning.
+NAMED_PRECEDENT = 0.3
+
+
+class Pricer:
+    """Prices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
+
+    precedents: measured optimisations to learn from (default: those of the database as shipped).  Raises ConfigError
+    for a mesh that does not match the chips, or where the profile has neither a step time nor ops.
+    """
+
+    def __init__(
+        self,
+        profile: StepProfile,
+        config: ExperimentConfig,
+        diagnosis: Diagnosis,
+        precedents: Sequence[Precedent] | None = None,
+    ) -> None:
+        check_products(config)
+        observed = observe(profile, config, diagnosis)
+        if observed is None:
+            raise ConfigError(
+                "",
+                "The profile has neither a step time nor ops, so nothing can be proposed; record more steps and retry.",
+            )
+        self.profile, self.config, self.diagnosis = profile, config, diagnosis
+        self.observed = observed
+        self.precedents = tuple(published() if precedents is None else precedents)
+        self.calibration = calibrated(config, profile, diagnosis, observed)
+        self.missing = missing_facts(config)
+
+    def propose(self, constraints: Constraints | None = None) -> Plan:
+        """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
+
+        What runs may stand among them though it breaks a constraint, and then says so: it is what runs.  Raises
+        ConfigError where a constraint makes no sense, or too little is left.
+        """
+        asked = constraints or Constraints()
+        asked.check(self.config)
+        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
+            raise ConfigError(
+                "constraints.at_most_chips",
+                f"is {asked.at_most_chips:,}, but the configuration has {self.config.hardware.chips:,} chips; give it "
+                "a smaller topology and a mesh for it, then propose again",
+            )
+        changes = self._changes(asked)
+        candidates, rejected = legal(self._space, self.config, changes, asked)
+        prices, ranked = self._priced(candidates)
+        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
+        rules = rules_of(candidates, asked)
+        unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
+        choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
+        keeping = keeping_is_right(candidates, ranked, self.diagnosis)
+        baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
+        proposals = []
+        for number, choice in enumerate(choices, start=1):
+            broken = unwanted if choice.index == candidates.baseline else ()
+            case = self._case(
+                number, choice.kind, candidates, prices, ranked, choice.index, baseline, keeping, broken, ()
+            )
+            plan = self._plan(case, candidates, prices, ranked, choice.index)
+            proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
+        step = self.observed.step_s
+        times = {**self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s}
+        return Plan(
+            baseline=baseline,
+            proposals=tuple(proposals),
+            rejected=tuple(rejected),
+            considered=len(self._space.sizes),
+            missing=self.missing,
+            observed={name: {"time_s": seconds, "share": seconds / step} for name, seconds in times.items()},
+            priced=len(candidates),
+            constraints=asked.to_json(),
+            notes=self._notes(asked, prices),
+        )
+
+    def evaluate(
+        self,
+        mesh: Mapping[str, Any],
+        changes: Mapping[str, Any] | None = None,
+        constraints: Constraints | None = None,
+    ) -> ProposalPlan:
+        """A mesh of the user's own, or an edited proposal, as a proposal of kind `own` and rank 0.
+
+        A rule or constraint that it breaks stands in `violations`; where it does not even name the chips, nothing is
+        predicted.  Raises ConfigError with one sentence for what is no mesh or no training key at all.
+        """
+        asked = constraints or Constraints()
+        asked.check(self.config)
+        own, change = given_mesh(self.config, mesh), given_changes(self.config, changes or {})
+        wrong = products(self.config, own)
+        if wrong:
+            return self._impossible(own, change, wrong)
+        steps = list(detail.steps_from(self.config, own, change))
+        listed = [(own, change), *((step.mesh, step.change) for step in steps)]
+        candidates = side_by_side(self.config, self.calibration.baseline, listed)
+        prices, ranked = self._priced(candidates)
+        rules = rules_of(candidates, asked)
+        broken = tuple(broken_by(candidates, 1, rules))
+        unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
+        baseline = self._measured(prices.predicted(candidates, 0, 0.0, 0.0))
+        keeping = self._keeping if own == self.config.mesh and not change else 0.0
+        case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
+        plan = self._plan(case, candidates, prices, ranked, 1)
+        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, ranked, rules, 2, 1))
+
+    @cached_property
+    def _space(self) -> Space:
+        return enumerate_meshes(self.config, self.calibration.baseline)
+
+    @cached_property
+    def _keeping(self) -> float:
+        """Probability that nothing legal gains what is worth a change."""
+        candidates, _ = legal(self._space, self.config, self._changes(Constraints()), Constraints())
+        return keeping_is_right(candidates, self._priced(candidates)[1], self.diagnosis)
+
+    def _changes(self, asked: Constraints) -> tuple[Change, ...]:
+        found = further_changes(self.config, asked)
+        flags = schedule_flags(self.config, self.profile, self.diagnosis, asked)
+        rest = list(without_model(self.config, asked)) if self.missing else []
+        return (*found, *([flags] if flags else []), *rest)
+
+    def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
+        seconds = self.profile.step_time_s is not None
+        prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds)
+        return prices, rank(candidates, prices, self.profile, self.diagnosis, self.precedents)
+
+    def _with_room(
+        self, candidates: Candidates, prices: Prices, ranked: Ranked, asked: Constraints
+    ) -> tuple[Candidates, Prices, Ranked]:
+        """Only what leaves the memory free that was asked for, where it follows from the measured peak alone."""
+        capacity, high = self.profile.memory.capacity_bytes, prices.memory_high_bytes
+        if not asked.memory_margin or not self.missing or high is None or not capacity:
+            return candidates, prices, ranked
+        keep = high <= (1.0 - asked.memory_margin) * capacity
+        keep[candidates.baseline] = True
+        rows = np.flatnonzero(keep)
+        left = candidates.take(rows)
+        found = prices.take(rows)
+        return left, found, rank(left, found, self.profile, self.diagnosis, self.precedents)
+
+    def _notes(self, asked: Constraints, prices: Prices) -> tuple[str, ...]:
+        measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
+        if asked.memory_margin and self.missing and not measured:
+            return (
+                "The memory margin could not be checked: without model, batch, sequence length or a measured peak "
+                "nobody knows what a mesh needs.",
+            )
+        return ()
+
+    def _case(
+        self,
+        number: int,
+        kind: str,
+        candidates: Candidates,
+        prices: Prices,
+        ranked: Ranked,
+        index: int,
+        baseline: Predicted,
+        keeping: float,
+        broken: tuple[Broken, ...],
+        unchecked: tuple[str, ...],
+    ) -> wording.Case:
+        said = ranked.support
+        which, warned = int(said.which[index]), int(said.warned[index])
+        ran = index == candidates.baseline
+        mesh = candidates.mesh(index)
+        named = which >= 0 and said.likeness[index] >= NAMED_PRECEDENT and not ran
+        alarming = warned >= 0 and said.runs[index] <= 1.0 - NAMED_PRECEDENT / 2 and not ran
+        return wording.Case(
+            rank=number,
+            kind=kind,
+            config=self.config,
+            diagnosis=self.diagnosis,
+            observed=self.observed,
+            baseline=baseline,
+            mesh=mesh,
+            changes=dict(candidates.change(index)),
+            predicted=prices.predicted(candidates, index, float(ranked.gain[index]), float(ranked.sigma[index])),
+            faster=float(ranked.faster[index]),
+            keeping=keeping,
+            split=bool(candidates.split[index]),
+            exposed_s=exposed_s(prices, candidates, self.observed, self.diagnosis),
+            missing=self.missing,
+            precedent=self.precedents[which] if named else None,
+            warning=self.precedents[warned] if alarming else None,
+            broken=broken,
+            unchecked=unchecked,
+        )
+
+    def _plan(
+        self, case: wording.Case, candidates: Candidates, prices: Prices, ranked: Ranked, index: int
+    ) -> ProposalPlan:
+        used = case.predicted.hbm_per_chip_bytes
+        ratio = float(np.exp(prices.gain[index] - ranked.gain[index]))
+        plan = _worded(case)
+        return replace(
+            plan,
+            memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
+            communication=detail.communication(candidates, prices, index, ratio),
+            per_chip=detail.per_chip(candidates, index),
+        )
+
+    def _sensitivity(self, case: wording.Case, asked: Constraints) -> tuple[Any, ...]:
+        steps = list(detail.steps_from(self.config, case.mesh, case.changes))
+        listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
+        candidates = side_by_side(self.config, self.calibration.baseline, listed)
+        prices, ranked = self._priced(candidates)
+        return detail.neighbours(steps, candidates, prices, ranked, rules_of(candidates, asked), 2, 1)
+
+    def _measured(self, baseline: Predicted) -> Predicted:
+        """The baseline's bars are what was measured, not what the model makes of it."""
+        if self.profile.step_time_s is None or not self.diagnosis.breakdown_s:
+            return baseline
+        step = (baseline.step_time_s or {})["estimate"]
+        exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
+        return replace(baseline, step_time_s=exact, breakdown_s=dict(self.diagnosis.breakdown_s), speedup=1.0)
+
+    def _impossible(self, mesh: Mesh, change: Change, wrong: tuple[Broken, ...]) -> ProposalPlan:
+        """What names other chips than there are: no time, no memory, only what is wrong."""
+        return ProposalPlan(
+            rank=0,
+            kind="own",
+            title="A mesh that these chips cannot form",
+            mesh=mesh.to_json(),
+            changes=dict(change),
+            predicted=Predicted(missing=self.missing),
+            confidence=0.0,
+            reasoning=tuple(f"It cannot run as it is: {item.reason}" for item in wrong),
+            expected_impact=(),
+            trade_offs=(),
+            violations=wrong,
+        )
+
+
+def _worded(case: wording.Case) -> ProposalPlan:
+    citations = cite(wording.tags(case))
+    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
+    return ProposalPlan(
+        rank=case.rank,
+        kind=case.kind,
+        title=wording.title(case),
+        mesh=case.mesh.to_json(),
+        changes=case.changes,
+        predicted=case.predicted,
+        confidence=wording.probability(case),
+        reasoning=tuple(wording.reasoning(case)),
+        expected_impact=tuple(effects.expected_impact(case)),
+        trade_offs=tuple(effects.trade_offs(case)),
+        citations=citations,
+        raises=tuple(effects.raises(case)),
+        lowers=tuple(effects.lowers(case)),
+        findings=tuple(finding.rule for finding in wording.answered(case)),
+        violations=case.broken,
+    )
