@@ -23,9 +23,10 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-fit: ## fit the performance model to the published measurements
+fit: ## fit the performance model, and the confidence of proposals, to the published measurements
 	@bin/bootstrap run
 	@$(PYTHON) -m perfmodel.fit $(ARGS)
+	@$(PYTHON) -m proposals.proposer.fit_confidence
 
 seeds: ## draw the optimization database's seeds from the published tables
 	@bin/bootstrap run

@@ -262,7 +262,9 @@ def text(numbers: Mapping[str, Any]) -> str:
         "estimate / measured − 1. The naive model is one share of peak per chip, precision and dense or mixture, the "
         "median of the rows it may see. *In bounds*: measured within [lower, upper]; *in 80 % range*: within "
         "[low80, high80], whose width comes from other folds' errors. How often a diagnosis is right: "
-        "[accuracy-diagnosis.md](accuracy-diagnosis.md).",
+        "[accuracy-diagnosis.md](accuracy-diagnosis.md); how good proposals are, and how far their "
+        "confidence may be trusted: [accuracy-proposals.md](accuracy-proposals.md), "
+        "[accuracy-confidence.md](accuracy-confidence.md).",
         "",
         "![TPU](accuracy/tpu.svg)",
         "![GPU](accuracy/gpu.svg)",

@@ -91,3 +91,44 @@ def bars(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
             ]
     body.append(_text(SIZE / 2, height - 12, "blue: this model; grey: constant share of peak"))
     return _svg(SIZE, height, title, body)
+
+
+def reliability(series: Mapping[str, Sequence[Mapping[str, float]]], title: str) -> str:
+    """Share that came true against stated probability, one colour per series, from 0.4 to 1; the area of a dot is the
+    weight behind it.  Rows: stated, right, weight, pairs."""
+    low, high, span = 0.4, 1.0, SIZE - 2 * MARGIN
+    heaviest = max(row["weight"] for rows in series.values() for row in rows)
+
+    def at(value: float) -> float:
+        return (min(max(value, low), high) - low) / (high - low) * span
+
+    body = [f'<path d="M{MARGIN} {SIZE - MARGIN}L{SIZE - MARGIN} {MARGIN}" stroke="#a0aec0" fill="none"/>']
+    for percent in range(40, 101, 10):
+        offset = at(percent / 100)
+        x, y = MARGIN + offset, SIZE - MARGIN - offset
+        body += [
+            f'<path d="M{x:.1f} {MARGIN}V{SIZE - MARGIN}M{MARGIN} {y:.1f}H{SIZE - MARGIN}" stroke="#e2e8f0"/>',
+            _text(x, SIZE - MARGIN + 18, f"{percent} %"),
+            _text(MARGIN - 8, y + 4, f"{percent} %", "end"),
+        ]
+    for i, (name, rows) in enumerate(series.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        dots = [(MARGIN + at(row["stated"]), SIZE - MARGIN - at(row["right"]), row) for row in rows]
+        line = "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in dots)
+        body.append(f'<path d="M{line}" stroke="{colour}" stroke-opacity="0.5" fill="none"/>')
+        body += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 + 7 * (row["weight"] / heaviest) ** 0.5:.1f}" fill="{colour}"'
+            f' fill-opacity="0.8"><title>{escape(name)}: stated {row["stated"]:.0%}, came true {row["right"]:.0%}, '
+            f"{row['pairs']:.0f} pairs</title></circle>"
+            for x, y, row in dots
+        ]
+        y = MARGIN + 14 + 16 * i
+        body += [
+            f'<circle cx="{MARGIN + 14}" cy="{y - 4}" r="4" fill="{colour}"/>',
+            _text(MARGIN + 24, y, name, "start"),
+        ]
+    body += [
+        _text(SIZE / 2, SIZE - 18, "stated confidence (area of a dot: weight of its pairs)"),
+        f'<text transform="translate(14 {SIZE / 2}) rotate(-90)" text-anchor="middle" fill="#2d3748">came true</text>',
+    ]
+    return _svg(SIZE, SIZE, title, body)

@@ -88,7 +88,7 @@ class Calibration:
         filled = [self._filled(candidate) for candidate in candidates]
         return self.price_workload(
             stack([from_config(config) for config in filled]),
-            np.array([_distance(self.baseline.mesh, config.mesh) for config in filled]),
+            np.array([mesh_distance(self.baseline.mesh, config.mesh) for config in filled]),
         )
 
     def _filled(self, candidate: ExperimentConfig) -> ExperimentConfig:
@@ -278,7 +278,7 @@ def _all_links(priced: Priced) -> Floats:
     return sum((v for k, v in priced.resources_s.items() if k.startswith("ici:")), np.zeros(1))
 
 
-def _distance(old: Mesh, new: Mesh) -> float:
+def mesh_distance(old: Mesh, new: Mesh) -> float:
     """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
     before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
     after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
@@ -310,5 +310,6 @@ __all__ = [
     "Observation",
     "ObservedCollective",
     "calibrate",
+    "mesh_distance",
     "observed_weight_sharding",
 ]

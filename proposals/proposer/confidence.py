@@ -1,0 +1,110 @@
+"""How far a predicted gain may be trusted: learnt from pairs of runs that were predicted and measured.
+
+The model's own spread leaves out what no term of it knows, and its errors have heavier tails than a normal
+distribution's.  The measured gain is therefore taken to lie around the predicted one as Student's t, scaled by
+`sqrt(sigma² + floor²)`; the floor is fitted (`fit_confidence`, docs/accuracy-confidence.md).  A team's own measured
+proposals move the fit a little each (`updated`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t as student
+
+from perfmodel.step_time import Z80
+
+Floats = npt.NDArray[np.float64]
+
+#: An own pair further off than so many scales counts as one that is: one odd run must not decide.
+FURTHEST = 3.0
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """What was learnt.  floor: error of a predicted log gain that the model's own spread does not hold; freedom: of
+    Student's t; families: independent sources in the fit, which own pairs must outweigh; shift: log gain that own runs
+    measured beyond the predicted; stretch: factor on every scale from own runs."""
+
+    floor: float
+    freedom: float
+    families: int
+    shift: float = 0.0
+    stretch: float = 1.0
+
+    def scale(self, sigma: npt.ArrayLike) -> Floats:
+        """Scale of Student's t around a predicted log gain whose own spread is sigma; 0 where sigma is, since nothing
+        changes there."""
+        own = np.asarray(sigma, dtype=np.float64)
+        return np.where(own > 0, self.stretch * np.hypot(own, self.floor), 0.0)
+
+    def probability(self, gain: npt.ArrayLike, sigma: npt.ArrayLike, *, worth: float = 0.0) -> Floats:
+        """That the measured log gain per token exceeds `worth`; arrays of the broadcast shape.
+
+        gain, sigma: predicted log gain and the model's own spread of it.
+        """
+        scale = np.maximum(self.scale(sigma), 1e-9)
+        moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
+        return np.asarray(student.cdf((np.asarray(gain) + moved - worth) / scale, self.freedom), dtype=np.float64)
+
+    def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
+        """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""
+        return self.scale(sigma) * (student.ppf(0.9, self.freedom) / Z80)
+
+
+@dataclass(frozen=True)
+class OwnPair:
+    """One proposal that was run and measured: predicted log gain, the model's own spread of it, measured log gain."""
+
+    gain: float
+    sigma: float
+    measured: float
+
+
+@cache
+def shipped() -> Confidence:
+    """The fit of the shipped pairs, confidence.toml."""
+    data = tomllib.loads(files("proposals.proposer").joinpath("confidence.toml").read_text("utf-8"))
+    return Confidence(**data["confidence"])
+
+
+def updated(fit: Confidence, own: Sequence[OwnPair]) -> Confidence:
+    """The fit after own pairs; the shipped one weighs as many pairs as it has families.
+
+    The shift is the mean of own errors, the stretch the root of their mean square over what the fit expects, both
+    shrunk (the conjugate update of a normal mean and an inverse-gamma variance); errors count up to FURTHEST scales.
+    """
+    pairs = [pair for pair in own if pair.sigma > 0]
+    if not pairs:
+        return fit
+    scales = np.array([float(fit.scale(pair.sigma)) for pair in pairs])
+    errors = np.array([pair.measured - pair.gain for pair in pairs])
+    errors = np.clip(errors, -FURTHEST * scales, FURTHEST * scales)
+    total = fit.families + len(pairs)
+    shift = float(errors.sum()) / total
+    expected = _mean_square(fit.freedom)
+    square = (fit.families * expected + float(np.sum((errors / scales) ** 2))) / total
+    return replace(fit, shift=fit.shift + shift, stretch=fit.stretch * float(np.sqrt(square / expected)))
+
+
+@cache
+def _mean_square(freedom: float) -> float:
+    """Mean square of Student's t cut at ±FURTHEST."""
+    return float(student.expect(lambda z: min(z * z, FURTHEST**2), args=(freedom,)))
+
+
+def probability(
+    gain: npt.ArrayLike,
+    sigma: npt.ArrayLike,
+    *,
+    worth: float = 0.0,
+    confidence: Confidence | None = None,
+) -> Floats:
+    """`Confidence.probability` of the shipped fit, or of the one given."""
+    return (confidence or shipped()).probability(gain, sigma, worth=worth)

@@ -1,0 +1,242 @@
+"""Fit the confidence of proposals on measured pairs: `make fit`, or `python -m proposals.proposer.fit_confidence`.
+
+One number is learnt, the error of a predicted log gain that the model's own spread does not hold, from pairs of known
+models; that it also holds where the model is hidden is checked.  Everything reported is of pairs whose family had no
+part in its fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+from scipy.stats import t as student
+
+from perfmodel.pairs import SOURCES, Pair, measured_pairs
+from proposals.proposer.confidence import Confidence
+from proposals.proposer.confidence_pairs import Predicted, predict_pairs
+
+Floats = npt.NDArray[np.float64]
+
+FILE = Path(__file__).with_name("confidence.toml")
+NUMBERS = Path(__file__).with_name("confidence.json")
+#: Degrees of freedom of Student's t: few, since one program in twenty surprises; more precisely pairs do not tell.
+FREEDOM = 4.0
+#: Bins of stated confidence in the reliability table.
+BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
+
+
+@cache
+def pairs() -> tuple[Pair, ...]:
+    """The pairs that count: the same batch on both sides, as in a proposal whose step times compare."""
+    return tuple(pair for pair in measured_pairs() if "batch" not in pair.changes)
+
+
+@cache
+def predictions(known: bool) -> tuple[Predicted, ...]:
+    return predict_pairs(pairs(), known=known)
+
+
+def floor_of(rows: Sequence[Predicted]) -> float:
+    """The floor at which 80 % of the measured gains, by weight, lie in the 80 % range."""
+    errors = np.array([row.measured - row.gain for row in rows])
+    sigma = np.array([row.sigma for row in rows])
+    weight = np.array([row.weight for row in rows])
+    # |error| ≤ q·sqrt(sigma² + floor²)  ⇔  floor² ≥ (error/q)² − sigma²: a weighted quantile of the right side.
+    needed = (errors / student.ppf(0.9, FREEDOM)) ** 2 - sigma**2
+    order = np.argsort(needed)
+    cumulative = np.cumsum(weight[order])
+    at = float(np.interp(0.8 * cumulative[-1], cumulative - weight[order] / 2.0, needed[order]))
+    return float(np.sqrt(max(at, 0.0)))
+
+
+def families(rows: Sequence[Predicted]) -> list[str]:
+    return sorted({row.pair.family for row in rows})
+
+
+@cache
+def fit() -> Confidence:
+    """The fit over all pairs."""
+    rows = predictions(True)
+    return Confidence(floor_of(rows), FREEDOM, len(families(rows)))
+
+
+def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
+    """Every pair with the fit of the other families."""
+    rows, every = predictions(known), predictions(True)
+    found = []
+    for family in families(rows):
+        floor = floor_of([row for row in every if row.pair.family != family])
+        other = Confidence(floor, FREEDOM, len(families(every)) - 1)
+        found += [(row, other) for row in rows if row.pair.family == family]
+    return found
+
+
+def numbers() -> dict[str, Any]:
+    """Everything docs/accuracy-confidence.md says."""
+    result: dict[str, Any] = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "fit": {name: getattr(fit(), name) for name in ("floor", "freedom", "families")},
+        "pairs": {source: sum(pair.source == source for pair in pairs()) for source in SOURCES},
+    }
+    for name, known in (("known", True), ("unknown", False)):
+        rows = held_out(known)
+        result[name] = {
+            "all": scores(rows),
+            "picks": scores(picks(rows)),
+            "by_source": {
+                source: scores(part)
+                for source in SOURCES
+                if (part := [row for row in rows if row[0].pair.source == source])
+            },
+            "by_change": {
+                label: scores(part)
+                for label, test in _CHANGES.items()
+                if (part := [row for row in rows if test(row[0].pair.changes)])
+            },
+            "reliability": reliability(rows),
+        }
+    return result
+
+
+_CHANGES = {
+    "mesh alone": lambda changes: changes == ("mesh",),
+    "mesh and more": lambda changes: "mesh" in changes and len(changes) > 1,
+    "training keys alone": lambda changes: "mesh" not in changes,
+}
+
+
+def scores(rows: Sequence[tuple[Predicted, Confidence]]) -> dict[str, float]:
+    """How often the faster one is faster, and how well the confidence says so, against plainer answers.
+
+    right: share measured faster; brier, log_loss: of the confidence, out of fold; *_constant: of one share for all,
+    that of the other families; *_raw: of the normal distribution with the model's own spread; covered, covered_raw:
+    share of measured gains within the 80 % range, with the floor and without.
+    """
+    weight, gain, sigma, measured, stated = _columns(rows)
+    came = measured > 0
+    raw = np.clip(ndtr(gain / sigma), 0.01, 0.99)
+    constant = _constant(rows)
+    scale = np.array([float(fit.scale(row.sigma)) for row, fit in rows])
+    errors = np.abs(measured - gain)
+
+    def mean(values: npt.ArrayLike) -> float:
+        return float(np.average(np.asarray(values, dtype=np.float64), weights=weight))
+
+    result: dict[str, float] = {
+        "pairs": len(rows),
+        "right": mean(came),
+        "stated": mean(stated),
+        "gain_predicted": mean(gain),
+        "gain_measured": mean(measured),
+        "covered": mean(errors <= student.ppf(0.9, FREEDOM) * scale),
+        "covered_raw": mean(errors <= student.ppf(0.9, 1e6) * sigma),
+    }
+    for name, said in (("", stated), ("_constant", constant), ("_raw", raw)):
+        result[f"brier{name}"] = mean((said - came) ** 2)
+        result[f"log_loss{name}"] = mean(-np.log(np.where(came, said, 1.0 - said)))
+    return result
+
+
+def _columns(rows: Sequence[tuple[Predicted, Confidence]]) -> tuple[Floats, ...]:
+    """weight, gain, sigma, measured gain and stated confidence."""
+    weight, gain, sigma, measured = (
+        np.array([getattr(row, name) for row, _ in rows]) for name in ("weight", "gain", "sigma", "measured")
+    )
+    stated = np.array([float(fit.probability(row.gain, row.sigma)) for row, fit in rows])
+    return weight, gain, sigma, measured, stated
+
+
+def _constant(rows: Sequence[tuple[Predicted, Confidence]]) -> Floats:
+    """Share measured faster among the pairs of the other families."""
+    every = predictions(True)
+    share = {}
+    for family in {row.pair.family for row, _ in rows}:
+        others = [row for row in every if row.pair.family != family]
+        weight = np.array([row.weight for row in others])
+        share[family] = float(np.average([row.measured > 0 for row in others], weights=weight))
+    return np.array([share[row.pair.family] for row, _ in rows])
+
+
+def picks(rows: Sequence[tuple[Predicted, Confidence]]) -> list[tuple[Predicted, Confidence]]:
+    """Of all that could follow a run, the one with the largest predicted gain: what would be proposed first."""
+    best: dict[tuple[str, int], tuple[Predicted, Confidence]] = {}
+    for row, fit in rows:
+        key = (row.pair.group, id(row.before))
+        if key not in best or row.gain > best[key][0].gain:
+            best[key] = (row, fit)
+    return list(best.values())
+
+
+def reliability(rows: Sequence[tuple[Predicted, Confidence]]) -> list[dict[str, float]]:
+    """By bin of stated confidence: pairs, their weight, mean stated, share measured faster."""
+    weight, _, _, measured, stated = _columns(rows)
+    found = []
+    for low, high in pairwise(BINS):
+        inside = (stated >= low) & (stated < high)
+        if inside.any():
+            part = weight[inside]
+            found.append(
+                {
+                    "from": low,
+                    "to": min(high, 1.0),
+                    "pairs": int(inside.sum()),
+                    "weight": float(part.sum()),
+                    "stated": float(np.average(stated[inside], weights=part)),
+                    "right": float(np.average(measured[inside] > 0, weights=part)),
+                }
+            )
+    return found
+
+
+def toml(found: Confidence) -> str:
+    """confidence.toml: the fit with where it comes from."""
+    count = {source: sum(pair.source == source for pair in pairs()) for source in SOURCES}
+    return "\n".join(
+        [
+            "# Written by `make fit` (proposals/proposer/fit_confidence.py); its meaning: docs/accuracy-confidence.md.",
+            "",
+            "[confidence]",
+            f"floor = {found.floor:.4f}",
+            f"freedom = {found.freedom:.1f}",
+            f"families = {found.families}",
+            "",
+            "[provenance]",
+            'source = "measured pairs at the same batch: '
+            + ", ".join(f"{n} {name}" for name, n in count.items())
+            + '"',
+            'weights = "a group of n runs counts as n - 1 comparisons, a family of m comparisons as the root of m"',
+            f'date = "{datetime.now(UTC):%Y-%m-%d}"',
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Fit; write confidence.toml, confidence.json, and the report with its plot."""
+    from proposals.proposer import confidence_report
+
+    FILE.write_text(toml(fit()), encoding="utf-8")
+    found = numbers()
+    NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
+    confidence_report.write(found)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    main()

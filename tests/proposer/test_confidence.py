@@ -1,0 +1,80 @@
+"""The confidence of proposals: what was learnt follows from the pairs, and behaves as a probability should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from perfmodel.pairs import log_gain, measured_pairs
+from proposals.proposer import fit_confidence
+from proposals.proposer.confidence import Confidence, OwnPair, probability, shipped, updated
+
+GAINS = st.floats(-1.0, 1.0)
+SPREADS = st.floats(0.01, 0.5)
+
+
+def test_shipped_numbers_are_what_the_program_finds() -> None:
+    found = fit_confidence.fit()
+    assert shipped().floor == pytest.approx(found.floor, rel=0.02)
+    assert (shipped().freedom, shipped().families) == (found.freedom, found.families)
+
+
+def test_ranges_hold_and_confidence_beats_plainer_answers_on_families_left_out() -> None:
+    found = fit_confidence.scores(fit_confidence.held_out(True))
+    assert 0.74 <= found["covered"] <= 0.86
+    assert found["covered_raw"] < 0.6  # why there is a floor at all
+    assert found["brier"] < min(0.25, found["brier_constant"], found["brier_raw"])
+    assert found["log_loss"] < min(found["log_loss_constant"], found["log_loss_raw"])
+    assert abs(found["stated"] - found["right"]) < 0.1
+
+
+def test_both_directions_of_a_pair_gain_the_opposite() -> None:
+    for pair in measured_pairs()[::97]:
+        assert log_gain(pair.one, pair.other) == pytest.approx(-log_gain(pair.other, pair.one))
+
+
+@given(GAINS, GAINS, SPREADS)
+def test_more_gain_is_more_confidence_and_no_gain_is_even_odds(one: float, other: float, sigma: float) -> None:
+    low, high = sorted((one, other))
+    assert probability(low, sigma) <= probability(high, sigma)
+    assert probability(0.0, sigma) == pytest.approx(0.5)
+    assert probability(one, sigma) + probability(-one, sigma) == pytest.approx(1.0)
+
+
+@given(st.floats(0.01, 1.0), SPREADS, SPREADS)
+def test_more_spread_is_less_confidence_in_a_gain(gain: float, one: float, other: float) -> None:
+    narrow, wide = sorted((one, other))
+    assert probability(gain, narrow) >= probability(gain, wide)
+    assert probability(gain, narrow) <= ndtr(gain / narrow)  # never surer than the model's own spread alone
+    assert probability(gain, narrow, worth=0.05) < probability(gain, narrow)
+
+
+def test_what_runs_is_no_change_and_has_no_range() -> None:
+    assert float(shipped().range_sigma(0.0)) == 0.0
+    assert np.all(shipped().range_sigma(np.array([0.01, 0.1])) >= shipped().floor)
+
+
+def draws(fit: Confidence, count: int, stretch: float, shift: float) -> list[OwnPair]:
+    rng = np.random.default_rng(1)
+    scale = float(fit.scale(0.05)) * stretch
+    return [OwnPair(0.1, 0.05, 0.1 + shift + scale * float(z)) for z in rng.standard_t(fit.freedom, count)]
+
+
+def test_few_own_pairs_move_the_fit_little_and_many_move_it_all_the_way() -> None:
+    fit = shipped()
+    assert updated(fit, []) == fit
+    one = updated(fit, [OwnPair(0.1, 0.05, 2.0)])  # a wild one
+    assert abs(one.stretch - 1.0) < 0.25 and abs(one.shift) < 0.05
+    same = updated(fit, draws(fit, 4000, 1.0, 0.0))
+    assert same.stretch == pytest.approx(1.0, abs=0.05) and same.shift == pytest.approx(0.0, abs=0.01)
+    better = updated(fit, draws(fit, 4000, 0.3, 0.05))
+    assert better.stretch < 0.5
+    assert better.shift == pytest.approx(0.05, abs=0.01)
+    assert better.probability(0.1, 0.05) > fit.probability(0.1, 0.05)
+
+
+def test_own_pairs_of_what_ran_teach_nothing() -> None:
+    assert updated(shipped(), [OwnPair(0.0, 0.0, 0.3)]) == shipped()
