@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -215,6 +216,7 @@ class _Loop:
             raise _Stop("turns", compose.bound("turns", self.limits))
         attempt = 0
         retries = 0
+        failed: Counter[str] = Counter()
         while True:
             attempt += 1
             request = self._request(tool_choice)
@@ -237,7 +239,8 @@ class _Loop:
                     raise _Stop("fault", fault.sentence, fault)
             elif fault.kind != "unsupported":
                 retries += 1
-            if attempt >= fault.attempts or retries > self.limits.retries:
+            failed[fault.kind] += 1
+            if failed[fault.kind] >= fault.attempts or retries > self.limits.retries:
                 raise _Stop("fault", compose.gave_up(fault, attempt), fault)
             wait_s = self._wait_s(fault, retries)
             if wait_s >= self.meter.remaining_s(now_s):

@@ -39,7 +39,7 @@ class ConnectionReport:
 
 def check_connection(settings: Settings, agent: str | None = None) -> ConnectionReport:
     """Asks the model for a word, a tool call and a JSON object; at most half a minute each.  Raises nothing."""
-    model, where = settings.model_for(agent), settings.shown_base_url
+    model, where = settings.model_for(agent), settings.base_url
     if (missing := settings.missing()) is not None:
         return ConnectionReport(False, missing, model, where)
     provider = OpenAIProvider(settings, agent)

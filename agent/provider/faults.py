@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import math
 import re
 import socket
@@ -42,18 +43,18 @@ def cut_fault(cut_by: str, timeout_s: float) -> Fault:
 
 
 def truncated_fault(settings: Settings) -> Fault:
-    return fault("truncated", f"The answer of the language model at {settings.shown_base_url} broke off.")
+    return fault("truncated", f"The answer of the language model at {settings.base_url} broke off.")
 
 
 def malformed_fault(settings: Settings) -> Fault:
-    return fault("malformed", f"The answer of {settings.shown_base_url} is not a stream of chat completion chunks.")
+    return fault("malformed", f"The answer of {settings.base_url} is not a stream of chat completion chunks.")
 
 
 def content_type_fault(settings: Settings, content_type: str) -> Fault:
     shown = settings.redact(clean(content_type))[:60] or "nothing"
     return fault(
         "content_type",
-        f"{settings.shown_base_url} answered with {shown} and not with a chat completion; "
+        f"{settings.base_url} answered with {shown} and not with a chat completion; "
         "OPENAI_BASE_URL usually ends in /v1.",
     )
 
@@ -78,13 +79,13 @@ def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
 
 def _timeout_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
-        told = f"No connection to {settings.shown_base_url} within {settings.connect_timeout_s:g} s"
+        told = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
         return fault("connect", f"{told}; check OPENAI_BASE_URL and the network.")
-    return fault("timeout", f"The language model at {settings.shown_base_url} said nothing for too long.")
+    return fault("timeout", f"The language model at {settings.base_url} said nothing for too long.")
 
 
 def _connection_fault(error: Exception, settings: Settings) -> Fault:
-    where = settings.shown_base_url
+    where = settings.base_url
     causes = _causes(error)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return fault("dns", f"The host of {where} is not known; check OPENAI_BASE_URL.")
@@ -105,7 +106,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) -> Fault:
-    status, where, said = error.status_code, settings.shown_base_url, _said(error, settings)
+    status, where, said = error.status_code, settings.base_url, _said(error, settings)
     code = f"{error.code or ''} {error.type or ''}"
     if status == 401:
         return fault("auth", f"{where} does not accept the key; check OPENAI_API_KEY.", status=status)
@@ -122,7 +123,7 @@ def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) 
     if status >= 500 or status in (408, 409):
         wait_s = retry_after_s(error.response.headers)
         return fault("server", f"{where} failed with status {status}{said}", status=status, wait_s=wait_s)
-    if "context_length_exceeded" in code or status == 413 or _CONTEXT.search(error.message):
+    if "context_length_exceeded" in code or status == 413 or _CONTEXT.search(words_of(error)):
         return fault("context", f"The conversation is longer than {model} can read{said}", status=status)
     if "content_filter" in code:
         return fault("refusal", f"The endpoint's content filter declined the request{said}", status=status)
@@ -131,23 +132,27 @@ def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) 
 
 def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
     """An error object where a chunk should be; LM Studio reports an overflow so, with status 200."""
-    words = _message(error)
+    words = words_of(error)
     if _CONTEXT.search(words):
         return fault("context", f"The conversation is longer than the model can read{_said(error, settings)}")
     if _CONTENT_FILTER.search(f"{error.code or ''} {error.type or ''}"):
         return fault("refusal", f"The endpoint's content filter stopped the answer{_said(error, settings)}")
-    return fault("server", f"{settings.shown_base_url} failed within its answer{_said(error, settings)}")
+    return fault("server", f"{settings.base_url} failed within its answer{_said(error, settings)}")
 
 
-def _message(error: openai.APIError) -> str:
+def words_of(error: openai.APIError) -> str:
+    """What the server says, "" where it says nothing; servers put it in several places."""
     body = error.body
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return str(body["message"])
-    return body if isinstance(body, str) else error.message
+    if isinstance(body, dict):
+        found = body.get("message") or body.get("detail")
+        return found if isinstance(found, str) else json.dumps(body, ensure_ascii=False, default=str)
+    if isinstance(body, str):
+        return body
+    return "" if error.message.startswith("Error code:") else error.message
 
 
 def _said(error: openai.APIError, settings: Settings) -> str:
-    words = _short(settings, _message(error))
+    words = _short(settings, words_of(error))
     return f": “{words}”" if words and not words.lstrip().startswith("<") else "."
 
 

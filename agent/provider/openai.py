@@ -185,7 +185,7 @@ class OpenAIProvider:
             return self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
         found = faults.api_fault(error, self.settings, self.model)
         if found.kind == "bad_request" and isinstance(error, openai.APIStatusError):
-            words = f"{error.message} {error.param or ''}"
+            words = f"{faults.words_of(error)} {error.param or ''}"
             if (learnt := self.abilities.learn(words, sent)) is not None:
                 return ProviderError(faults.fault("unsupported", f"Sent again, as {learnt}.", wait_s=0.0))
         return self._spent(found, assembly)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from agent.limits import Limits, Price
 
@@ -50,8 +50,8 @@ class Settings:
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise SettingsError("OPENAI_API_KEY holds characters that no key has; copy it again.")
         base_url = values.get("OPENAI_BASE_URL", DEFAULT_BASE_URL)
-        if (parts := _split(base_url)) is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError("OPENAI_BASE_URL must be an address such as https://host/v1.")
+        if not _plain_address(base_url):  # a password there would stand in every log of requests
+            raise SettingsError("OPENAI_BASE_URL must be an address such as https://host/v1, without user and query.")
         prefix = "ASAP_LLM_MODEL_"
         cost = _number(values, "ASAP_LLM_COST_USD", None)
         usual = Limits()
@@ -92,21 +92,12 @@ class Settings:
         return self.models.get((agent or "").lower(), self.model)
 
     @property
-    def shown_base_url(self) -> str:
-        """The endpoint without user, password and query."""
-        parts = urlsplit(self.base_url)
-        host = parts.hostname or ""
-        host = f"[{host}]" if ":" in host else host
-        return urlunsplit((parts.scheme, f"{host}:{parts.port}" if parts.port else host, parts.path, "", ""))
-
-    @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never be shown: the key, and what the endpoint's address carries of password and query.
+        """What must never be shown.
 
-        Shorter than eight characters is no secret but a word such as `none`, which local servers are given for a key.
+        Shorter than eight characters is no key but a word such as `none`, which local servers are given for one.
         """
-        parts = urlsplit(self.base_url)
-        return tuple(secret for secret in (self.api_key, parts.password, parts.query) if secret and len(secret) >= 8)
+        return (self.api_key,) if len(self.api_key) >= 8 else ()
 
     def hide(self, text: str) -> str:
         """The text without these secrets."""
@@ -120,17 +111,17 @@ class Settings:
 
     def __repr__(self) -> str:
         key = _HIDDEN if self.api_key else "none"
-        where = self.shown_base_url
-        return f"Settings(model={self.model!r}, base_url={where!r}, api_key={key}, models={dict(self.models)})"
+        return f"Settings(model={self.model!r}, base_url={self.base_url!r}, api_key={key}, models={dict(self.models)})"
 
 
-def _split(url: str) -> Any:
+def _plain_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        port_fits = parts.port is None or parts.port > 0
     except ValueError:
-        return None
-    return parts
+        return False
+    extra = parts.username or parts.password or parts.query or parts.fragment
+    return port_fits and parts.scheme in ("http", "https") and bool(parts.hostname) and not extra
 
 
 def _number(values: Mapping[str, str], name: str, usual: Any) -> Any:

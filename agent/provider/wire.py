@@ -137,6 +137,8 @@ class Assembly:
                 if _CLOSE not in start:
                     return ""
                 text = start.partition(_CLOSE)[2].lstrip()
+                if not text:
+                    return ""
             else:
                 text = self._held
             self._held = None
@@ -146,7 +148,8 @@ class Assembly:
 
     @property
     def chars(self) -> int:
-        return sum(map(len, self._text)) + sum(len(call.arguments) for call in self._calls)
+        written = sum(map(len, self._text)) + len(self._held or "")
+        return written + sum(len(call.arguments) for call in self._calls)
 
     def usage(self) -> Usage:
         """As counted by the server, else estimated from the characters."""
@@ -161,7 +164,8 @@ class Assembly:
             ToolCall(clean(call.id) or f"call_{before}_{number}", clean(call.name), clean(call.arguments) or "{}")
             for number, call in enumerate(self._calls, 1)
         )
-        text = clean("".join(self._text))
+        held = self._held or ""  # "<th", and the text ended
+        text = clean("".join(self._text) + ("" if held.lstrip().startswith(_OPEN) else held))
         finish: Literal["stop", "tool_calls", "length"] = "tool_calls" if calls else "stop"
         if self.finish == "length":
             finish = "length"

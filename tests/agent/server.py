@@ -10,9 +10,11 @@ what it reads).  `server.requests` holds what was asked.  A request past the scr
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,9 +26,13 @@ CUT = object()
 
 @dataclass(frozen=True)
 class Wait:
-    """In a stream, or before a reply: nothing more is sent until the event is set or the client hangs up."""
+    """In a stream, or before a reply: nothing more is sent until the event is set or the client hangs up.
+
+    for_s: at most so long (slow tokens).
+    """
 
     until: threading.Event = field(default_factory=threading.Event)
+    for_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def overflow() -> Plain:
 class Received:
     method: str
     path: str
-    headers: dict[str, str]
+    headers: dict[str, str]  # names in lower case
     body: dict[str, Any]
 
     @property
@@ -190,7 +196,8 @@ class ScriptedServer:
 
     def wait(self, pause: Wait, client: socket.socket) -> bool:
         """Whether the reply may go on; False once the client, or the test, has gone."""
-        while not pause.until.wait(0.01):
+        end_s = time.monotonic() + pause.for_s
+        while not pause.until.wait(min(0.01, pause.for_s)) and time.monotonic() < end_s:
             if self._closing.is_set():
                 return False
             if select.select([client], [], [], 0)[0] and not client.recv(1, socket.MSG_PEEK):
@@ -222,7 +229,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any]) -> None:
         script = self.server.script
-        reply = script.reply(Received(self.command, self.path, dict(self.headers), body))
+        reply = script.reply(
+            Received(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+        )
         if isinstance(reply, Plain):
             self._plain(reply)
             return

@@ -1,0 +1,425 @@
+"""Every way in which an endpoint can fail, over real HTTP: what is tried again, what is said, what is remembered."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agent.events import Retry, RunEvent, TextDelta, event_to_json
+from agent.limits import Limits
+from agent.loop import Outcome, run
+from agent.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from agent.provider.faults import retry_after_s
+from agent.provider.openai import OpenAIProvider
+from agent.tools import Arguments, tool
+from tests.agent.conftest import KEY, NoWaiting, ask, drive, kinds, settings_for
+from tests.agent.server import (
+    Plain,
+    Reply,
+    ScriptedServer,
+    Stream,
+    Wait,
+    answer,
+    calls,
+    chunk,
+    cut,
+    error,
+    filtered,
+    refusal,
+    text,
+)
+
+Serve = Callable[..., ScriptedServer]
+
+
+def retries(events: list[RunEvent]) -> list[str]:
+    return [event.fault.kind for event in events if isinstance(event, Retry)]
+
+
+def stop(outcome: Outcome[Any]) -> tuple[str, str]:
+    assert outcome.stopped is not None and outcome.stopped.fault is not None
+    assert outcome.answer is None
+    return outcome.stopped.fault.kind, outcome.stopped.sentence
+
+
+class Verdict(BaseModel):
+    bottleneck: str
+    notes: list[str] = []
+
+
+# What is tried again.
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (error(500, "Internal error"), "server"),
+        (error(503, "Overloaded"), "server"),
+        (Plain(502, b"<html>Bad gateway</html>", content_type="text/html"), "server"),
+        (error(408, "Timeout"), "server"),
+        (error(429, "Slow down"), "rate_limit"),
+        (cut("The step is bound by"), "truncated"),
+        (text("The step is bound by", finish=None), "truncated"),
+        (text("The step is bound by", finish=None, done=False), "truncated"),
+        (Stream((chunk({"content": "The"}), b"data: {no json\n\n")), "malformed"),
+        (Stream((chunk({"content": "The"}), b'data: {"error": {"message": "CUDA out of memory"}}\n\n')), "server"),
+    ],
+)
+def test_a_passing_failure_is_tried_again_and_shown(serve: Serve, reply: Reply, kind: str) -> None:
+    server = serve([reply, text("HBM.")])
+    events, outcome = ask(server)
+    assert retries(events) == [kind]
+    assert outcome.answer == "HBM."
+    assert len(server.requests) == 2, "the SDK itself repeats nothing"
+    after = events[next(i for i, event in enumerate(events) if isinstance(event, Retry)) :]
+    assert "".join(event.text for event in after if isinstance(event, TextDelta)) == "HBM."
+
+
+def test_waits_grow_and_end_with_one_sentence(serve: Serve) -> None:
+    server = serve([error(500, "Internal error")] * 9)
+    time_ = NoWaiting()
+    _, outcome = ask(server, clock=time_.clock(), limits=Limits(retries=3))
+    assert time_.slept_s == [0.5, 1.0, 2.0]
+    assert len(server.requests) == 4
+    kind, sentence = stop(outcome)
+    assert kind == "server"
+    assert sentence == f"{server.url} failed with status 500: “Internal error” (tried 4 times)"
+
+
+def test_tokens_of_a_broken_answer_count(serve: Serve) -> None:
+    _, outcome = ask(serve([cut("x" * 400), text("HBM.")]), [UserMessage("y" * 400)])
+    assert outcome.usage.tokens_in == 100 + 100 and outcome.usage.tokens_out == 100 + 20
+    assert outcome.usage.estimated
+
+
+def test_retry_after_is_honoured(serve: Serve) -> None:
+    time_ = NoWaiting()
+    server = serve([error(429, "Slow down", headers={"Retry-After": "7"}), text("HBM.")])
+    _, outcome = ask(server, clock=time_.clock())
+    assert time_.slept_s == [7.0] and outcome.answer == "HBM."
+
+
+def test_a_wait_longer_than_the_run_is_not_waited(serve: Serve) -> None:
+    time_ = NoWaiting()
+    server = serve([error(429, "Slow down", headers={"Retry-After": "3600"})])
+    _, outcome = ask(server, clock=time_.clock(), limits=Limits(time_s=60))
+    assert time_.slept_s == []
+    kind, sentence = stop(outcome)
+    assert kind == "rate_limit" and "asks to wait 3600 s, which is longer than this run may still take" in sentence
+
+
+def test_retry_after_is_read_in_all_its_forms() -> None:
+    assert retry_after_s({"retry-after": "2.5"}) == 2.5
+    assert retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
+    in_a_minute = email.utils.formatdate(time.time() + 60, usegmt=True)
+    assert 50 < retry_after_s({"retry-after": in_a_minute}) <= 60  # type: ignore[operator]
+    assert retry_after_s({"retry-after": email.utils.formatdate(0)}) == 0
+    for useless in ({}, {"retry-after": "soon"}, {"retry-after": "nan"}, {"retry-after": "-3"}):
+        assert retry_after_s(useless) is None
+
+
+# What is not tried again.
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "says"),
+    [
+        (error(401, f"Incorrect API key provided: {KEY}"), "auth", "check OPENAI_API_KEY"),
+        (
+            error(403, "Project has no access"),
+            "forbidden",
+            "does not let this key use scripted: “Project has no access”",
+        ),
+        (error(404, "The model does not exist"), "not_found", "knows no model scripted"),
+        (error(429, "Quota", "insufficient_quota"), "quota", "quota of this key"),
+        (error(400, "temperature is odd"), "bad_request", "refused the request with status 400: “temperature is odd”"),
+        (error(422, "Unprocessable"), "bad_request", "status 422"),
+        (error(400, "Filtered", "content_filter"), "refusal", "content filter"),
+        (refusal("I cannot help with that."), "refusal", "declined to answer: “I cannot help with that.”"),
+        (filtered("The"), "refusal", "declined to answer."),
+        (Plain(200, b"<html>Welcome</html>", content_type="text/html"), "content_type", "answered with text/html"),
+        (Plain(200, {"hello": "world"}), "content_type", "not with a chat completion"),
+        (Plain(413, b""), "context", "longer than scripted can read"),
+    ],
+)
+def test_a_lasting_failure_is_one_sentence_and_no_retry(serve: Serve, reply: Reply, kind: str, says: str) -> None:
+    server = serve([reply] * 3)
+    events, outcome = ask(server)
+    found, sentence = stop(outcome)
+    assert found == kind and says in sentence and sentence.endswith((".", "”"))
+    assert retries(events) == [] and len(server.requests) == 1
+    assert KEY not in json.dumps([event_to_json(event) for event in events])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        error(400, "This model's maximum context length is 8192 tokens.", "context_length_exceeded"),
+        error(400, "You passed 1015 input tokens. Please reduce the length of the input prompt."),
+        Plain(
+            400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length"}
+        ),
+        Stream((b'data: {"error": "Trying to keep the first 9000 tokens when context the overflows."}\n\n',)),
+    ],
+)
+def test_an_overflow_is_known_in_the_words_of_several_servers(serve: Serve, reply: Reply) -> None:
+    kind, _ = stop(ask(serve([reply]))[1])
+    assert kind == "context"
+
+
+# Nobody there.
+
+
+def test_nobody_listens(serve: Serve) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = serve([])
+    provider = OpenAIProvider(settings_for(server, base_url=f"http://127.0.0.1:{port}/v1"))
+    events, outcome = ask(provider)
+    kind, sentence = stop(outcome)
+    assert kind == "connect" and "Nothing answers at http://127.0.0.1" in sentence and "(tried 3 times)" in sentence
+    assert retries(events) == ["connect", "connect"]
+
+
+def test_a_host_that_is_not_known(serve: Serve) -> None:
+    provider = OpenAIProvider(settings_for(serve([]), base_url="http://no-such-host.invalid/v1"))
+    kind, sentence = stop(ask(provider)[1])
+    assert kind == "dns" and "The host of http://no-such-host.invalid/v1 is not known" in sentence
+
+
+def test_a_server_without_tls_where_https_is_asked(serve: Serve) -> None:
+    server = serve([])
+    provider = OpenAIProvider(settings_for(server, base_url=server.url.replace("http:", "https:")))
+    kind, sentence = stop(ask(provider)[1])
+    assert kind == "tls" and "No secure connection" in sentence
+
+
+def test_a_server_that_says_nothing(serve: Serve) -> None:
+    server = serve([Plain(before=Wait()), text("HBM.")])
+    provider = OpenAIProvider(settings_for(server, read_timeout_s=0.3))
+    events, outcome = ask(provider)
+    assert retries(events) == ["timeout"] and outcome.answer == "HBM."
+    assert server.hung_up.wait(10)
+
+
+def test_a_server_that_never_ends(serve: Serve) -> None:
+    """Words keep coming, so no read times out; the request as a whole does."""
+    stall = [part for _ in range(500) for part in (chunk({"content": "and "}), Wait(for_s=0.01))]
+    server = serve([Stream(tuple(stall)), text("HBM.")])
+    events, outcome = ask(OpenAIProvider(settings_for(server, request_timeout_s=0.5)))
+    assert retries(events) == ["timeout"] and outcome.answer == "HBM."
+
+
+def test_a_server_that_ignores_the_limit_of_tokens_is_cut(serve: Serve) -> None:
+    server = serve([Stream((*(chunk({"content": "x" * 1000}) for _ in range(50)), Wait()))])
+    _, outcome = ask(server, limits=Limits(answer_tokens=100, repairs=0))
+    assert outcome.stopped is not None and "cut off" in outcome.stopped.sentence
+    assert server.hung_up.wait(10)
+
+
+# What an endpoint does not know is found out once.
+
+
+def test_a_server_without_strict_schemas_is_asked_more_simply_and_remembered(serve: Serve) -> None:
+    server = serve(
+        [
+            error(400, "'response_format.type' json_schema is not supported"),
+            error(400, "Unknown parameter: response_format"),
+            text('{"bottleneck": "hbm"}'),
+            text('{"bottleneck": "ici"}'),
+        ]
+    )
+    provider = OpenAIProvider(settings_for(server))
+    events, outcome = ask(provider, answer=Verdict)
+    assert outcome.answer == Verdict(bottleneck="hbm")
+    assert retries(events) == ["unsupported", "unsupported"]
+    formats = [request.body.get("response_format", {}).get("type") for request in server.requests]
+    assert formats == ["json_schema", "json_object", None]
+
+    events, outcome = ask(provider, answer=Verdict)
+    assert outcome.answer == Verdict(bottleneck="ici") and retries(events) == []
+    assert "response_format" not in server.requests[3].body
+    assert "JSON schema" in server.requests[3].messages[0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("words", "gone", "instead"),
+    [
+        ("Unsupported parameter: 'max_completion_tokens'", "max_completion_tokens", "max_tokens"),
+        ("unknown field stream_options", "stream_options", None),
+    ],
+)
+def test_parameters_that_a_server_does_not_know_are_left_out(
+    serve: Serve, words: str, gone: str, instead: str | None
+) -> None:
+    server = serve([error(400, words), text("HBM."), text("HBM.")])
+    provider = OpenAIProvider(settings_for(server))
+    assert ask(provider)[1].answer == "HBM." == ask(provider)[1].answer
+    assert [gone in request.body for request in server.requests] == [True, False, False]
+    assert instead is None or instead in server.requests[1].body
+
+
+def test_learning_does_not_use_up_the_retries(serve: Serve) -> None:
+    server = serve(
+        [
+            error(400, "json_schema is not supported"),
+            error(400, "stream_options is not supported"),
+            error(400, "max_completion_tokens is not supported"),
+            error(500, "Hiccup"),
+            text('{"bottleneck": "hbm"}'),
+        ]
+    )
+    events, outcome = ask(server, answer=Verdict, limits=Limits(retries=1))
+    assert outcome.answer == Verdict(bottleneck="hbm")
+    assert retries(events) == ["unsupported"] * 3 + ["server"]
+
+
+def test_a_server_that_does_not_stream_is_understood(serve: Serve) -> None:
+    message = {"role": "assistant", "content": "HBM."}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    whole = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
+    _, outcome = ask(serve([Plain(body=whole | {"usage": {"prompt_tokens": 7, "completion_tokens": 3}})]))
+    assert outcome.answer == "HBM." and outcome.usage.tokens == 10
+
+
+# The many ways of writing a tool call.
+
+
+class Axis(Arguments):
+    name: str
+
+
+def axis_size(axis: Axis) -> int:
+    """Size of a mesh axis."""
+    return len(axis.name)
+
+
+def called(*deltas: dict[str, Any]) -> Stream:
+    return Stream((*(chunk({"tool_calls": [delta]}) for delta in deltas), chunk({}, "tool_calls")))
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(
+            called(
+                {"index": 0, "id": "a", "function": {"name": "axis_size", "arguments": '{"name": "data"}'}},
+                {"index": 0, "id": "b", "function": {"name": "axis_size", "arguments": '{"name": "model"}'}},
+            ),
+            id="every call numbered 0",
+        ),
+        pytest.param(
+            called(
+                {"index": 0, "id": "a", "function": {"name": "axis_size", "arguments": '{"name"'}},
+                {"index": 0, "id": "a", "function": {"name": "axis_size", "arguments": ': "data"}'}},
+                {"index": 1, "id": "b", "function": {"name": "axis_size", "arguments": '{"name": "model"}'}},
+            ),
+            id="id and name in every piece",
+        ),
+        pytest.param(
+            called(
+                {"index": 0, "function": {"name": "axis_size", "arguments": {"name": "data"}}},
+                {"index": 1, "function": {"name": "axis_size", "arguments": {"name": "model"}}},
+            ),
+            id="no ids, arguments as objects",
+        ),
+        pytest.param(
+            Stream(
+                (
+                    chunk(
+                        {
+                            "tool_calls": [
+                                {"id": "a", "function": {"name": "axis_size", "arguments": '{"name": "data"}'}},
+                                {"id": "b", "function": {"name": "axis_size", "arguments": '{"name": "model"}'}},
+                            ]
+                        },
+                        "stop",
+                    ),
+                )
+            ),
+            id="all in one piece, no numbers, finish reason stop",
+        ),
+    ],
+)
+def test_tool_calls_are_understood_as_servers_write_them(serve: Serve, stream: Stream) -> None:
+    server = serve([stream, text("Done.")])
+    _, outcome = ask(server, tools=[tool(axis_size)])
+    assert [result.result for result in outcome.results] == [4, 5]
+    ids = [call["id"] for call in server.requests[1].messages[2]["tool_calls"]]
+    assert len(set(ids)) == 2 and all(ids)
+
+
+def test_a_block_of_thoughts_is_not_part_of_the_answer(serve: Serve) -> None:
+    events, outcome = ask(serve([text("<think>The user wants HBM. Or <b>ICI</b>?</think>\n\nIt is HBM.")]))
+    assert outcome.answer == "It is HBM."
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "It is HBM."
+    assert ask(serve([text("<thin> walls")]))[1].answer == "<thin> walls"
+
+
+def test_what_no_database_stores_does_not_come_from_a_model(serve: Serve) -> None:
+    _, outcome = ask(
+        serve([Stream((chunk({"content": "a\0b\ud83d"}), chunk({"content": "\ude00"}), chunk({}, "stop")))])
+    )
+    assert outcome.answer == "a\ufffdb😀"
+
+
+# The key.
+
+
+def test_a_server_that_repeats_the_key_does_not_get_it_into_the_trace(serve: Serve) -> None:
+    def echo(body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return Stream((chunk({"content": f"Your key is {KEY}."}), chunk({}, "stop")))
+        return calls(("axis_size", {"name": KEY}))
+
+    server = serve(echo)
+    events, outcome = ask(server, tools=[tool(axis_size)])
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in json.dumps([event_to_json(event) for event in events]) + repr(outcome)
+    assert outcome.answer == "Your key is [hidden]."
+
+
+def test_an_error_does_not_carry_the_key(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    server = serve([error(400, f"Odd header Authorization: Bearer {KEY} for sk-proj-abcdef123456")])
+    provider = OpenAIProvider(settings_for(server))
+    with caplog.at_level("DEBUG"):
+        _, outcome = ask(provider)
+    _, sentence = stop(outcome)
+    assert KEY not in sentence and "sk-proj" not in sentence and "[hidden]" in sentence
+    assert KEY not in repr(provider.settings) + str(vars(provider)["settings"])
+    assert not [record for record in caplog.records if KEY in record.getMessage()]
+
+
+def test_each_agent_may_have_a_model_of_its_own(serve: Serve) -> None:
+    server = serve([text("1"), text("2")])
+    provider = OpenAIProvider(settings_for(server, models={"proposer": "large"}))
+    ask(provider.for_agent("analyzer"))
+    ask(provider.for_agent("proposer"))
+    assert [request.body["model"] for request in server.requests] == ["scripted", "large"]
+
+
+def test_a_conversation_may_be_empty_of_system_and_text(serve: Serve) -> None:
+    server = serve([answer({"bottleneck": "hbm"})])
+    said = [
+        UserMessage("?"),
+        AssistantMessage("", (ToolCall("c", "x"),)),
+        ToolMessage("c", "x", "1"),
+        AssistantMessage(""),
+    ]
+    events, _ = drive(run(OpenAIProvider(settings_for(server)), said, answer=Verdict))
+    assert kinds(events)[-1] == "final"
+    assert [message["role"] for message in server.requests[0].messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]

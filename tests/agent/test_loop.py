@@ -1,0 +1,397 @@
+"""The loop against a scripted model over HTTP: tools, answers, complaints, bounds, stopping."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agent.control import Cancel
+from agent.events import Complaint, Final, ModelRequest, ModelResponse, Stopped, TextDelta, ToolReturned
+from agent.limits import Limits, Price
+from agent.loop import run
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
+from agent.provider.openai import OpenAIProvider
+from agent.tools import Arguments, Tool, ToolError, tool
+from tests.agent.conftest import NoWaiting, ask, drive, kinds, settings_for
+from tests.agent.server import Plain, ScriptedServer, Stream, Wait, answer, calls, chunk, overflow, text, usage
+
+Serve = Callable[..., ScriptedServer]
+
+
+class Axis(Arguments):
+    name: str
+
+
+def axis_size(axis: Axis) -> dict[str, Any]:
+    """Size of a mesh axis."""
+    if axis.name == "seq":
+        raise ToolError("There is no axis seq.")
+    return {"axis": axis.name, "size": 4}
+
+
+TOOLS: Sequence[Tool] = [tool(axis_size)]
+
+
+class Verdict(BaseModel):
+    bottleneck: str
+    size: int
+
+
+RIGHT: dict[str, Any] = {"bottleneck": "hbm", "size": 4}
+
+
+def only(events: Sequence[Any], kind: type) -> Any:
+    found = [event for event in events if isinstance(event, kind)]
+    assert len(found) == 1
+    return found[0]
+
+
+# A run that goes well.
+
+
+def test_a_text_is_streamed_and_stands(serve: Serve) -> None:
+    server = serve([text("The step is bound by HBM.")])
+    events, outcome = ask(server)
+    assert kinds(events) == ["model_request", "text_delta", "model_response", "final"]
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "The step is bound by HBM."
+    assert len([e for e in events if isinstance(e, TextDelta)]) > 1
+    assert (outcome.answer, outcome.source, outcome.stopped) == ("The step is bound by HBM.", "model", None)
+    assert outcome.usage == Usage(100, 20)
+    assert outcome.messages[-1] == AssistantMessage("The step is bound by HBM.")
+    assert server.requests[0].messages[1] == {"role": "user", "content": "Why is the step slow?"}
+
+
+def test_parallel_calls_are_put_together_from_their_pieces_and_answered_by_id(serve: Serve) -> None:
+    server = serve([calls(("axis_size", {"name": "data"}), ("axis_size", {"name": "model"})), text("Both are 4.")])
+    events, outcome = ask(server, tools=TOOLS)
+    assert kinds(events) == [
+        "model_request", "model_response", "tool_call", "tool_result", "tool_call", "tool_result",
+        "model_request", "text_delta", "model_response", "final",
+    ]  # fmt: skip
+    assert [(r.result_id, r.arguments, r.result) for r in outcome.results] == [
+        ("r1", {"name": "data"}, {"axis": "data", "size": 4}),
+        ("r2", {"name": "model"}, {"axis": "model", "size": 4}),
+    ]
+    wire = server.requests[1].messages[2:]
+    asked = [call["id"] for call in wire[0]["tool_calls"]]
+    assert [message["tool_call_id"] for message in wire[1:]] == asked and len(set(asked)) == 2
+    assert '"id": "r2"' in wire[2]["content"]
+    assert outcome.tool_calls == 2 and outcome.turns == 2
+
+
+def test_the_next_run_goes_on_with_the_conversation(serve: Serve) -> None:
+    server = serve(
+        [calls(("axis_size", {"name": "data"})), text("4."), calls(("axis_size", {"name": "model"})), text("4.")]
+    )
+    provider = OpenAIProvider(settings_for(server))
+    _, first = ask(provider, tools=TOOLS)
+    _, second = ask(provider, (*first.messages, UserMessage("And model?")), tools=TOOLS)
+    assert [result.result_id for result in second.results] == ["r2"]
+    assert [message.role for message in second.messages] == [
+        "system", "user", "assistant", "tool", "assistant", "user", "assistant", "tool", "assistant",
+    ]  # fmt: skip
+
+
+def test_what_the_model_does_wrong_with_tools_is_told_to_it(serve: Serve) -> None:
+    wrong = calls(
+        ("axis_size", {"name": "seq"}), ("axis_size", '{"name": '), ("approve", {}), ("axis_size", {"axis": 1})
+    )
+    server = serve([wrong, text("I was wrong.")])
+    _, outcome = ask(server, tools=TOOLS)
+    assert [result.ok for result in outcome.results] == [False] * 4
+    told = [message["content"] for message in server.requests[1].messages[-4:]]
+    assert "There is no axis seq." in told[0]
+    assert "not valid JSON" in told[1]
+    assert "There is no tool 'approve'" in told[2]
+    assert "Field required" in told[3]
+    assert outcome.answer == "I was wrong."
+    broken = server.requests[1].messages[2]["tool_calls"][1]["function"]["arguments"]
+    assert broken == "{}", "chat templates that parse arguments would fail on broken JSON"
+
+
+def test_an_exception_of_a_tool_is_loud_and_ends_the_run(serve: Serve) -> None:
+    def broken() -> None:
+        """Fails."""
+        raise KeyError("step_time_s")
+
+    run_ = run(OpenAIProvider(settings_for(serve([calls(("broken", {}))]))), [UserMessage("go")], tools=[tool(broken)])
+    seen: list[Any] = []
+    with pytest.raises(KeyError, match="step_time_s"):
+        seen.extend(seen.append(event) for event in run_)
+    seen = [event for event in seen if event is not None]
+    assert isinstance(seen[-1], Stopped) and seen[-1].reason == "bug"
+    assert "step_time_s" not in seen[-1].sentence
+
+
+# Answers in a schema, and checks.
+
+
+def test_a_schema_is_enforced_by_the_server_where_no_tool_can_be_called(serve: Serve) -> None:
+    server = serve([answer(RIGHT)])
+    events, outcome = ask(server, answer=Verdict)
+    assert outcome.answer == Verdict(**RIGHT)
+    assert only(events, Final).answer == {"bottleneck": "hbm", "size": 4}
+    wanted = server.requests[0].body["response_format"]["json_schema"]
+    assert wanted["strict"] is True and wanted["schema"]["additionalProperties"] is False
+    assert "bottleneck" in server.requests[0].messages[0]["content"], "servers that ignore response_format are told too"
+
+
+def test_while_tools_are_offered_nothing_constrains_the_text(serve: Serve) -> None:
+    """vLLM would write the schema's JSON at once and never call a tool."""
+    server = serve([calls(("axis_size", {"name": "data"})), answer(RIGHT)])
+    _, outcome = ask(server, answer=Verdict, tools=TOOLS)
+    assert outcome.answer == Verdict(**RIGHT)
+    assert all("response_format" not in request.body for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Here it is:\n```json\n{"bottleneck": "hbm", "size": 4}\n```\nI hope this helps.',
+        'The answer is {"bottleneck": "hbm", "size": 4}.',
+        '<think>{"bottleneck": "no"} hm</think>\n{"bottleneck": "hbm", "size": 4}',
+    ],
+)
+def test_json_is_found_among_words(serve: Serve, words: str) -> None:
+    events, outcome = ask(serve([text(words)]), answer=Verdict)
+    assert outcome.answer == Verdict(**RIGHT)
+    assert "complaint" not in kinds(events)
+
+
+def test_an_answer_of_the_wrong_form_is_sent_back_with_what_is_wrong_and_then_enforced(serve: Serve) -> None:
+    server = serve([text('{"bottleneck": "hbm", "size": "four"}'), answer(RIGHT)])
+    events, outcome = ask(server, answer=Verdict, tools=TOOLS)
+    complaint = only(events, Complaint)
+    assert complaint.about == "form" and complaint.complaints[0].startswith("size: Input should be a valid integer")
+    assert complaint.complaints[0] in server.requests[1].messages[-1]["content"]
+    assert server.requests[1].body["tool_choice"] == "none"
+    assert server.requests[1].body["response_format"]["type"] == "json_schema"
+    assert outcome.answer == Verdict(**RIGHT)
+    assert [message.role for message in outcome.messages] == ["system", "user", "assistant"], "no trace of the repair"
+
+
+def test_a_model_that_only_says_what_it_will_do_keeps_its_tools(serve: Serve) -> None:
+    server = serve(
+        [
+            text("I will look at the mesh first."),
+            calls(("axis_size", {"name": "data"})),
+            answer(RIGHT),
+        ]
+    )
+    _, outcome = ask(server, answer=Verdict, tools=TOOLS)
+    assert server.requests[1].body["tool_choice"] == "auto"
+    assert outcome.answer == Verdict(**RIGHT)
+
+
+def grounded(verdict: Verdict, results: tuple[ToolReturned, ...]) -> list[str]:
+    sizes = [result.result["size"] for result in results if isinstance(result.result, dict)]
+    return [] if verdict.size in sizes else [f"size {verdict.size} comes from no tool result."]
+
+
+def test_a_claim_that_the_check_rejects_is_sent_back_and_the_tools_stay(serve: Serve) -> None:
+    server = serve([answer({"bottleneck": "hbm", "size": 8}), calls(("axis_size", {"name": "data"})), answer(RIGHT)])
+    events, outcome = ask(server, answer=Verdict, tools=TOOLS, check=grounded)
+    assert only(events, Complaint).complaints == ("size 8 comes from no tool result.",)
+    assert only(events, Complaint).about == "content"
+    assert server.requests[1].body["tool_choice"] == "auto"
+    assert outcome.answer == Verdict(**RIGHT)
+
+
+def test_after_the_last_repair_the_fallback_stands_and_is_marked(serve: Serve) -> None:
+    server = serve([answer({"bottleneck": "hbm", "size": size}) for size in (8, 9, 10)])
+    seen: list[Stopped] = []
+
+    def built_in(stopped: Stopped, results: tuple[ToolReturned, ...]) -> Verdict:
+        seen.append(stopped)
+        return Verdict(bottleneck="unknown", size=0)
+
+    events, outcome = ask(server, answer=Verdict, check=grounded, fallback=built_in, limits=Limits(repairs=2))
+    assert kinds(events)[-2:] == ["stopped", "final"]
+    assert outcome.answer == Verdict(bottleneck="unknown", size=0)
+    assert outcome.source == only(events, Final).source == "fallback"
+    assert seen[0].reason == "rejected" and seen[0].complaints == ("size 10 comes from no tool result.",)
+    assert seen[0].last_answer == '{"bottleneck": "hbm", "size": 10}'
+    assert "sent back 2 times: size 10 comes from no tool result." in seen[0].sentence
+    assert outcome.messages[-1].text == '{"bottleneck":"unknown","size":0}'
+
+
+def test_without_a_fallback_a_run_ends_stopped(serve: Serve) -> None:
+    events, outcome = ask(serve([text(""), text("  ")]), limits=Limits(repairs=1))
+    assert kinds(events)[-1] == "stopped"
+    assert outcome.answer is None and outcome.source is None
+    assert outcome.stopped is not None and outcome.stopped.complaints == ("The answer is empty.",)
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again_and_shorter(serve: Serve) -> None:
+    server = serve([text("The step is", finish="length"), text("HBM.")])
+    events, outcome = ask(server)
+    assert "cut off" in only(events, Complaint).complaints[0]
+    assert outcome.answer == "HBM."
+
+
+# Bounds.
+
+
+def obedient(body: dict[str, Any]) -> Stream:
+    """A model that calls a tool as long as it may."""
+    if body.get("tool_choice") == "auto":
+        return calls(("axis_size", {"name": "data"}))
+    return text("I had to stop.")
+
+
+def test_on_its_last_turn_the_model_must_answer(serve: Serve) -> None:
+    server = serve(obedient)
+    _, outcome = ask(server, tools=TOOLS, limits=Limits(turns=3))
+    assert outcome.answer == "I had to stop." and outcome.turns == 3
+    assert "No tool can be called any more" in server.requests[-1].messages[-1]["content"]
+    assert "No tool can be called" not in str(outcome.messages)
+
+
+def test_calls_beyond_the_limit_are_refused_and_the_model_must_answer(serve: Serve) -> None:
+    many = calls(*[("axis_size", {"name": "data"})] * 5)
+    server = serve([many, text("Three of five.")])
+    _, outcome = ask(server, tools=TOOLS, limits=Limits(tool_calls=3))
+    assert [result.ok for result in outcome.results] == [True] * 3 + [False] * 2
+    assert server.requests[1].body["tool_choice"] == "none"
+    assert outcome.tool_calls == 3 and outcome.answer == "Three of five."
+
+
+def test_a_model_that_calls_all_the_same_is_stopped(serve: Serve) -> None:
+    _, outcome = ask(serve(lambda _: calls(("axis_size", {"name": "data"}))), tools=TOOLS, limits=Limits(turns=2))
+    assert outcome.stopped is not None and outcome.stopped.reason == "turns"
+    assert "no answer within the limit of 2 answers" in outcome.stopped.sentence
+
+
+def test_no_request_goes_out_that_could_run_over_the_tokens(serve: Serve) -> None:
+    server = serve([calls(("axis_size", {"name": "data"}), counted=usage(900, 80)), text("Never asked.")])
+    _, outcome = ask(server, tools=TOOLS, limits=Limits(tokens=1000))
+    assert outcome.stopped is not None and outcome.stopped.reason == "tokens"
+    assert len(server.requests) == 1 and outcome.usage == Usage(900, 80)
+    assert server.requests[0].body["max_completion_tokens"] < 1000
+
+
+def test_money_binds_where_the_price_is_known_and_is_unknown_where_not(serve: Serve) -> None:
+    script = [calls(("axis_size", {"name": "data"}), counted=usage(1000, 100, 400)), text("Done.")]
+    price = Price(2e-6, 10e-6, 1e-6)  # 600 · 2 + 400 · 1 + 100 · 10 = 2600 µUSD
+    server = serve(script)
+    provider = OpenAIProvider(settings_for(server, prices={"scripted": price}))
+    events, outcome = ask(provider, tools=TOOLS, limits=Limits(cost_usd=0.0027))
+    assert outcome.stopped is not None and outcome.stopped.reason == "money"
+    assert outcome.cost_usd == pytest.approx(2600e-6)
+    assert only(events, ModelResponse).cost_usd == pytest.approx(2600e-6)
+    assert len(server.requests) == 1
+
+    events, outcome = ask(serve(script), tools=TOOLS, limits=Limits(cost_usd=0.0027))
+    assert outcome.answer == "Done." and outcome.cost_usd is None and only(events, Final).cost_usd is None
+
+
+def test_time_is_up_between_two_turns(serve: Serve) -> None:
+    server = serve([calls(("axis_size", {"name": "data"})), text("Too late.")])
+    _, outcome = ask(server, tools=TOOLS, limits=Limits(time_s=20), clock=NoWaiting(step_s=5).clock())
+    assert outcome.stopped is not None and outcome.stopped.reason == "time"
+    assert len(server.requests) == 1
+
+
+def test_time_is_up_while_the_model_is_silent(serve: Serve) -> None:
+    server = serve([Stream((chunk({"content": "The"}), Wait()))])
+    _, outcome = drive(run(OpenAIProvider(settings_for(server)), [UserMessage("?")], limits=Limits(time_s=0.3)))
+    assert outcome.stopped is not None and outcome.stopped.reason == "time"
+    assert server.hung_up.wait(10)
+
+
+def test_tokens_that_the_server_does_not_count_are_estimated_and_marked(serve: Serve) -> None:
+    words = "x" * 400
+    _, outcome = ask(serve([Stream((chunk({"content": words}), chunk({}, "stop")))]), [UserMessage("y" * 800)])
+    assert outcome.usage == Usage(200, 100, 0, estimated=True)
+
+
+# Stopping.
+
+
+def test_closing_the_generator_hangs_up(serve: Serve) -> None:
+    server = serve([Stream((chunk({"content": "The step "}), Wait()))])
+    events = run(OpenAIProvider(settings_for(server)), [UserMessage("?")])
+    while not isinstance(next(events), TextDelta):
+        pass
+    assert not server.hung_up.is_set()
+    events.close()
+    assert server.hung_up.wait(10)
+
+
+@pytest.mark.parametrize("before_headers", [True, False])
+def test_a_stop_button_ends_a_run_that_waits_for_the_model(serve: Serve, before_headers: bool) -> None:
+    reply = Plain(before=Wait()) if before_headers else Stream((chunk({"content": "The"}), Wait()))
+    server = serve([reply])
+    cancel = Cancel()
+    ended: list[Any] = []
+    provider = OpenAIProvider(settings_for(server))
+
+    def work() -> None:
+        ended.append(drive(run(provider, [UserMessage("?")], cancel=cancel, fallback=lambda *_: "never")))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not server.requests:
+        threading.Event().wait(0.01)
+    cancel.set()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert server.hung_up.wait(10)
+    events, outcome = ended[0]
+    assert outcome.stopped.reason == "cancelled" and outcome.answer is None, "who stops a run wants no other answer"
+    assert isinstance(events[-1], Stopped)
+
+
+def test_a_run_that_is_cancelled_between_tools_leaves_a_conversation_that_can_go_on(serve: Serve) -> None:
+    cancel = Cancel()
+
+    def press() -> str:
+        """Presses the stop button."""
+        cancel.set()
+        return "pressed"
+
+    server = serve([calls(("press", {}), ("press", {})), text("Never.")])
+    _, outcome = ask(server, tools=[tool(press)], cancel=cancel)
+    assert outcome.stopped is not None and outcome.stopped.reason == "cancelled"
+    assert outcome.messages == (SystemMessage("You analyse profiles."), UserMessage("Why is the step slow?"))
+    assert len(outcome.results) == 1
+
+
+# A conversation that has become too long.
+
+
+def long_conversation() -> list[Message]:
+    said: list[Message] = [UserMessage("Why?")]
+    for number in range(1, 5):
+        result = json.dumps({"id": f"r{number}", "result": "x" * 3000})
+        said.append(AssistantMessage("", (ToolCall(f"call_{number}", "ops", "{}"),)))
+        said.append(ToolMessage(f"call_{number}", "ops", result, f"r{number}"))
+    return said
+
+
+def test_the_oldest_results_are_shortened_once_when_the_model_cannot_read_all(serve: Serve) -> None:
+    server = serve([overflow(), text("HBM.")])
+    events, outcome = ask(server, long_conversation())
+    assert kinds(events) == ["model_request", "retry", "model_request", "text_delta", "model_response", "final"]
+    sent = [len(m["content"]) for m in server.requests[1].messages if m["role"] == "tool"]
+    assert sent[0] < 1000 and sent[1] < 1000 and sent[2] > 3000 and sent[3] > 3000
+    assert "r1" in server.requests[1].messages[2]["content"]
+    again = [event for event in events if isinstance(event, ModelRequest)][1]
+    assert again.since == 0 and len(again.messages) == 9, "the trace shows the whole of what changed in the middle"
+    assert outcome.answer == "HBM."
+
+    events, outcome = ask(serve([overflow(), overflow()]), long_conversation())
+    assert outcome.stopped is not None and outcome.stopped.fault is not None
+    assert outcome.stopped.fault.kind == "context"
+    assert "longer than scripted can read" in outcome.stopped.sentence
+
+
+def test_without_results_to_shorten_it_stops_at_once(serve: Serve) -> None:
+    server = serve([overflow()])
+    _, outcome = ask(server)
+    assert outcome.stopped is not None and len(server.requests) == 1

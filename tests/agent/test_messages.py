@@ -1,0 +1,117 @@
+"""Messages and events are values: what goes into a database or a stream comes back the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.events import ModelRequest, RunEvent, TextDelta, event_from_json, event_to_json, requested
+from agent.messages import (
+    AssistantMessage,
+    JsonValue,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    clean,
+    message_from_json,
+    message_to_json,
+    next_result_number,
+)
+
+_NUMBERS = st.integers(0, 10**9)
+_SECONDS = st.floats(0, 1e6)
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _field(wanted: Any) -> st.SearchStrategy[Any]:
+    if wanted == JsonValue:
+        return _JSON
+    if wanted is float or float in get_args(wanted):
+        return _SECONDS | st.none() if type(None) in get_args(wanted) else _SECONDS
+    return st.from_type(wanted)
+
+
+def _built(cls: type) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{each.name: _field(hints[each.name]) for each in fields(cls)})
+
+
+@given(st.one_of([_built(each) for each in get_args(Message)]))
+def test_a_message_survives_json(message: Message) -> None:
+    assert message_from_json(json.loads(json.dumps(message_to_json(message)))) == message
+
+
+@given(st.one_of([_built(each) for each in get_args(RunEvent)]))
+def test_an_event_survives_json(event: RunEvent) -> None:
+    data = event_to_json(event)
+    assert data["kind"] == event.kind
+    assert event_from_json(json.loads(json.dumps(data, allow_nan=False))) == event
+
+
+def test_every_event_has_a_kind_of_its_own() -> None:
+    kinds = {get_args(get_type_hints(each)["kind"])[0] for each in get_args(RunEvent)}
+    assert len(kinds) == len(get_args(RunEvent)) == 9
+
+
+@pytest.mark.parametrize("data", [{}, {"kind": "approve"}, {"kind": "text_delta", "turn": 1}, [], "final"])
+def test_what_is_no_event_is_refused(data: object) -> None:
+    with pytest.raises(ValueError, match=r"validation error"):
+        event_from_json(data)
+
+
+@given(st.text(st.characters(categories=["L", "N", "Cs", "Cc", "So"])))
+def test_a_cleaned_text_can_be_stored_everywhere(text: str) -> None:
+    cleaned = clean(text)
+    cleaned.encode()  # no lone surrogate
+    assert "\0" not in cleaned
+    assert clean(cleaned) == cleaned
+
+
+def test_two_halves_of_a_character_are_joined() -> None:
+    assert clean("a\ud83d\ude00b") == "a😀b"
+    assert clean("a\ud83db\0") == "a�b�"
+    assert clean("größer 模型") == "größer 模型"
+
+
+def test_usage_adds_up_and_says_when_it_is_estimated() -> None:
+    total = Usage(100, 20, 50) + Usage(10, 5, estimated=True)
+    assert total == Usage(110, 25, 50, estimated=True)
+    assert total.tokens == 135
+
+
+def test_result_ids_go_on_where_the_conversation_stopped() -> None:
+    said: list[Message] = [SystemMessage("s"), UserMessage("u")]
+    assert next_result_number(said) == 1
+    call = AssistantMessage("", (ToolCall("c", "size"),))
+    said += [
+        call,
+        ToolMessage("c", "size", "4", "r9"),
+        ToolMessage("d", "size", "4", "r10"),
+        ToolMessage("e", "x", "", ""),
+    ]
+    assert next_result_number(said) == 11
+
+
+def test_whole_requests_are_put_together_from_their_news() -> None:
+    a, b, c = UserMessage("a"), AssistantMessage("b"), UserMessage("c")
+    first = ModelRequest(1, 1, "openai", "m", "k1", 0, (a,))
+    second = ModelRequest(2, 1, "openai", "m", "k2", 1, (b, c))
+    third = ModelRequest(3, 1, "openai", "m", "k3", 0, (a, c))
+    told = requested([first, TextDelta(1, "b"), second, third])
+    assert [messages for _, messages in told] == [(a,), (a, b, c), (a, c)]
