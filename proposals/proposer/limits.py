@@ -123,14 +123,19 @@ def _known(c: Candidates) -> Iterator[Rule]:
     for name, flag in flags.items():
         if flag[c.baseline]:
             flags[name] = flag & ~at_home
-    if not missing_facts(config):
+    text = ""
+    if config.model is not None:
         total, fits = c.used.total, c.used.fits
+        if missing_facts(config):
+            text = "Weights, gradients and optimizer alone need more memory than a program can fill."
+            total = c.used.total - c.used.activations
+            fits = total <= c.used.capacity
         # What ran, ran: on its mesh anything that needs no more is as likely to.
         same = at_home & (not fits[c.baseline]) & (total <= total[c.baseline])
         flags["memory"] = ~fits & ~same
     for name in legality.RULES:
         if name in flags:
-            yield Rule(name, flags[name])
+            yield Rule(name, flags[name], text if name == "memory" else "")
 
 
 def _divisibility(c: Candidates, sizes: legality.Sizes, batch: npt.ArrayLike | None) -> dict[str, Bools]:

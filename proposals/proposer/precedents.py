@@ -214,7 +214,8 @@ def support(
     unique, back = np.unique(moved, axis=0, return_inverse=True)
     found = _supported(precedents, held, situation, unique)
     runs, warned = _warnings(precedents, failed, situation, sizes, recomputes, fullness)
-    said, spread, like, which = (values[back.reshape(-1)] for values in found)
+    back = back.reshape(-1)
+    said, spread, like, which = found[0][back], found[1][back], found[2][back], found[3][back]
     return Support(said, spread, like, which, runs, warned)
 
 

@@ -1,0 +1,205 @@
+"""Whatever ran and whatever is asked: proposals are legal, fit, keep to the constraints, and say finite numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite, prod
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from diagnosis.analyzer import diagnose
+from perfmodel import legality
+from perfmodel.catalogue import get_model
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.step_time import predict
+from proposals.candidate import candidate
+from proposals.constraints import Constraints, same_mesh
+from proposals.plan import Plan, ProposalPlan
+from proposals.proposer import Pricer
+from tests.diagnosis.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
+from tests.diagnosis.generated import config as configured
+from tests.diagnosis.generated import profile as profiled
+from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
+
+#: Chip, topology, slices.
+MACHINES = (
+    ("v5e", (4, 4), 1), ("v5e", (16, 16), 2), ("v5p", (4, 4, 4), 1), ("v5p", (2, 2, 4), 4), ("v6e", (8, 8), 1),
+    ("h100", (8, 4), 1), ("a100-80gb", (8, 1), 1), ("tpu7x", (4, 4, 4), 1),
+)  # fmt: skip
+CATALOGUE = ("llama3.1-8b", "llama2-7b", "gemma3-4b", "mixtral-8x7b", "llama3.2-1b", "deepseek-v3")
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> ExperimentConfig:
+    """A configuration with some of the usual gaps."""
+    chip, topology, slices = draw(st.sampled_from(MACHINES))
+    left = prod(topology)
+    names = ["data", "seq", "model"]
+    name = draw(st.sampled_from([None, *CATALOGUE]))
+    model = get_model(name) if name else None
+    if model is not None and model.experts:
+        names.insert(2, "expert")
+    if chip in ("h100", "a100-80gb"):
+        names.insert(0, "pipeline")
+    ici: dict[str, int] = dict.fromkeys(names, 1)
+    while left > 1:
+        axis = draw(st.sampled_from(names))
+        ici[axis] *= 2
+        left //= 2
+    training = Training(
+        global_batch=draw(st.sampled_from([None, 8, 64, 96, 512, 2048])),
+        seq_len=draw(st.sampled_from([None, 2048, 8192])),
+        remat=draw(st.sampled_from(["none", "minimal", "full", "offload"])),
+        weight_sharding=draw(st.sampled_from(["none", "zero1", "fsdp"])),
+        grad_accum=draw(st.sampled_from([1, 1, 2])),
+    )
+    dcn = (("data", slices),) if slices > 1 else ()
+    return ExperimentConfig(Hardware(chip, topology, slices), Mesh(tuple(ici.items()), dcn), model, training)
+
+
+TIMES = st.tuples(*[st.floats(0.01, 2.0)] * 3)
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Constraints:
+    axes = st.sampled_from(["data", "seq", "model"])
+    return Constraints(
+        keep_batch=draw(st.booleans()),
+        keep_axes=tuple(draw(st.lists(axes, max_size=1))),
+        at_most=draw(st.dictionaries(axes, st.sampled_from([1, 2, 4, 64]), max_size=1)),
+        at_least=draw(st.dictionaries(st.just("data"), st.sampled_from([1, 2]), max_size=1)),
+        memory_margin=draw(st.sampled_from([0.0, 0.0, 0.1, 0.5])),
+        keep_remat=draw(st.booleans()),
+        no_flags=draw(st.booleans()),
+    )
+
+
+def pricer(setup: ExperimentConfig, times: tuple[float, float, float], **facts: Any) -> Pricer:
+    ops = [
+        replace(item, self_time_s=item.self_time_s * t, total_time_s=item.total_time_s * t)
+        for item, t in zip((MATMUL, NORM, TENSOR), times, strict=True)
+    ]
+    ran = profile_of(*ops, step_s=sum(op.self_time_s for op in ops) / 64, **facts)
+    ran = replace(ran, device=replace(ran.device, chip=setup.hardware.chip))
+    return Pricer(ran, setup, diagnose(ran, setup))
+
+
+def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> None:
+    """Three distinct, legal, fitting, obedient proposals with finite numbers."""
+    assert [item.rank for item in found.proposals] == [1, 2, 3]
+    kinds = {(repr(item.mesh), repr(sorted(item.changes.items()))) for item in found.proposals}
+    assert len(kinds) == 3
+    running = predict(setup)
+    for item in found.proposals:
+        assert 0.0 <= item.confidence <= 1.0
+        assert all(isfinite(value) for value in (item.predicted.step_time_s or {}).values())
+        assert all(isfinite(row.before_s) and isfinite(row.after_s) for row in item.communication)
+        if item.kind == "keep":
+            assert same_mesh(item.mesh, setup.mesh.to_json()) and not item.changes
+            continue
+        assert not item.violations
+        proposed = candidate(setup, item.mesh, item.changes)
+        stays = same_mesh(item.mesh, setup.mesh.to_json())
+        already = {rule.rule for rule in running.violations} if stays else set()
+        assert {rule.rule for rule in legality.check(proposed)} <= already
+        if predict(proposed).fits is False:
+            assert stays and needs(proposed) <= needs(setup)
+        obeys(item, setup, constraints)
+    for left_out in found.rejected:
+        assert left_out.rule and left_out.reason.endswith(".")
+
+
+def needs(setup: ExperimentConfig) -> float:
+    return float((predict(setup).hbm_per_chip_bytes or {}).get("total") or 0.0)
+
+
+def obeys(item: ProposalPlan, setup: ExperimentConfig, constraints: Constraints) -> None:
+    before, after = dict(setup.mesh.ici), item.mesh["ici"]
+    for axis in constraints.keep_axes:
+        assert after.get(axis, 1) == before.get(axis, 1)
+        assert item.mesh["dcn"].get(axis, 1) == dict(setup.mesh.dcn).get(axis, 1)
+    for axis, size in constraints.at_most.items():
+        assert after.get(axis, 1) <= size
+    for axis, size in constraints.at_least.items():
+        assert after.get(axis, 1) >= size
+    assert not (constraints.keep_batch and "global_batch" in item.changes)
+    assert not (constraints.keep_remat and "remat" in item.changes)
+    assert not (constraints.no_flags and "xla_flags" in item.changes)
+    used = item.predicted.hbm_per_chip_bytes
+    if used:
+        assert used["total"] <= (1.0 - constraints.memory_margin) * used["capacity"] or not constraints.memory_margin
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(setup=runs(), times=TIMES)
+def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
+    check(pricer(setup, times).propose(), setup, Constraints())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(setup=runs(), times=TIMES, constraints=asked())
+def test_constraints_are_obeyed(
+    setup: ExperimentConfig, times: tuple[float, float, float], constraints: Constraints
+) -> None:
+    """What runs may stand among the three though it breaks one, and says so; else too tight is a sentence."""
+    bench = pricer(setup, times)
+    try:
+        found = bench.propose(constraints)
+    except ConfigError as error:
+        message = str(error)
+    else:
+        message = "constraints"
+        check(found, setup, constraints)
+    assert message.startswith("constraints")
+    assert Constraints.from_json(constraints.to_json()) == constraints
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(setup=runs(), times=TIMES)
+def test_sensitivity_says_what_evaluate_says(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
+    bench = pricer(setup, times)
+    first = bench.propose().proposals[0]
+    again = bench.evaluate(first.mesh, first.changes)
+    assert again.predicted.speedup == pytest.approx(first.predicted.speedup, rel=1e-6)
+    assert again.predicted.hbm_per_chip_bytes == pytest.approx(first.predicted.hbm_per_chip_bytes)
+    assert first.sensitivity
+    for step in first.sensitivity[:: max(1, len(first.sensitivity) // 4)]:
+        own = bench.evaluate(step.mesh, step.changes)
+        assert own.predicted.speedup == pytest.approx(step.speedup, rel=1e-6)
+        assert step.speedup == pytest.approx((step.relative or 0.0) * (first.predicted.speedup or 0.0), rel=1e-6)
+        assert [item.rule for item in own.violations][:1] == ([step.rule] if step.rule and own.violations else [])
+
+
+LAID_OUT: tuple[tuple[ModelShape, str, tuple[int, ...]], ...] = (
+    (SMALL, "v5e", (4, 4)), (MIDDLE, "v5p", (4, 4, 4)), (LARGE, "v5p", (4, 8, 8)), (MIXTURE, "v6e", (8, 8)),
+)  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    which=st.sampled_from(LAID_OUT),
+    exponents=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    remat=st.sampled_from(["none", "minimal", "full"]),
+    batch=st.sampled_from([64, 256, 1024]),
+    memory=st.floats(0.2, 0.95),
+)
+def test_steps_laid_out_from_first_principles(
+    which: tuple[ModelShape, str, tuple[int, ...]],
+    exponents: tuple[int, int],
+    remat: str,
+    batch: int,
+    memory: float,
+) -> None:
+    model, chip, topology = which
+    seq, tensor = 2 ** exponents[0], 2 ** exponents[1]
+    chips = prod(topology)
+    assume(chips % (seq * tensor) == 0)
+    ici = (("data", chips // seq // tensor), ("seq", seq), ("model", tensor))
+    run = Scenario("", "", (), chip, topology, ici, model, batch, 4096, remat=remat, memory=memory)
+    setup = configured(run)
+    assume(not [rule for rule in legality.check(setup) if rule.rule != "memory"])
+    ran = profiled(run)
+    check(Pricer(ran, setup, diagnose(ran, setup)).propose(), setup, Constraints())
