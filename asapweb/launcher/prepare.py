@@ -28,6 +28,7 @@ def main(steps: list[str]) -> int:
             call_command("load_samples")
         if "knowledge" in steps:
             call_command("load_knowledge")
+            call_command("load_history")
         if "link" in steps:
             printed = io.StringIO()
             call_command("sign_in_link", address=steps[steps.index("link") + 1], stdout=printed)

@@ -146,7 +146,7 @@ _STEP_NAMES = {
     "migrate": "database schema",
     "static": "static files",
     "samples": "samples",
-    "knowledge": "shipped passages",
+    "knowledge": "shipped passages and records",
 }
 
 

@@ -158,4 +158,6 @@ class ImportRequest(serializers.Serializer[Any]):
     file = serializers.FileField(allow_empty_file=True)
     type = serializers.ChoiceField(choices=FORMATS, required=False, help_text="By the file's name unless given.")
     dry_run = serializers.BooleanField(default=False, help_text="Only check; confirm the import to store what is good.")
-    team = serializers.IntegerField(required=False, min_value=1, help_text="One of your teams; your first unless given.")
+    team = serializers.IntegerField(
+        required=False, min_value=1, help_text="One of your teams; your first unless given."
+    )

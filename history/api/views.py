@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpResponseBase
+from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import exceptions, mixins, status
@@ -58,11 +59,11 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
         operation_id="history_records_list",
         parameters=[
             *_NARROWING,
-            OpenApiParameter("size", OpenApiTypes.INT, description=f"Records of a page, 25 unless given, {MAX_SIZE} at most."),
+            OpenApiParameter("size", OpenApiTypes.INT, description=f"Of a page, 25 unless given, {MAX_SIZE} at most."),
             OpenApiParameter("after", OpenApiTypes.STR, description="As in `next`."),
             OpenApiParameter("before", OpenApiTypes.STR, description="As in `previous`."),
         ],
-        responses={200: PageSerializer, 400: Detail},
+        responses={200: forced_singular_serializer(PageSerializer), 400: Detail},
         tags=["history"],
     )  # fmt: skip
     def list(self, request: Request) -> Response:
@@ -104,9 +105,9 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 
     @extend_schema(
         operation_id="history_records_export",
-        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="json unless given."), *_NARROWING],
+        parameters=[OpenApiParameter("type", OpenApiTypes.STR, enum=FORMATS, description="json at first"), *_NARROWING],
         responses={
-            (200, "application/json"): OpenApiTypes.STR,
+            (200, "application/json"): {"type": "array", "items": {"type": "object"}},
             (200, "application/jsonl"): OpenApiTypes.STR,
             (200, "text/csv"): OpenApiTypes.STR,
             400: Detail,

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
-from tests.backend.factories import make_people, make_ready
+from history.services import imports, store
+from tests.backend.factories import make_people, make_ready, upload
+from tests.history.records import record
 
 
 @pytest.fixture
@@ -32,6 +34,8 @@ def api(db):
         "diagnoses": ready.run.diagnosis.pk,
         "plans": ready.plan.pk,
         "proposals": ready.plan.proposals.first().pk,
+        "history/records": store.add(record("fuzzed"), people.team).pk,
+        "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }
     yield schema
     for signal in (request_started, request_finished):
@@ -51,7 +55,8 @@ def test_no_request_ends_in_a_server_error(api):
         @given(case=operation.as_strategy())
         def call(case):
             if "id" in (case.path_parameters or {}):  # a guessed id would only ever find 404
-                case.path_parameters["id"] = api.ids[case.operation.path.split("/")[2]]
+                kind = case.operation.path.split("/{id}")[0].removeprefix("/api/")
+                case.path_parameters["id"] = api.ids[kind]
             case.call_and_validate(headers=headers, checks=[not_a_server_error, response_schema_conformance])
 
         call()
