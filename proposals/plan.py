@@ -32,7 +32,8 @@ class Predicted:
 
     step_time_s: {lower, estimate, upper, low80, high80}; speedup: per token against the baseline (same batch: step time
     ratio), with low80 / high80; hbm_per_chip_bytes: {params, optimizer, gradients, activations, total, capacity};
-    breakdown_s as in the diagnosis, so that bars stand beside each other.
+    breakdown_s as in the diagnosis, so that bars stand beside each other.  sigma: the model's own spread of the log of
+    the speed-up, before what measured pairs add to it (`proposer.confidence`).
     """
 
     step_time_s: dict[str, float] | None = None
@@ -42,6 +43,7 @@ class Predicted:
     hbm_per_chip_bytes: dict[str, float] | None = None
     breakdown_s: dict[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    sigma: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from diagnosis.report import Diagnosis
 from perfmodel.config import ConfigError
@@ -89,7 +88,7 @@ def keeping_is_right(candidates: Candidates, ranked: Ranked, diagnosis: Diagnosi
     """
     waits = diagnosis.bottleneck.primary in OFF_CHIP
     worth = WORTH_BEFORE_THE_CAUSE if waits else WORTH_A_CHANGE
-    better = ranked.runs * ndtr((ranked.gain - worth) / np.maximum(ranked.sigma, 1e-9))
+    better = ranked.runs * ranked.confidence.probability(ranked.gain, ranked.sigma, worth=worth)
     counted = ~candidates.changes_kind("global_batch") & ~candidates.changes_kind("xla_flags")
     counted &= ~(waits & candidates.changes_work())
     counted &= _priced(candidates)

@@ -25,6 +25,7 @@ from proposals.proposer import detail, effects, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
 from proposals.proposer.choose import choose, keeping_is_right
 from proposals.proposer.citations import cite
+from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.observed import observe
@@ -40,8 +41,8 @@ NAMED_PRECEDENT = 0.3
 class Pricer:
     """Prices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
 
-    precedents: measured optimisations to learn from (default: those of the database as shipped).  Raises ConfigError
-    for a mesh that does not match the chips, or where the profile has neither a step time nor ops.
+    precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what
+    own measured proposals make of the shipped fit (default: the shipped one).  Raises ConfigError for a mesh that does not match the chips, or where the profile has neither a step time nor ops.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Pricer:
         config: ExperimentConfig,
         diagnosis: Diagnosis,
         precedents: Sequence[Precedent] | None = None,
+        confidence: Confidence | None = None,
     ) -> None:
         check_products(config)
         observed = observe(profile, config, diagnosis)
@@ -61,6 +63,7 @@ class Pricer:
         self.profile, self.config, self.diagnosis = profile, config, diagnosis
         self.observed = observed
         self.precedents = tuple(published() if precedents is None else precedents)
+        self.confidence = confidence or shipped()
         self.calibration = calibrated(config, profile, diagnosis, observed)
         self.missing = missing_facts(config)
 
@@ -157,7 +160,7 @@ class Pricer:
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
         seconds = self.profile.step_time_s is not None
-        prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds)
+        prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
         return prices, rank(candidates, prices, self.profile, self.diagnosis, self.precedents)
 
     def _with_room(

@@ -27,6 +27,7 @@ from perfmodel.step_time import Z80, missing_facts
 from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
 from proposals.proposer.changes import exposed_share, share_of_schedule
+from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.observed import Observed
 from proposals.proposer.space import Candidates
 
@@ -55,7 +56,8 @@ class Prices:
 
     parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
     `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
-    where no peak was measured.  stall_s: see above.  seconds: whether the profile had a step time.
+    where no peak was measured.  stall_s: see above.  seconds: whether the profile had a step time.  confidence: how far
+    gains like these were measured to come true.
     """
 
     calibration: Calibration
@@ -66,6 +68,7 @@ class Prices:
     memory_high_bytes: Floats | None
     stall_s: float
     seconds: bool
+    confidence: Confidence
 
     def take(self, keep: npt.NDArray[np.int64]) -> Prices:
         high = self.memory_high_bytes
@@ -79,12 +82,16 @@ class Prices:
         )
 
     def predicted(self, candidates: Candidates, index: int, gain: float, sigma: float) -> Predicted:
-        """The contract's numbers of one candidate, at the gain and spread that it is ranked by."""
+        """The contract's numbers of one candidate, at the gain and spread that it is ranked by.
+
+        The ranges are as wide as measured gains lay around predicted ones.
+        """
+        spread = float(self.confidence.range_sigma(sigma))
         ratio = float(np.exp(self.gain[index] - gain))
         time = float(self.time_s[index]) * ratio
         parts = {name: float(values[index]) * ratio for name, values in self.parts_s.items() if values[index] > 0}
         work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
-        low, high = time * np.exp(-Z80 * sigma), time * np.exp(Z80 * sigma)
+        low, high = time * np.exp(-Z80 * spread), time * np.exp(Z80 * spread)
         step = {
             "lower": min(max(parts.values(), default=0.0), float(low)),
             "estimate": time,
@@ -96,8 +103,9 @@ class Prices:
         return Predicted(
             step_time_s=step if self.seconds else None,
             speedup=float(np.exp(gain)),
-            speedup_low80=float(np.exp(gain - Z80 * sigma)),
-            speedup_high80=float(np.exp(gain + Z80 * sigma)),
+            speedup_low80=float(np.exp(gain - Z80 * spread)),
+            speedup_high80=float(np.exp(gain + Z80 * spread)),
+            sigma=sigma,
             hbm_per_chip_bytes=_memory(candidates, index),
             breakdown_s=by_axis(parts, candidates.config, candidates.mesh(index)) if self.seconds else {},
             missing=missing if self.seconds else (*missing, "step_time"),
@@ -159,9 +167,14 @@ def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagno
 
 
 def price(
-    candidates: Candidates, calibration: Calibration, observed: Observed, diagnosis: Diagnosis, seconds: bool
+    candidates: Candidates,
+    calibration: Calibration,
+    observed: Observed,
+    diagnosis: Diagnosis,
+    seconds: bool,
+    confidence: Confidence | None = None,
 ) -> Prices:
-    """Price every candidate.  seconds: whether the profile had a step time."""
+    """Price every candidate.  seconds: whether the profile had a step time; confidence: default the shipped fit."""
     c = candidates
     priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings))
     distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
@@ -200,6 +213,7 @@ def price(
         memory_high_bytes=None if high is None else c.flat(high),
         stall_s=stalled_s(observed, diagnosis),
         seconds=seconds,
+        confidence=confidence or shipped(),
     )
 
 

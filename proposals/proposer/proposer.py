@@ -10,6 +10,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
+from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
 
@@ -20,9 +21,13 @@ def propose(
     diagnosis: Diagnosis,
     precedents: Sequence[Precedent] | None = None,
     constraints: Constraints | None = None,
+    confidence: Confidence | None = None,
 ) -> Plan:
-    """Three proposals, always legal as far as is known; the first is the recommendation.  See `Pricer.propose`."""
-    return Pricer(profile, config, diagnosis, precedents).propose(constraints)
+    """Three proposals, always legal as far as is known; the first is the recommendation.  See `Pricer.propose`.
+
+    confidence: what own measured proposals make of the shipped fit (`confidence.updated`); default the shipped one.
+    """
+    return Pricer(profile, config, diagnosis, precedents, confidence).propose(constraints)
 
 
 def evaluate(
@@ -33,6 +38,7 @@ def evaluate(
     changes: Mapping[str, Any] | None = None,
     precedents: Sequence[Precedent] | None = None,
     constraints: Constraints | None = None,
+    confidence: Confidence | None = None,
 ) -> ProposalPlan:
     """A configuration of the user's own, checked and priced.  Who asks more than once keeps a `Pricer`."""
-    return Pricer(profile, config, diagnosis, precedents).evaluate(mesh, changes, constraints)
+    return Pricer(profile, config, diagnosis, precedents, confidence).evaluate(mesh, changes, constraints)

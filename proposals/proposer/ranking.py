@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
@@ -20,6 +19,7 @@ from perfmodel import accounting
 from perfmodel.catalogue import load_catalogue
 from perfmodel.step_time import missing_facts
 from proposals.proposer.changes import RECOMPUTES
+from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import ROLES, Precedent, Situation, Support, support
 from proposals.proposer.pricing import Prices
 from proposals.proposer.space import CHANGE_KINDS, Candidates
@@ -57,8 +57,6 @@ COST_OF_OFFLOAD = 0.05
 #: Computed memory errs by some ten percent up and down: from this share of the capacity on, what needs more than what
 #: ran is less sure to run; over the next OVERFLOW of the capacity the chance falls to FITS_LEAST.
 FULL_FROM, OVERFLOW, FITS_LEAST = 0.95, 0.35, 0.05
-#: How often asynchronous collectives make a step with exposed communication faster: a judgement, until history counts.
-SCHEDULE_HELPS = 0.7
 #: Spread of what a precedent says, before its likeness is counted.
 PRECEDENT_SPREAD = 0.15
 
@@ -66,7 +64,8 @@ PRECEDENT_SPREAD = 0.15
 @dataclass(frozen=True)
 class Ranked:
     """Arrays over the candidates.  gain, sigma: with precedents; runs: probability that it runs; faster: that it runs
-    and the step gets faster per token; utility: what they are ranked by; support: what precedents say."""
+    and the step gets faster per token; utility: what they are ranked by; support: what precedents say; confidence: what
+    `faster` rests on."""
 
     gain: Floats
     sigma: Floats
@@ -74,6 +73,7 @@ class Ranked:
     faster: Floats
     utility: Floats
     support: Support
+    confidence: Confidence
 
 
 def rank(
@@ -99,11 +99,10 @@ def rank(
     copies = c.role("replica") / c.role("replica")[c.baseline]
     costs = costs + COST_PER_COPY * np.maximum(0.0, np.log2(copies))
     costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(c, prices, diagnosis)
-    helps = np.where(c.changes_kind("xla_flags"), SCHEDULE_HELPS, 1.0)
-    utility = runs * helps * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
+    utility = runs * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
     utility[c.baseline] = 0.0
-    faster = runs * helps * np.asarray(ndtr(gain / np.maximum(sigma, 1e-9)))
-    return Ranked(gain, sigma, runs, faster, utility, said)
+    faster = runs * prices.confidence.probability(gain, sigma)
+    return Ranked(gain, sigma, runs, faster, utility, said, prices.confidence)
 
 
 def _precedents(c: Candidates, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Support:
