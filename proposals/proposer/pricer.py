@@ -41,8 +41,9 @@ NAMED_PRECEDENT = 0.3
 class Pricer:
     """Prices configurations of one run.  Nothing in it changes once it is made, but for what it remembers.
 
-    precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what
-    own measured proposals make of the shipped fit (default: the shipped one).  Raises ConfigError for a mesh that does not match the chips, or where the profile has neither a step time nor ops.
+    precedents: measured optimisations to learn from (default: those of the database as shipped).  confidence: what own
+    measured proposals make of the shipped fit (default: that fit).  Raises ConfigError for a mesh that does not match
+    the chips, or where the profile has neither a step time nor ops.
     """
 
     def __init__(
