@@ -16,7 +16,7 @@ PAGE_SIZE = 100
 
 #: Filter chips of the page: key, word, kinds.
 GROUPS = (
-    ("user", "User", ("upload", "config", "review", "message")),
+    ("user", "User", ("upload", "config", "review", "constraints", "message")),
     ("status", "Status", ("status", "progress", "error")),
     ("tool", "Tools", ("tool_call", "tool_result")),
     ("model", "Model", ("model_request", "model_response")),
@@ -29,12 +29,14 @@ _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark",
     "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target",
+    "constraints": "sliders",
 }  # fmt: skip
 #: Facts that the sentence already says.
 _SAID = {
     "status": {"from", "to", "took_s", "reason"},
     "progress": {"stage", "text", "fraction", "attempt"},
     "review": {"decision", "comment", "title", "rank", "proposal"},
+    "constraints": {"text"},
 }
 
 
@@ -155,6 +157,9 @@ def describe(event: Event) -> Line:
         what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
         title, tone = f"{_who(event)} {data.get('decision', 'decided')} {what}", "user"
         text = f"“{data['comment']}”" if data.get("comment") else ""
+    elif event.kind == "constraints":
+        title, tone = f"{_who(event)} asked for proposals again", "user"
+        text = " ".join(data.get("text") or ()) or "Without constraints."
     elif event.kind == "diagnosis":
         title, text = f"Diagnosis: {data.get('bottleneck', '')}", str(data.get("statement", ""))
     elif event.kind == "proposal":

@@ -7,6 +7,7 @@ from math import exp
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
 
@@ -70,6 +71,14 @@ class Proposal(models.Model):
     class Meta:
         ordering = ["-plan_id", "rank"]
         constraints = [models.UniqueConstraint(fields=["plan", "rank"], name="one_proposal_per_plan_and_rank")]
+
+    def get_absolute_url(self) -> str:
+        """Its card, in its own plan."""
+        return f"{reverse('proposals', args=[self.experiment_id])}?plan={self.plan_id}#proposal-{self.rank}"
+
+    @property
+    def rank_text(self) -> str:
+        return str(self.rank)
 
 
 class Review(models.Model):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from typing import Any
+from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
@@ -16,7 +18,7 @@ from proposals.models import PlanRecord, Proposal
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
     "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
-    "alternative": "Alternative",
+    "alternative": "Alternative", "own": "Your own",
 }  # fmt: skip
 
 
@@ -53,6 +55,44 @@ class TermChange:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Communication on some axes before and after.  unit: `s`, or `share` where the profile has no step time."""
+
+    axes: str
+    css: str
+    moves: str
+    before: float
+    after: float
+    unit: str
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class Held:
+    """One quantity of a chip before and after.  unit: `bytes` or `count`."""
+
+    name: str
+    before: float | None
+    after: float | None
+    unit: str
+
+    @property
+    def ratio(self) -> float | None:
+        return self.after / self.before if self.before and self.after is not None else None
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """A neighbour of the proposal, and what opens it in the form of one's own mesh."""
+
+    data: Mapping[str, Any]
+    query: str
+
+
+@dataclass(frozen=True)
 class Card:
     """A proposal with everything its card draws."""
 
@@ -67,6 +107,13 @@ class Card:
     per_token: bool
     memory: list[bars.Term] = field(default_factory=list)
     loop: measured.Loop | None = None
+    traffic: list[Traffic] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    steps: list[OneStep] = field(default_factory=list)
+
+    @property
+    def violations(self) -> list[Mapping[str, str]]:
+        return self.data.get("violations") or []
 
     @property
     def groups(self) -> list[tuple[str, str, int]]:
@@ -183,8 +230,34 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         after=after,
         per_token=factor != 1.0,
         memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
-        loop=measured.loop(item),
+        loop=measured.loop(item) if item.pk else None,
+        traffic=_traffic(data, bool(time), roles),
+        held=[
+            Held(row["name"], row["before"], row["after"], _HELD_UNITS.get(row["name"], "bytes"))
+            for row in data.get("per_chip") or ()
+            if row["before"] is not None or row["after"] is not None
+        ],
+        steps=[OneStep(row, _query(row)) for row in data.get("sensitivity") or ()],
     )
+
+
+#: Units of `PerChip` rows that are no bytes.
+_HELD_UNITS = {"sequences": "count", "tokens": "count"}
+
+
+def _traffic(data: Mapping[str, Any], timed: bool, roles: Mapping[str, str]) -> list[Traffic]:
+    rows = []
+    for row in data.get("communication") or ():
+        names = " + ".join(row["axes"])
+        css = "dcn" if row["dcn"] else bars.axis_class(row["axes"][0], roles) if row["axes"] else "ici"
+        words = f"{names} across slices" if row["dcn"] and names else names or "not told by the profile"
+        rows.append(Traffic(words, css, row["moves"], row["before_s"], row["after_s"], "s" if timed else "share"))
+    return sorted(rows, key=lambda row: -max(row.before, row.after))
+
+
+def _query(row: Mapping[str, Any]) -> str:
+    """A neighbour as the address of the form takes it."""
+    return urlencode({"mesh": json.dumps(row["mesh"]), "changes": json.dumps(row["changes"])})
 
 
 def changed_settings(config: Mapping[str, Any], data: Mapping[str, Any]) -> list[tuple[str, str, str]]:

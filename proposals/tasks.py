@@ -8,7 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from experiments.services import runs
-from proposals.services import coordinator, measuring
+from proposals.services import coordinator, measuring, regenerating
 
 
 @shared_task(name="proposals.tasks.advance_run", acks_late=True, reject_on_worker_lost=True)
@@ -17,10 +17,17 @@ def advance_run(run_pk: int) -> None:
     coordinator.advance(run_pk)
 
 
+@shared_task(name="proposals.tasks.propose_again", acks_late=True, reject_on_worker_lost=True)
+def propose_again(request_pk: int) -> None:
+    """Make the plan that somebody asked for."""
+    regenerating.make(request_pk)
+
+
 @shared_task(name="proposals.tasks.take_over_stale", ignore_result=True, expires=60)
 def take_over_stale() -> list[int]:
-    """Queue the runs that no live worker has; measure what one left unmeasured."""
+    """Queue the runs that no live worker has; measure and propose what one left undone."""
     measuring.sweep()
+    regenerating.sweep()
     return runs.take_over_stale()
 
 

@@ -1,14 +1,19 @@
-"""Pages of proposals, reviews and the history."""
+"""Pages of proposals, reviews and measurements."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from proposals import views, views_launch, views_measure
+from proposals import views, views_again, views_launch, views_measure, views_own
 
 urlpatterns = [
     path("experiments/<int:pk>/proposals/", views.proposals, name="proposals"),
     path("experiments/<int:pk>/proposals/rejected/", views.rejected, name="rejected"),
+    path("experiments/<int:pk>/proposals/again/", views_again.propose_again, name="propose-again"),
+    path("experiments/<int:pk>/proposals/asked/", views_again.request_state, name="plan-request"),
+    path("plans/<int:pk>/own/", views_own.own, name="own-mesh"),
+    path("plans/<int:pk>/own/price/", views_own.price, name="own-mesh-price"),
+    path("plans/<int:pk>/own/add/", views_own.add, name="own-mesh-add"),
     path("proposals/<int:pk>/decision/", views.decide, name="decide"),
     path("experiments/<int:pk>/launch/", views_launch.of_experiment, name="launch"),
     path("proposals/<int:pk>/launch/", views_launch.of_proposal, name="launch-proposal"),
@@ -19,5 +24,4 @@ urlpatterns = [
     path("proposals/<int:pk>/measurement/failed/", views_measure.failed, name="measure-failed"),
     path("measurements/", views_measure.measurements, name="measurements"),
     path("history/waiting/", views_measure.waiting, name="history-waiting"),
-    path("history/", views.history, name="history"),
 ]

@@ -25,7 +25,7 @@ MOST_WAITING = 50
 
 
 def _back(proposal: Proposal) -> HttpResponse:
-    return redirect(reverse("proposals", args=[proposal.experiment_id]) + f"#proposal-{proposal.rank}")
+    return redirect(proposal)
 
 
 @require(Role.VIEWER)

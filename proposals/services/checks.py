@@ -47,14 +47,24 @@ class Verdict:
     claims: int
 
 
-def check(record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile) -> Verdict:
-    """Check the stored proposals again, from what is stored: legality, memory, and every number in their text."""
+def check(
+    record: PlanRecord,
+    config: ExperimentConfig,
+    diagnosis: Diagnosis,
+    profile: StepProfile,
+    only: int | None = None,
+) -> Verdict:
+    """Check the stored proposals again, from what is stored: legality, memory, and every number in their text.
+
+    only: the rank of the one to check; by default all.
+    """
     common = list(_common(record, config, diagnosis, profile))
     broken: list[str] = []
     struck: list[Struck] = []
     count = 0
     running = predict(config)
-    for proposal in record.proposals.order_by("rank"):
+    chosen = record.proposals.order_by("rank")
+    for proposal in chosen if only is None else chosen.filter(rank=only):
         broken += _broken(proposal, config, running)
         data = proposal.data
         own = {key: value for key, value in data.items() if key not in TEXTS and key != "title"}
@@ -118,7 +128,7 @@ def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
         raise RuntimeError("; ".join(verdict.broken))
     with transaction.atomic():
         events.lock(run.experiment_id)
-        for proposal in record.proposals.all():
+        for proposal in record.proposals.order_by("rank"):
             gone = {(item.field, item.sentence) for item in verdict.struck if item.rank == proposal.rank}
             if not gone:
                 continue

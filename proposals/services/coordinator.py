@@ -27,7 +27,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import propose
-from proposals.services import checks, measuring, plans
+from proposals.services import checks, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -207,9 +207,11 @@ def _diagnose(work: Work) -> None:
 
 def _propose(work: Work) -> None:
     work.progress("Pricing the legal meshes", actor="proposer")
-    plan: Plan = propose(work.profile, work.config, work.diagnosis)
+    verdict, chip = work.diagnosis.bottleneck.primary, work.config.hardware.chip
+    known = precedents.of_run(work.run.team_id, verdict, chip)
+    plan: Plan = propose(work.profile, work.config, work.diagnosis, known.values)
     with transaction.atomic():
-        plans.store(work.run, plan)
+        plans.store(work.run, plan, precedents=known.keys)
         work.move(RunStatus.CHECKING)
 
 

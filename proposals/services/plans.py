@@ -15,7 +15,7 @@ from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
 from experiments.services.text import clean_json
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import Plan
+from proposals.plan import Plan, ProposalPlan
 
 
 def store(
@@ -48,7 +48,7 @@ def store(
             precedents=list(precedents),
             created_by=user,
         )
-        Proposal.objects.bulk_create(_row(run, record, item) for item in proposals)
+        Proposal.objects.bulk_create(row(run, record, item) for item in proposals)
         Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(proposals))
         undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
         undecided.update(review=ReviewState.OPEN)
@@ -64,16 +64,7 @@ def store(
                 **({"precedents": record.precedents} if record.precedents else {}),
                 "considered": plan.considered,
                 "rejected": len(plan.rejected),
-                "proposals": [
-                    {
-                        "rank": item["rank"],
-                        "kind": item["kind"],
-                        "title": item["title"],
-                        "mesh": item["mesh"],
-                        "speedup": item["predicted"]["speedup"],
-                    }
-                    for item in proposals
-                ],
+                "proposals": [said(item) for item in proposals],
             },
         )
     return record
@@ -85,7 +76,24 @@ def _best_speedup(proposals: list[dict[str, Any]]) -> float | None:
     return max(likely) if likely else proposals[0]["predicted"]["speedup"] if proposals else None
 
 
-def _row(run: Run, record: PlanRecord, item: dict[str, Any]) -> Proposal:
+def said(item: dict[str, Any]) -> dict[str, Any]:
+    """What the Event says of a proposal."""
+    return {
+        "rank": item["rank"],
+        "kind": item["kind"],
+        "title": item["title"],
+        "mesh": item["mesh"],
+        "speedup": item["predicted"]["speedup"],
+    }
+
+
+def proposal_json(proposal: ProposalPlan) -> dict[str, Any]:
+    """As it is stored; its sentences stay apart, each with its own numbers to be traced."""
+    return asdict(proposal)
+
+
+def row(run: Run, record: PlanRecord, item: dict[str, Any]) -> Proposal:
+    """The proposal's row, not saved."""
     step_time = item["predicted"]["step_time_s"]
     return Proposal(
         team_id=run.team_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -14,6 +15,9 @@ from proposals.models import Measurement
 from proposals.services import measuring
 
 register = template.Library()
+
+#: Where a source opens one of its entries by key.
+_CITED = {"history": "history-cited", "book": "passage", "knowledge": "passage"}
 
 
 @register.inclusion_tag("proposals/_run_of.html", takes_context=True)
@@ -28,6 +32,31 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
         "offers": measuring.offers(experiment)[:3] if may else [],
         "csrf_token": context.get("csrf_token"),
     }
+
+
+@register.filter
+def rule_words(rule: str) -> str:
+    """A rule's name as people say it: `Your constraint: …`, `KV heads`."""
+    words = rule.replace("_", " ").strip()
+    return "KV heads" if words == "kv heads" else words[:1].upper() + words[1:]
+
+
+@register.filter
+def held(value: float | None, unit: str) -> str:
+    """What a chip holds (`bytes`) or works on (`count`, fractions of a sequence included)."""
+    if value is None:
+        return "–"
+    return formatting.significant(value) if unit == "count" and value < 100 else str(formatting.quantity(value, unit))
+
+
+@register.simple_tag
+def cited_at(cite: dict[str, Any]) -> str:
+    """The address at which a citation opens in place; empty where it only has its own statement."""
+    place = _CITED.get(cite.get("source", "")) if cite.get("key") else None
+    try:
+        return reverse(place, args=[cite["key"]]) if place else ""
+    except NoReverseMatch:
+        return ""
 
 
 @register.filter

@@ -158,13 +158,19 @@ def plan(config: dict[str, Any] = CONFIG) -> Plan:
             title=f"{kind.title()}: " + " · ".join(f"{a} {n}" for a, n in ici.items()),
             mesh={"ici": ici, "dcn": {"data": 1}},
             changes={},
-            predicted=Predicted(step_time_s={"estimate": step_s}, speedup=1.25 / step_s),
+            predicted=Predicted(
+                step_time_s={
+                    "lower": 0.8 * step_s, "estimate": step_s, "upper": 1.3 * step_s, "low80": 0.9 * step_s,
+                    "high80": 1.1 * step_s,
+                },
+                speedup=1.25 / step_s,
+            ),
             confidence=0.7,
             reasoning=("All-gathers take 41.6 % of the step.", "A smaller axis moves fewer bytes."),
             expected_impact=(f"The step takes {step_s:.2f} s instead of 1.25 s.",),
             trade_offs=("More memory per chip.",),
             citations=(Citation("book", "5.2", "Fully sharded data parallelism"),),
-        )
+        )  # fmt: skip
 
     return Plan(
         baseline=baseline,

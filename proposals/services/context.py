@@ -1,0 +1,92 @@
+"""What pricing a run needs, read once per process: profile, diagnosis, and the proposer's bench over them.
+
+Reading a large profile and diagnosing it takes seconds; a mesh that somebody types is to be priced at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+
+from diagnosis.analyzer import diagnose
+from diagnosis.report import Diagnosis
+from experiments.models import Run
+from experiments.services import configuration, profiles
+from experiments.step_profile import StepProfile
+from perfmodel.config import ConfigError, ExperimentConfig
+from proposals.models import PlanRecord
+from proposals.proposer import Pricer
+from proposals.services import precedents
+
+T = TypeVar("T")
+
+#: Runs and plans kept in a process.
+KEPT = 4
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A run as the proposer takes it."""
+
+    profile: StepProfile
+    config: ExperimentConfig
+    diagnosis: Diagnosis
+
+
+class Kept:
+    """The values used last, each made once: two requests at the same moment read what one can read for both."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                found: T = self._values[key]
+                return found
+            made = self._values[key] = make()
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+            return made
+
+
+_runs, _pricers = Kept(KEPT), Kept(KEPT)
+
+
+def of_run(run: Run, config: dict[str, Any] | None) -> RunContext:
+    """The run's profile and diagnosis under `config`, the configuration's JSON.
+
+    Raises NotIngested where the profile's data is gone, ConfigError where the configuration passes its checks no more.
+    """
+    return _runs.get((run.profile.data, json.dumps(config)), lambda: _read(run, config))
+
+
+def _read(run: Run, config: dict[str, Any] | None) -> RunContext:
+    checked = configuration.check(config or {}).config
+    if checked is None:
+        raise ConfigError("", "The stored configuration does not pass its checks any more; open it and save it again.")
+    profile = profiles.load(run.profile)
+    return RunContext(profile, checked, diagnose(profile, checked))
+
+
+def of_plan(plan: PlanRecord) -> RunContext:
+    """The plan's run under the configuration that the plan was made for."""
+    return of_run(plan.run, plan.config or plan.run.experiment.config)
+
+
+def pricer(plan: PlanRecord) -> Pricer:
+    """The bench on which a plan was made: the same run, configuration and precedents.  Raises as `of_run`."""
+
+    def make() -> Pricer:
+        found = of_plan(plan)
+        known = precedents.of_keys(plan.team_id, plan.precedents)
+        return Pricer(found.profile, found.config, found.diagnosis, known.values)
+
+    return _pricers.get((plan.pk, plan.run.profile.data), make)

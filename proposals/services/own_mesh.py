@@ -1,0 +1,72 @@
+"""A mesh of the user's own, or an edited proposal: checked and priced at once, and added to the plan if it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from accounts.models import Role, User
+from accounts.permissions import check
+from experiments.models import Experiment, ReviewState
+from experiments.services import events, profiles
+from experiments.services.text import clean_json
+from perfmodel.config import ConfigError
+from proposals.constraints import Constraints, same_mesh
+from proposals.models import PlanRecord, Proposal
+from proposals.plan import ProposalPlan
+from proposals.services import checks, context, plans
+
+
+class OwnMeshError(Exception):
+    """This cannot be priced, or not be added.  The text is a sentence for the user."""
+
+
+def evaluate(plan: PlanRecord, mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> ProposalPlan:
+    """The configuration as a proposal of kind `own`; what it breaks stands in `violations`.  Nothing is stored.
+
+    mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises OwnMeshError for what is no mesh or no
+    training key at all, and where the plan's run cannot be read any more.
+    """
+    try:
+        constraints = Constraints.from_json(plan.constraints or {})
+        return context.pricer(plan).evaluate(mesh, changes or {}, constraints)
+    except (ConfigError, profiles.NotIngested) as error:
+        raise OwnMeshError(str(error)) from error
+
+
+def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Proposal:
+    """Add the configuration to the plan, after the same checks as any other, to be approved and launched.
+
+    Raises OwnMeshError where it breaks a rule or a constraint, or stands in the plan already; Http404 and
+    PermissionDenied below engineer.
+    """
+    check(user, plan, Role.ENGINEER)
+    found = evaluate(plan, mesh, changes)
+    if found.violations:
+        raise OwnMeshError(found.violations[0].reason)
+    value = clean_json(plans.proposal_json(found))
+    read = context.of_plan(plan)
+    with transaction.atomic():
+        events.lock(plan.run.experiment_id)
+        for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
+            if same_mesh(other.data["mesh"], value["mesh"]) and (other.data.get("changes") or {}) == value["changes"]:
+                raise OwnMeshError(f"This is proposal {other.rank} already.")
+        value["rank"] = (plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1
+        made = plans.row(plan.run, plan, value)
+        made.added_by = user
+        made.save()
+        verdict = checks.check(plan, read.config, read.diagnosis, read.profile, only=made.rank)
+        if verdict.broken:
+            raise OwnMeshError(" ".join(verdict.broken))
+        checks.store(plan.run, plan, verdict)
+        reopened = Experiment.objects.filter(pk=plan.run.experiment_id).exclude(review=ReviewState.APPROVED)
+        reopened.update(review=ReviewState.OPEN)
+        events.append(
+            plan.run.experiment_id, "proposal", "user", run=plan.run, user=user,
+            data={"plan": plan.pk, "added": True, "proposals": [plans.said(value)]},
+        )  # fmt: skip
+    made.refresh_from_db()
+    return made

@@ -1,0 +1,168 @@
+"""Proposals again, of the same run, within what the user holds fast.  Earlier plans and their decisions stay."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from accounts.models import Role, User
+from accounts.permissions import check
+from experiments.models import Experiment, RunStatus
+from experiments.services import configuration, events, profiles, runs
+from experiments.services.text import clean
+from perfmodel.config import ConfigError
+from proposals.constraints import Constraints
+from proposals.models import PlanRecord, PlanRequest
+from proposals.proposer import propose
+from proposals.services import checks, context, plans, precedents
+
+logger = logging.getLogger(__name__)
+
+PROPOSE_AGAIN = "proposals.tasks.propose_again"
+#: A request that a worker has had this long was lost with it.
+LOST_AFTER = timedelta(minutes=5)
+#: One that no worker has taken up is queued again after this.
+REQUEUE_AFTER = timedelta(seconds=30)
+MAX_ATTEMPTS = 3
+_OPEN = [PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING]
+
+
+class RequestError(Exception):
+    """Proposals cannot be made as asked.  The text is a sentence for the user."""
+
+
+def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) -> PlanRequest:
+    """Ask for proposals of the experiment's newest run within the constraints (JSON of `Constraints`).
+
+    Raises RequestError for constraints that are none, a run that is not ready, or while another request is open;
+    Http404 and PermissionDenied below engineer.
+    """
+    check(user, experiment, Role.ENGINEER)
+    run = runs.newest(experiment)
+    if run is None or run.status != RunStatus.READY:
+        raise RequestError("The analysis of this experiment is not ready; wait for its first proposals.")
+    found = checked(experiment, constraints)
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        if PlanRequest.objects.filter(run__experiment=experiment, status__in=_OPEN).exists():
+            raise RequestError("Proposals for this experiment are being made already; wait until they are there.")
+        made = PlanRequest.objects.create(
+            team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
+        )
+        data = {"constraints": made.constraints, "text": list(found.describe())}
+        events.append(experiment, "constraints", "user", run=run, user=user, data=data)
+        transaction.on_commit(lambda: _send(made.pk))
+    return made
+
+
+def checked(experiment: Experiment, constraints: Mapping[str, Any]) -> Constraints:
+    """Raises RequestError with the sentence that says which constraint cannot be kept."""
+    config = configuration.load(experiment)
+    if config is None:
+        raise RequestError("The experiment has no valid configuration; open Configuration and save it again.")
+    try:
+        found = Constraints.from_json(constraints)
+        found.check(config)
+    except ConfigError as error:
+        raise RequestError(str(error).removeprefix("constraints.")) from error
+    return found
+
+
+def without(constraints: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The constraints less one: `keep_batch`, `fixed.model`, `keep_axes.seq`, `excluded.0`."""
+    left = copy.deepcopy(dict(constraints))
+    key, _, part = name.partition(".")
+    if not part:
+        left.pop(key, None)
+    elif isinstance(left.get(key), dict):
+        left[key].pop(part, None)
+    elif key == "excluded" and part.isdecimal() and int(part) < len(left.get(key) or []):
+        left[key].pop(int(part))
+    elif isinstance(left.get(key), list):
+        left[key] = [item for item in left[key] if item != part]
+    return {name: value for name, value in left.items() if value not in ([], {})}
+
+
+def newest(experiment: Experiment) -> PlanRequest | None:
+    return PlanRequest.objects.filter(run__experiment=experiment).select_related("created_by").first()
+
+
+def of_experiment(experiment: Experiment) -> QuerySet[PlanRecord]:
+    """All plans, the oldest first."""
+    return PlanRecord.objects.filter(run__experiment=experiment).select_related("created_by").order_by("pk")
+
+
+def make(pk: int) -> None:
+    """Make the plan that was asked for, check it, and store all of it or nothing.  Done twice it changes nothing.
+
+    Our own faults end the request with a sentence and are raised again.
+    """
+    now = timezone.now()
+    claimed = PlanRequest.objects.filter(pk=pk, status=PlanRequest.Status.QUEUED)
+    if not claimed.update(status=PlanRequest.Status.WORKING, started_at=now, attempts=F("attempts") + 1):
+        return
+    made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
+    try:
+        _make(made)
+    except (ConfigError, profiles.NotIngested) as error:
+        _fail(made, str(error))
+    except Exception as error:
+        _fail(made, f"Something went wrong in our code ({type(error).__name__}); ask again, or report request {pk}.")
+        raise
+
+
+def _make(made: PlanRequest) -> None:
+    run, experiment = made.run, made.run.experiment
+    events.progress(run, "Pricing the legal meshes within the constraints", actor="proposer")
+    found = context.of_run(run, experiment.config)
+    constraints = Constraints.from_json(made.constraints)
+    known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)
+    plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints=constraints)
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        record = plans.store(
+            run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by
+        )
+        checks.store(run, record, checks.check(record, found.config, found.diagnosis, found.profile))
+        done = PlanRequest.objects.filter(pk=made.pk, status=PlanRequest.Status.WORKING)
+        if not done.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
+            transaction.set_rollback(True)  # another worker has it, and makes the same
+
+
+def _fail(made: PlanRequest, reason: str) -> None:
+    with transaction.atomic():
+        events.lock(made.run.experiment_id)
+        open_ = PlanRequest.objects.filter(pk=made.pk, status=PlanRequest.Status.WORKING)
+        if open_.update(status=PlanRequest.Status.FAILED, reason=clean(reason), finished_at=timezone.now()):
+            data = {"reason": clean(reason), "constraints": made.constraints}
+            events.append(made.run.experiment_id, "error", "proposer", run=made.run, data=data)
+
+
+def sweep() -> list[int]:
+    """Queue what no worker has: lost with a dead one, or never delivered.  One tried too often fails."""
+    now = timezone.now()
+    lost = PlanRequest.objects.filter(status=PlanRequest.Status.WORKING, started_at__lt=now - LOST_AFTER)
+    for made in lost.select_related("run").filter(attempts__gte=MAX_ATTEMPTS):
+        _fail(made, f"This was tried {MAX_ATTEMPTS} times and its worker died each time; ask for less, or retry.")
+    lost.filter(attempts__lt=MAX_ATTEMPTS).update(status=PlanRequest.Status.QUEUED)
+    waiting = Q(created_at__lt=now - REQUEUE_AFTER)
+    queued = list(PlanRequest.objects.filter(waiting, status=PlanRequest.Status.QUEUED).values_list("pk", flat=True))
+    for pk in queued:
+        _send(pk)
+    return queued
+
+
+def _send(pk: int) -> None:
+    try:
+        current_app.send_task(PROPOSE_AGAIN, args=[pk], retry=False)
+    except (OperationalError, OSError):
+        logger.warning("plan request %s is not queued: the broker cannot be reached; the sweep will take it up", pk)

@@ -1,0 +1,74 @@
+"""Propose again within constraints, and follow the work until the plan is there."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from experiments.pages import experiment_page
+from proposals import constraint_form
+from proposals.models import PlanRequest, Proposal
+from proposals.services import regenerating
+
+
+@require(Role.VIEWER)
+@require_POST
+def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask for another plan: with the form's constraints, with those of a plan less one, or without one of its meshes.
+
+    `plan`: the plan whose constraints are taken; `without`: the one to drop; `exclude`: the proposal whose mesh is left
+    out from now on.  With none of them the form's fields count.
+    """
+    page = experiment_page(request, pk, Role.ENGINEER)
+    constraints = constraint_form.from_form(request.POST)
+    given = request.POST.get("plan", "")
+    if given.isascii() and given.isdecimal() and len(given) < 18:
+        plan = get_object_or_404(regenerating.of_experiment(page.experiment), pk=int(given))
+        base = plan.constraints or {}
+        excluded = request.POST.get("exclude", "")
+        if "without" in request.POST:
+            constraints = regenerating.without(base, request.POST["without"])
+        elif excluded.isascii() and excluded.isdecimal() and len(excluded) < 18:
+            mesh = get_object_or_404(Proposal, plan=plan, pk=int(excluded)).data["mesh"]
+            constraints = {**base, "excluded": [*base.get("excluded", ()), mesh]}
+        elif base.get("excluded"):  # the form does not show them, their chips do
+            constraints["excluded"] = base["excluded"]
+    try:
+        regenerating.request(page.experiment, request.user, constraints)  # type: ignore[arg-type]
+    except regenerating.RequestError as error:
+        messages.error(request, str(error))
+        return redirect(reverse("proposals", args=[pk]) + "#constraints")
+    return redirect("proposals", pk)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def request_state(request: HttpRequest, pk: int) -> HttpResponse:
+    """How far the newest request is; once it is done the page is loaded again."""
+    page = experiment_page(request, pk)
+    asked = regenerating.newest(page.experiment)
+    if not request.htmx or asked is None:  # type: ignore[attr-defined]
+        return redirect("proposals", pk)
+    response = render(request, "proposals/_asked.html", page.context("proposals", **asked_context(asked)))
+    if asked.status in (PlanRequest.Status.DONE, PlanRequest.Status.FAILED):
+        response["HX-Redirect"] = reverse("proposals", args=[pk])
+    return response
+
+
+def asked_context(asked: PlanRequest | None) -> dict[str, object]:
+    """What the page shows of the newest request: that it is under way, or why it failed."""
+    if asked is None or asked.status == PlanRequest.Status.DONE:
+        return {}
+    said = asked.run.events.filter(kind="progress", created_at__gte=asked.created_at).order_by("-pk").first()
+    return {
+        "asked": asked,
+        "asked_chips": constraint_form.chips(asked.constraints or {}),
+        "asked_said": said.data.get("text", "") if said is not None else "",
+    }

@@ -1,0 +1,105 @@
+"""A mesh of one's own, or an edited proposal: priced while one types, and added as a proposal."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from diagnosis.models import DiagnosisRecord
+from experiments.pages import experiment_page
+from experiments.services.text import clean_json
+from proposals import own_form, presentation
+from proposals.models import PlanRecord, Proposal
+from proposals.services import own_mesh
+from proposals.services.plans import proposal_json, row
+
+_FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
+
+
+@require(Role.VIEWER)
+@require_GET
+def own(request: HttpRequest, pk: int) -> HttpResponse:
+    """The form with its price: of what runs, of a proposal (`?proposal=`), or of a mesh in the address."""
+    plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
+    return _page(request, plan, _start(request, plan))
+
+
+def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
+    chosen = request.GET.get("proposal", "")
+    if chosen.isascii() and chosen.isdecimal() and len(chosen) < 18:
+        data = get_object_or_404(Proposal, plan=plan, pk=int(chosen)).data
+        return own_form.Given(data["mesh"], data.get("changes") or {})
+    mesh = _config(plan).get("mesh") or {}
+    now = own_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
+    return own_form.from_query(request.GET) or now
+
+
+def _config(plan: PlanRecord) -> dict[str, dict[str, object]]:
+    return plan.config or plan.run.experiment.config or {}
+
+
+@require(Role.VIEWER)
+@require_POST
+def price(request: HttpRequest, pk: int) -> HttpResponse:
+    """The price of the form as it stands; stores nothing."""
+    plan = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
+    given = own_form.from_form(request.POST)
+    if not request.htmx:  # type: ignore[attr-defined]
+        return _page(request, plan, given)
+    page = experiment_page(request, plan.run.experiment_id)
+    return render(request, "proposals/_own_answer.html", page.context("proposals", plan=plan, **_answer(plan, given)))
+
+
+@require(Role.VIEWER)
+@require_http_methods(["POST"])
+def add(request: HttpRequest, pk: int) -> HttpResponse:
+    """Add the form's configuration to the plan as a proposal."""
+    plan = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    given = own_form.from_form(request.POST)
+    try:
+        made = own_mesh.add(plan, request.user, given.mesh, given.changes)  # type: ignore[arg-type]
+    except own_mesh.OwnMeshError as error:
+        return _page(request, plan, given, refused=str(error), status=422)
+    messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
+    return redirect(made)
+
+
+def _page(
+    request: HttpRequest, plan: PlanRecord, given: own_form.Given, refused: str = "", status: int = 200
+) -> HttpResponse:
+    page = experiment_page(request, plan.run.experiment_id)
+    config = _config(plan)
+    shown = own_form.axes(config, given.mesh)
+    context = page.context(
+        "proposals",
+        plan=plan,
+        axes=shown,
+        offered=own_form.offered(config, shown),
+        settings=own_form.settings(config.get("training") or {}, given.changes),
+        flags=" ".join(given.changes.get("xla_flags") or ()),
+        refused=refused,
+        **_answer(plan, given),
+    )
+    return render(request, "proposals/own.html", context, status=status)
+
+
+def _answer(plan: PlanRecord, given: own_form.Given) -> dict[str, object]:
+    """The price as a card, or the sentence why there is none."""
+    try:
+        found = own_mesh.evaluate(plan, given.mesh, given.changes)
+    except own_mesh.OwnMeshError as error:
+        return {"problem": str(error), "back": _plan_address(plan)}
+    record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
+    config = _config(plan)
+    value = clean_json(proposal_json(found))
+    shown = presentation.ladder(plan, [row(plan.run, plan, value)], config, record)
+    return {"found": found, "card": shown.cards[0], "ladder": shown, "back": _plan_address(plan)}
+
+
+def _plan_address(plan: PlanRecord) -> str:
+    return f"{reverse('proposals', args=[plan.run.experiment_id])}?plan={plan.pk}"

@@ -1,0 +1,187 @@
+"""Proposals again, within what the user holds fast; earlier plans and decisions stay."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, QueryDict
+from django.utils import timezone
+
+from experiments.models import Event, RunStatus
+from experiments.services import runs
+from proposals import constraint_form
+from proposals.models import PlanRecord, PlanRequest
+from proposals.services import plans, regenerating, reviews
+from tests.backend.factories import make_experiment
+
+KEPT = {"keep_batch": True, "keep_axes": ["seq"]}
+
+
+def asked(people, experiment, constraints):
+    """A request as the worker leaves it."""
+    made = regenerating.request(experiment, people.engineer, constraints)
+    regenerating.make(made.pk)
+    made.refresh_from_db()
+    return made
+
+
+def test_a_new_plan_keeps_to_the_constraints_and_the_old_one_stays(people, ready):
+    first = ready.plan.proposals.get(rank=1)
+    reviews.decide(first, people.reviewer, "rejected", "not now")
+    made = asked(people, ready.experiment, KEPT)
+    assert made.status == PlanRequest.Status.DONE, made.reason
+    assert made.plan.constraints == KEPT and made.plan.created_by == people.engineer
+    for proposal in made.plan.proposals.all():
+        assert proposal.data["mesh"]["ici"]["seq"] == 4
+        assert "global_batch" not in proposal.data["changes"]
+    assert list(regenerating.of_experiment(ready.experiment)) == [ready.plan, made.plan]
+    assert plans.newest(ready.experiment) == made.plan
+    first.refresh_from_db()
+    assert (first.status, first.review.comment) == ("rejected", "not now")
+    asking = Event.objects.get(kind="constraints")
+    assert asking.data["text"] == ["The global batch stays as it is.", "The seq axis stays as it is."]
+
+
+def test_all_plans_that_were_asked_for_stay_reviewed_or_not(people, ready):
+    asked(people, ready.experiment, KEPT)
+    asked(people, ready.experiment, {"fixed": {"model": 1}})
+    assert PlanRecord.objects.filter(run=ready.run).count() == 3
+
+
+def test_a_plan_says_which_records_it_knew(people, ready):
+    from history.services import store
+    from history.services.store import seed
+
+    seed()
+    made = asked(people, ready.experiment, {})
+    assert made.plan.precedents
+    assert store.HistoryRecord.objects.filter(key__in=made.plan.precedents).count() == len(made.plan.precedents)
+
+
+def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
+    for constraints, words in (
+        ({"keep_axes": ["depth"]}, "'depth' is neither an axis of the mesh"),
+        ({"memory_margin": "much"}, "memory_margin: must be a share"),
+        ({"fixed": {"seq": "four"}}, "fixed.seq: must be a whole number"),
+        ({"wish": 1}, "wish: is not known"),
+        ({"at_least": {"seq": 8}, "at_most": {"seq": 2}}, "asks for seq of at least 8 and at most 2"),
+    ):
+        with pytest.raises(regenerating.RequestError, match=words):
+            regenerating.request(ready.experiment, people.engineer, constraints)
+    assert not PlanRequest.objects.exists()
+
+
+def test_what_the_proposer_cannot_do_ends_in_a_sentence_and_changes_nothing(people, ready):
+    made = asked(people, ready.experiment, {"at_most_chips": 4})
+    assert made.status == PlanRequest.Status.FAILED
+    assert "4" in made.reason and "16 chips" in made.reason
+    assert PlanRecord.objects.filter(run=ready.run).count() == 1
+    assert Event.objects.filter(kind="error").exists()
+
+
+def test_one_at_a_time_and_only_of_a_ready_run(people, ready):
+    regenerating.request(ready.experiment, people.engineer, {})
+    with pytest.raises(regenerating.RequestError, match="being made already"):
+        regenerating.request(ready.experiment, people.engineer, {})
+    fresh = make_experiment(people, "just uploaded")
+    with pytest.raises(regenerating.RequestError, match="not ready"):
+        regenerating.request(fresh, people.engineer, {})
+
+
+def test_done_twice_it_is_done_once(people, ready):
+    made = asked(people, ready.experiment, KEPT)
+    regenerating.make(made.pk)
+    assert PlanRecord.objects.filter(run=ready.run).count() == 2
+
+
+def test_what_a_dead_worker_had_is_done_by_another(people, ready):
+    made = regenerating.request(ready.experiment, people.engineer, KEPT)
+    long_ago = timezone.now() - timedelta(minutes=10)
+    PlanRequest.objects.filter(pk=made.pk).update(status="working", started_at=long_ago, created_at=long_ago)
+    assert regenerating.sweep() == [made.pk]
+    regenerating.make(made.pk)
+    made.refresh_from_db()
+    assert made.status == PlanRequest.Status.DONE
+    PlanRequest.objects.filter(pk=made.pk).update(status="working", started_at=long_ago, attempts=3)
+    regenerating.sweep()
+    made.refresh_from_db()
+    assert made.status == PlanRequest.Status.FAILED and "died" in made.reason
+
+
+@pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])
+def test_who_may_not_change_the_team_cannot_ask(people, ready, name, error):
+    with pytest.raises(error):
+        regenerating.request(ready.experiment, getattr(people, name), {})
+
+
+def test_one_constraint_can_be_taken_away():
+    all_of_them = {
+        "keep_batch": True, "keep_axes": ["seq", "data"], "fixed": {"model": 1}, "excluded": [{"ici": {"data": 16}}],
+    }  # fmt: skip
+    for name, left in (
+        ("keep_batch", {k: v for k, v in all_of_them.items() if k != "keep_batch"}),
+        ("keep_axes.seq", {**all_of_them, "keep_axes": ["data"]}),
+        ("fixed.model", {k: v for k, v in all_of_them.items() if k != "fixed"}),
+        ("excluded.0", {k: v for k, v in all_of_them.items() if k != "excluded"}),
+        ("nothing", all_of_them),
+    ):
+        assert regenerating.without(all_of_them, name) == left
+    assert [chip.text for chip in constraint_form.chips(all_of_them)] == [
+        "The global batch stays as it is", "The seq axis stays as it is", "The data axis stays as it is",
+        "The model axis has size 1", "The mesh data 16 is left out",
+    ]  # fmt: skip
+
+
+def test_the_form_says_what_the_json_says():
+    form = QueryDict(
+        "keep_batch=1&axis=data&rule=&size=&axis=seq&rule=keep&size=&axis=model&rule=at_most&size=8"
+        "&at_most_chips=1,024&memory_margin=12.5"
+    )
+    assert constraint_form.from_form(form) == {
+        "keep_batch": True, "keep_axes": ["seq"], "at_most": {"model": 8}, "at_most_chips": 1024,
+        "memory_margin": 0.125,
+    }  # fmt: skip
+    assert constraint_form.from_form(QueryDict("axis=seq&rule=fixed&size=four")) == {"fixed": {"seq": "four"}}
+
+
+def test_the_page_asks_shows_both_plans_and_drops_a_constraint(people, ready):
+    client = people.client("engineer")
+    place = f"/experiments/{ready.experiment.pk}/proposals/"
+    answer = client.post(place + "again/", {"keep_batch": "1", "axis": "seq", "rule": "keep", "size": ""}, follow=True)
+    assert "Proposing again" in answer.content.decode()
+    regenerating.make(PlanRequest.objects.get().pk)
+    waiting = client.get(place + "asked/", headers={"HX-Request": "true"})
+    assert waiting["HX-Redirect"] == place
+    page = client.get(place).content.decode()
+    assert "Plan 2 of 2" in page and "The seq axis stays as it is" in page
+    assert "Plan 1 of 2" in client.get(f"{place}?plan={ready.plan.pk}").content.decode()
+    newest = plans.newest(ready.experiment)
+    client.post(place + "again/", {"plan": newest.pk, "without": "keep_axes.seq"})
+    assert PlanRequest.objects.first().constraints == {"keep_batch": True}
+
+
+def test_a_mesh_can_be_left_out(people, ready):
+    proposal = ready.plan.proposals.get(rank=1)
+    place = f"/experiments/{ready.experiment.pk}/proposals/again/"
+    people.client("engineer").post(place, {"plan": ready.plan.pk, "exclude": proposal.pk})
+    made = PlanRequest.objects.get()
+    regenerating.make(made.pk)
+    made.refresh_from_db()
+    assert made.status == "done", made.reason
+    meshes = [item.data["mesh"]["ici"] for item in made.plan.proposals.all()]
+    assert all(mesh.get("data") != 16 for mesh in meshes)
+
+
+def test_pages_for_everyone_else(people, ready):
+    place = f"/experiments/{ready.experiment.pk}/proposals/"
+    assert people.client("viewer").post(place + "again/").status_code == 403
+    assert people.client("outsider").post(place + "again/").status_code == 404
+    assert people.client("anonymous").post(place + "again/").status_code == 302
+    assert people.client("engineer").get(place + "again/").status_code == 405
+    assert people.client("engineer").post(place + "asked/").status_code == 405
+    assert people.client("outsider").get(place + "asked/").status_code == 404
+    assert people.client("viewer").get(place + "?plan=999999").status_code == 404
+    assert people.client("viewer").get(place + "?plan=x").status_code == 404
+    assert runs.newest(ready.experiment).status == RunStatus.READY

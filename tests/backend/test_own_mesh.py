@@ -1,0 +1,164 @@
+"""A mesh of one's own: priced at once, stored only when it is added, and never if it may not run."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, QueryDict
+
+from experiments.models import Event, ReviewState
+from proposals import own_form
+from proposals.models import Proposal
+from proposals.services import launching, own_mesh, reviews
+from tests.backend.factories import CONFIG
+
+LEGAL = {"ici": {"replica": 1, "data": 8, "seq": 1, "model": 2}, "dcn": {"data": 1}}
+
+
+@pytest.fixture
+def other():
+    """A legal mesh that is none of the factory's three proposals."""
+    return {"ici": {"replica": 1, "data": 4, "seq": 2, "model": 2}, "dcn": {"data": 1}}
+
+
+def test_a_legal_mesh_is_priced_and_nothing_is_stored(people, ready, other):
+    before = Event.objects.count()
+    found = own_mesh.evaluate(ready.plan, other, {})
+    assert found.kind == "own" and found.violations == ()
+    assert found.predicted.step_time_s["low80"] < found.predicted.step_time_s["estimate"]
+    assert found.predicted.hbm_per_chip_bytes["total"] > 0
+    assert (Event.objects.count(), Proposal.objects.count()) == (before, 3)
+
+
+def test_what_runs_takes_the_time_it_took(people, ready):
+    found = own_mesh.evaluate(ready.plan, CONFIG["mesh"], {})
+    assert found.predicted.step_time_s["estimate"] == pytest.approx(1.25)
+    assert found.predicted.speedup == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ici", "rule"),
+    [
+        ({"data": 4, "seq": 1, "model": 1}, "chips"),  # 4 of 16 chips
+        ({"data": 1, "seq": 1, "model": 16}, ""),  # 8 KV heads
+    ],
+)
+def test_an_illegal_mesh_names_its_rule_and_is_not_added(people, ready, ici, rule):
+    found = own_mesh.evaluate(ready.plan, {"ici": ici}, {})
+    assert found.violations and found.violations[0].reason
+    assert not rule or found.violations[0].rule == rule
+    with pytest.raises(own_mesh.OwnMeshError):
+        own_mesh.add(ready.plan, people.engineer, {"ici": ici}, {})
+    assert Proposal.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changes", "words"),
+    [
+        ({"ici": {"data": "many"}}, {}, "whole number"),
+        ({"ici": {"depth": 16}}, {}, "role"),
+        ({}, {}, "must be of the form"),
+        (LEGAL, {"remat": "sometimes"}, "remat"),
+        (LEGAL, {"speed": "high"}, "not a training key"),
+    ],
+)
+def test_what_is_no_mesh_at_all_is_said_in_a_sentence(people, ready, mesh, changes, words):
+    with pytest.raises(own_mesh.OwnMeshError, match=words):
+        own_mesh.evaluate(ready.plan, mesh, changes)
+
+
+def test_added_it_is_a_proposal_like_any_other(people, ready, other):
+    for item in ready.plan.proposals.all():
+        reviews.decide(item, people.reviewer, "rejected")
+    made = own_mesh.add(ready.plan, people.engineer, other, {"global_batch": 16})
+    assert (made.rank, made.kind, made.added_by) == (4, "own", people.engineer)
+    assert made.data["changes"] == {"global_batch": 16}
+    ready.experiment.refresh_from_db()
+    assert ready.experiment.review == ReviewState.OPEN
+    event = Event.objects.filter(kind="proposal").last()
+    assert (event.user, event.data["proposals"][0]["rank"]) == (people.engineer, 4)
+    reviews.decide(made, people.reviewer, "approved")
+    texts = {item.kind: item.text for item in launching.files(made)}
+    assert "seq: 2" in texts["yaml"]
+
+
+def test_the_same_is_not_added_twice(people, ready, other):
+    own_mesh.add(ready.plan, people.engineer, other, {})
+    with pytest.raises(own_mesh.OwnMeshError, match="This is proposal 4 already"):
+        own_mesh.add(ready.plan, people.engineer, {"ici": {"data": 4, "seq": 2, "model": 2}}, {})
+
+
+def test_a_constraint_of_the_plan_holds_for_it_too(people, ready, other):
+    ready.plan.constraints = {"keep_axes": ["seq"]}
+    ready.plan.save()
+    found = own_mesh.evaluate(ready.plan, other, {})
+    assert "constraint" in found.violations[0].rule
+    with pytest.raises(own_mesh.OwnMeshError):
+        own_mesh.add(ready.plan, people.engineer, other, {})
+
+
+@pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])
+def test_who_may_not_change_the_team_cannot_add(people, ready, other, name, error):
+    with pytest.raises(error):
+        own_mesh.add(ready.plan, getattr(people, name), other, {})
+
+
+def form(mesh, **more):
+    names = [("ici_name", name) for name in mesh["ici"]]
+    return {"ici_name": [n for _, n in names], "ici_size": [str(s) for s in mesh["ici"].values()], **more}
+
+
+def test_the_page_prices_while_one_types_and_adds(people, ready, other):
+    client, place = people.client("engineer"), f"/plans/{ready.plan.pk}/own/"
+    assert "as it ran" in client.get(place).content.decode()
+    part = client.post(place + "price/", form(other), headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part and "Legal" in part
+    illegal = {"ici": {"data": 4}}
+    part = client.post(place + "price/", form(illegal), headers={"HX-Request": "true"}).content.decode()
+    assert "The mesh names 4 chips of a slice; there are 16" in part and "disabled" in part
+    assert Proposal.objects.count() == 3
+    refused = client.post(place + "add/", form(illegal))
+    assert refused.status_code == 422 and "Not added" in refused.content.decode()
+    answer = client.post(place + "add/", form(other))
+    made = Proposal.objects.get(rank=4)
+    assert answer.status_code == 302 and answer["Location"] == made.get_absolute_url()
+    page = client.get(answer["Location"]).content.decode()
+    assert "Your own" in page and "Added by engineer" in page
+
+
+def test_the_form_opens_at_a_proposal_or_at_a_mesh_of_a_link(people, ready, other):
+    client, place = people.client("viewer"), f"/plans/{ready.plan.pk}/own/"
+    proposal = ready.plan.proposals.get(rank=3)
+    assert (
+        'name="ici_size" inputmode="numeric" value="8"'
+        in client.get(f"{place}?proposal={proposal.pk}").content.decode()
+    )
+    text = client.get(
+        f"{place}?mesh={quote(json.dumps(other))}&changes=%7B%22remat%22:%22minimal%22%7D"
+    ).content.decode()
+    assert '<option value="minimal" selected>' in text
+    for odd in ("?mesh=[", "?mesh=3", "?mesh=%7B%22ici%22:3%7D", f"?mesh={'[' * 3000}", "?proposal=9999999"):
+        assert client.get(place + odd).status_code in (200, 404)
+
+
+def test_pages_for_everyone_else(people, ready, other):
+    place = f"/plans/{ready.plan.pk}/own/"
+    for path in ("", "price/", "add/"):
+        call = "get" if not path else "post"
+        assert getattr(people.client("outsider"), call)(place + path, form(other)).status_code == 404
+        assert getattr(people.client("anonymous"), call)(place + path).status_code == 302
+    assert people.client("viewer").post(place + "add/", form(other)).status_code == 403
+    assert people.client("viewer").post(place + "price/", form(other)).status_code == 200
+    assert people.client("engineer").get(place + "add/").status_code == 405
+    assert people.client("engineer").get(place + "price/").status_code == 405
+    assert people.client("engineer").post(place).status_code == 405
+
+
+def test_axes_that_were_only_offered_are_not_in_the_mesh():
+    data = QueryDict("ici_name=data&ici_size=16&ici_name=expert&ici_size=&offered=expert&ici_name=seq&ici_size=1")
+    assert own_form.from_form(data).mesh["ici"] == {"data": 16, "seq": 1}
+    data = QueryDict("ici_name=data&ici_size=8&ici_name=expert&ici_size=2&offered=expert")
+    assert own_form.from_form(data).mesh["ici"] == {"data": 8, "expert": 2}
