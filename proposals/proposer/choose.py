@@ -136,8 +136,8 @@ def _bolder(c: Candidates, ranked: Ranked, order: list[int], used: list[int]) ->
     score = ranked.runs[open_] * (ranked.gain[open_] + 0.5 * ranked.sigma[open_]) - 0.02 * _moved(c)[open_]
     score -= 0.05 * c.changes_kind("global_batch")[open_]
     alike = _alike(c, open_, used)
-    another = alike < SAME_WAY
-    score -= np.where(another, 0.05 * alike, 1.0 if another.any() else 0.05)
+    another = (alike < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
+    score -= np.where(another, 0.02 * alike, 1.0 if another.any() else 0.05)
     best = int(open_[np.argmax(score)])
     hopes = ranked.gain + Z80 * ranked.sigma
     bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)
@@ -166,17 +166,33 @@ def _moved(c: Candidates) -> Floats:
     return np.asarray(c.axes_moved() + (c.changed != 0).sum(axis=1), dtype=np.float64)
 
 
+def _directions(c: Candidates, rows: npt.NDArray[np.int64]) -> Floats:
+    """Which way each axis and each training key moves: (rows, columns) of -1, 0 and 1."""
+    moves = np.sign(np.log2(c.sizes / c.sizes[c.home][None, :]))
+    return np.column_stack([moves[c.mesh_of[rows]], np.sign(c.changed[rows])])
+
+
 def _alike(c: Candidates, rows: npt.NDArray[np.int64], used: list[int]) -> Floats:
     """Largest cosine between the directions in which each row and the candidates used move things, at least 0."""
-    moves = np.sign(np.log2(c.sizes / c.sizes[c.home][None, :]))
 
     def unit(at: npt.NDArray[np.int64]) -> Floats:
-        whole = np.column_stack([moves[c.mesh_of[at]], np.sign(c.changed[at])])
+        whole = _directions(c, at)
         return np.asarray(whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-9))
 
     if not used:
         return np.zeros(len(rows))
     return np.asarray(np.maximum(unit(rows) @ unit(np.array(used)).T, 0.0).max(axis=1))
+
+
+def _leans_on_the_same(c: Candidates, rows: npt.NDArray[np.int64], used: list[int]) -> npt.NDArray[np.bool_]:
+    """Whether a row makes every move that all candidates used have in common, so that it fails when they do."""
+    if len(used) < 2:
+        return np.zeros(len(rows), dtype=bool)
+    theirs = _directions(c, np.array(used))
+    common = (theirs == theirs[0]).all(axis=0) & (theirs[0] != 0)
+    if not common.any():
+        return np.zeros(len(rows), dtype=bool)
+    return np.asarray((_directions(c, rows)[:, common] == theirs[0][common]).all(axis=1))
 
 
 def _three(wanted: list[Choice], c: Candidates, ranked: Ranked, base: int) -> tuple[Choice, Choice, Choice]:

@@ -203,7 +203,7 @@ def lowers(case: Case) -> Iterator[str]:
     if memory and _fits(case) is False:
         needs = f"{format_bytes(memory['total'])} of the {format_bytes(memory['capacity'])} a chip has"
         yield f"By the model it needs {needs}: the model errs, or the configuration is not that of the profile."
-    elif case.changes.get("remat") in ("none", "minimal") and _fits(case):
+    elif memory and _fits(case) and memory["activations"] > (case.baseline.hbm_per_chip_bytes or memory)["activations"]:
         yield "More activations are kept than in what ran; that they fit is computed, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so its headroom is unknown."

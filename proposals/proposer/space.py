@@ -18,7 +18,7 @@ from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.search import Constraints as Searched
 from perfmodel.search import Space, build_space, default_axes, space_workload
-from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, from_config, stack
+from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, chip_of, from_config, stack
 from proposals.candidate import candidate
 from proposals.proposer.changes import Change, doublings_of, key
 
@@ -147,6 +147,8 @@ class Candidates:
     @cached_property
     def split(self) -> Bools:
         """Whether an axis takes a part of a torus dimension, so that the mesh needs split physical axes."""
+        if chip_of(self.config.hardware).kind != "tpu":
+            return np.zeros(len(self), dtype=bool)
         dims = [n for n in self.config.hardware.topology if n > 1]
         inside = [i for i, (place, _) in enumerate(self.columns) if place == "ici"]
         if isinstance(self.meshes, Space):
