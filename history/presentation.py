@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +62,37 @@ def lines(record: Record) -> list[Line]:
     found = difference(record)
     return [
         *(_axis(axis) for axis in found.axes if (axis.before, axis.after) != (1, 1)),
-        *(line for setting in _ordered(found.training) for line in _setting(setting)),
-        *(_kpi(kpi) for kpi in found.kpis),
+        *(_setting(setting) for setting in _ordered(found.training) if not _is_flags(setting)),
+        *(_kpi(kpi, "precision" in record.changes) for kpi in found.kpis),
     ]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """XLA flags of both sides.  same: how many are on both; dropped, added: the others."""
+
+    same: int
+    dropped: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+def flags(record: Record) -> Flags | None:
+    """None where neither side names a flag."""
+    for setting in difference(record).training:
+        if _is_flags(setting) and (setting.before or setting.after):
+            before, after = [str(f) for f in setting.before or ()], [str(f) for f in setting.after or ()]
+            return Flags(
+                sum(flag in after for flag in before),
+                tuple(flag for flag in before if flag not in after),
+                tuple(flag for flag in after if flag not in before),
+            )
+    return None
+
+
+def _is_flags(setting: Changed) -> bool:
+    return setting.key == "xla_flags" and all(
+        value is None or isinstance(value, list | tuple) for value in (setting.before, setting.after)
+    )
 
 
 def _axis(axis: AxisChange) -> Line:
@@ -88,25 +116,9 @@ def _ordered(settings: Sequence[Changed]) -> list[Changed]:
     return sorted(settings, key=lambda setting: place.get(setting.key, len(place)))
 
 
-def _setting(setting: Changed) -> Iterator[Line]:
+def _setting(setting: Changed) -> Line:
     label = TRAINING_WORDS.get(setting.key) or setting.key.replace("_", " ").capitalize()
-    before, after = setting.before, setting.after
-    if setting.key == "xla_flags" and isinstance(before or [], list) and isinstance(after or [], list):
-        yield from _flags(label, before or [], after or [])
-    else:
-        yield Line("Training", label, _said(before), _said(after), setting.changed)
-
-
-def _flags(label: str, before: list[Any], after: list[Any]) -> Iterator[Line]:
-    """Flags one by one where they differ; those on both sides as a number."""
-    if same := sum(flag in after for flag in before):
-        yield Line("Training", label, f"{same} the same", f"{same} the same", False)
-    for flag in before:
-        if flag not in after:
-            yield Line("Training", label, str(flag), "–", True)
-    for flag in after:
-        if flag not in before:
-            yield Line("Training", label, "–", str(flag), True)
+    return Line("Training", label, _said(setting.before), _said(setting.after), setting.changed)
 
 
 def _said(value: Any) -> str:
@@ -121,14 +133,16 @@ def _said(value: Any) -> str:
     return str(value)
 
 
-def _kpi(kpi: Measured) -> Line:
+def _kpi(kpi: Measured, other_peak: bool) -> Line:
+    """other_peak: the precision changed, so that a utilisation is of another peak and says nothing about better."""
     label, unit, more = KPIS.get(kpi.key, (kpi.key.replace("_", " ").capitalize(), "", None))
     change, good = "", None
     if kpi.difference and (kpi.share or kpi.ratio):
         amount = 100 * kpi.difference if kpi.share else 100 * ((kpi.ratio or 1.0) - 1)
         unit_word = "pt" if kpi.share else "%"
         change = f"{'+' if amount > 0 else ''}{formatting.number(amount, 1)}{formatting.NBSP}{unit_word}"
-        good = None if more is None else (kpi.difference > 0) == more
+        incomparable = more is None or (other_peak and kpi.key in ("mfu", "hfu", "flops_utilization"))
+        good = None if incomparable else (kpi.difference > 0) == more
     differs = kpi.before is not None and kpi.after is not None and kpi.before != kpi.after
     return Line("Measured", label, measured(kpi.before, unit), measured(kpi.after, unit), differs, change, good)
 

@@ -103,6 +103,7 @@ def record(request: HttpRequest, pk: int) -> HttpResponse:
         "here": "history",
         "record": found,
         "lines": lines,
+        "flags": presentation.flags(value),
         "only": only,
         "labels": f"{labels[0]} → {labels[1]}" if all(labels) else "",
         "side_origin": "measured",

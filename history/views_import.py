@@ -38,7 +38,7 @@ def choose(request: HttpRequest) -> HttpResponse:
             except imports.ImportRefused as error:
                 problem = str(error)
             else:
-                return redirect("history-import-file", made.pk)
+                return redirect("history-file", made.pk)
     context = {
         "here": "history",
         "problem": problem,
@@ -68,7 +68,7 @@ def file(request: HttpRequest, pk: int) -> HttpResponse:
         "made": made,
         "report": report,
         "working": made.state in _WORKING,
-        "address": reverse("history-import-file", args=[pk]),
+        "address": reverse("history-file", args=[pk]),
         "complaints": [
             ("Errors", "failed", report.get("errors"), report.get("errors_left_out")),
             ("Worth a look", "review", report.get("warnings"), report.get("warnings_left_out")),
@@ -88,7 +88,7 @@ def confirm(request: HttpRequest, pk: int) -> HttpResponse:
         imports.confirm(made)
     except imports.ImportRefused as error:
         messages.error(request, str(error))
-    return redirect("history-import-file", pk)
+    return redirect("history-file", pk)
 
 
 @require(Role.VIEWER)
@@ -100,6 +100,6 @@ def discard(request: HttpRequest, pk: int) -> HttpResponse:
         imports.discard(made)
     except imports.ImportRefused as error:
         messages.error(request, str(error))
-        return redirect("history-import-file", pk)
+        return redirect("history-file", pk)
     messages.success(request, f"{made.name} was discarded; nothing was imported.")
     return redirect("history-import")

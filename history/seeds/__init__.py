@@ -31,9 +31,12 @@ class SeedError(ValueError):
 
 @cache
 def records() -> tuple[Record, ...]:
-    """All seeds, in the order of their files and rows.  Raises SeedError on a row that breaks a rule."""
+    """All seeds, those drawn from tables first.  Raises SeedError on a row that breaks a rule.
+
+    Lists show the newest first, so what was written by hand, the paper's own case at the end, is what is seen first.
+    """
     found: dict[str, Record] = {}
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(FOLDER.glob("*.json"), reverse=True):
         for row in json.loads(path.read_text(encoding="utf-8")):
             try:
                 record = parse(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from math import log2
@@ -202,7 +203,8 @@ def _model(name: str) -> tuple[str, str]:
     try:
         shape = get_model({"GPT3-7B": "gpt3-6.7b"}.get(name, name))
     except UnknownModelError:
-        return name.lower(), name.lower().rstrip("0123456789.-ab").split("-")[0].rstrip("0123456789.")
+        family = re.match(r"[a-z]+", name.lower())
+        return name.lower(), family[0] if family else ""
     return shape.name, architecture(shape)
 
 
