@@ -67,7 +67,8 @@ class Passage(Embedded):
 
     team: the document's; None for a shipped one.  key: stable and unique in the team, what a citation names.
     place: where in the document, as a reader finds it ("page 3", a heading).  retired_at: when a newer version of the
-    document dropped it; it is not found any more, but old citations still open it.  version: counts its contents, from 1.  keywords: tags and bottlenecks as words to be found by.
+    document dropped it; it is not found any more, but old citations still open it.  version: counts its contents, from
+    1.  keywords: tags and bottlenecks as words to be found by.
     """
 
     document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="passages")

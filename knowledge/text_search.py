@@ -9,23 +9,34 @@ each stem, which saturates with its count and is normalised by length.  Rows tha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
 from math import log
 from typing import Any
 
 from django.contrib.postgres.search import SearchQueryField
 from django.db import connection
-from django.db.models import BooleanField, Count, F, FloatField, Func, Q, QuerySet, TextField, Value
-from django.db.models.functions import Cast, Concat
+from django.db.models import BooleanField, Case, Count, F, Func, Q, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast, Concat, Length
+from django.db.models.lookups import GreaterThan
 
 from knowledge.embedded import WORDS, Embedded
 
-#: Rows that are ranked; where more hold a stem of the query, its rarest stems decide which.
-RANKED = 3000
+#: Rows that are ranked; where more hold a stem of the query, its rarest stems and pairs of stems decide which.
+RANKED = 1000
+CORRELATION = 3.0
 #: Above so many pages of 8 kB the frequency of a stem is taken from the planner's statistics, not counted.
 COUNTED_PAGES = 1000
+REMEMBERED_S = 300.0
 START, STOP = "\x02", "\x03"
+#: Stands for "<" in what `ts_headline` reads, which takes `a<b and c>d` for markup and drops it.
+LESS = "\x01"
+#: An excerpt holds the whole of a text of so many characters, and pieces around the matches of a longer one.
+WHOLE = 320
+PIECES = ', MaxWords=45, MinWords=20, MaxFragments=2, FragmentDelimiter=" … "'
 _STEM = re.compile(r"'((?:[^']|'')*)'")
 _NEGATED = re.compile(r"!(?:'(?:[^']|'')*'|\([^)]*\))")
 
@@ -70,20 +81,18 @@ def matching(rows: QuerySet[Any], words: Words, limit: int) -> list[tuple[Any, f
     idf = {stem: log(1 + (total - n + 0.5) / (n + 0.5)) for stem, n in frequency.items() if n > 0}
     if not idf:
         return []
-    chosen = _affordable(frequency, list(idf))
-    wanted = words.without_excluded(rows).filter(_holds(_any_of(chosen))).order_by()
-    if sum(frequency[stem] for stem in chosen) > RANKED:
-        wanted = rows.model._default_manager.filter(pk__in=wanted.values("pk")[:RANKED])
-    score: Any = Value(0.0, output_field=FloatField())
-    for stem, weight in idf.items():
-        score = score + Value(weight) * Func(F("search"), _tsquery(_quoted(stem)), Value(1), function="ts_rank",
-                                             output_field=FloatField())  # fmt: skip
-    ranked = (
-        wanted.annotate(text_score=score, holds_all=_holds(words.strict))
-        .order_by("-holds_all", "-text_score", "pk")
-        .values_list("pk", "text_score")
-    )
-    return list(ranked[:limit])
+    wanted = words.without_excluded(rows).filter(_holds(_affordable(total, frequency, idf))).order_by()
+    inner, parameters = wanted.values("pk", "search")[:RANKED].query.sql_with_params()
+    # Joined to an empty vector in a subquery of its own, a row's stems are read from the disk's format once, not once
+    # for each stem of the query.
+    statement = f"""
+        select pk, {" + ".join(["%s * ts_rank(stems, %s::tsquery, 1)"] * len(idf))} as score
+        from (select pk, search || ''::tsvector as stems from ({inner}) as held (pk, search) offset 0) as ranked
+        order by stems @@ %s::tsquery desc, score desc, pk limit %s"""
+    weights = [part for stem, weight in idf.items() for part in (weight, _quoted(stem))]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*weights, *parameters, words.strict, limit])
+        return [(pk, float(score)) for pk, score in cursor.fetchall()]
 
 
 def excerpts(
@@ -96,7 +105,12 @@ def excerpts(
     joined = fields[0]
     for each in fields[1:]:
         joined = Concat(joined, Value("\n"), each, output_field=TextField())
-    options = f'StartSel="{START}", StopSel="{STOP}", MaxWords=45, MinWords=20, MaxFragments=2, FragmentDelimiter=" … "'
+    clean = Func(joined, Value("<" + START + STOP), Value(LESS), function="translate", output_field=TextField())
+    marks = f'StartSel="{START}", StopSel="{STOP}"'
+    options = Case(
+        When(GreaterThan(Length(clean), WHOLE), then=Value(marks + PIECES)),
+        default=Value(marks + ", HighlightAll=true"),
+    )
     query = _any_of(words.stems) if words.stems else "'\x01'"
     found = (
         model._default_manager.filter(pk__in=pks)
@@ -104,7 +118,7 @@ def excerpts(
         .values_list(
             "pk",
             Func(
-                Cast(Value(WORDS), _RegConfig()), joined, _tsquery(query), Value(options),
+                Cast(Value(WORDS), _RegConfig()), clean, _tsquery(query), options,
                 function="ts_headline", output_field=TextField(),
             ),
         )
@@ -118,7 +132,7 @@ class _RegConfig(TextField):
 
 
 def _fragments(marked: str) -> tuple[tuple[Fragment, ...], tuple[str, ...]]:
-    pieces = re.split(f"({START}[^{STOP}]*{STOP})", marked)
+    pieces = re.split(f"({START}[^{STOP}]*{STOP})", marked.replace(LESS, "<"))
     fragments = tuple(
         Fragment(piece.strip(START + STOP) if piece.startswith(START) else piece, piece.startswith(START))
         for piece in pieces
@@ -137,38 +151,57 @@ def _frequencies(rows: QuerySet[Any], stems: Sequence[str]) -> tuple[float, dict
             [connection.ops.quote_name(table)],
         )
         tuples, pages = cursor.fetchone()
-        if pages > COUNTED_PAGES:
-            return _estimated(cursor, table, max(float(tuples), float(pages)), stems)
+    if pages > COUNTED_PAGES:
+        return _estimated(table, max(float(tuples), float(pages)), stems)
     counts = rows.order_by().aggregate(
         total=Count("pk"), **{f"n{i}": Count("pk", filter=Q(_holds(_quoted(stem)))) for i, stem in enumerate(stems)}
     )
     return counts["total"], {stem: counts[f"n{i}"] for i, stem in enumerate(stems)}
 
 
-def _estimated(cursor: Any, table: str, total: float, stems: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """From the planner's list of common stems; the last two frequencies are the list's least and greatest."""
-    cursor.execute(
-        """select most_common_elems::text::text[], most_common_elem_freqs from pg_stats
-           where schemaname = any (current_schemas(false)) and tablename = %s and attname = 'search'""",
-        [table],
-    )
-    row = cursor.fetchone()
-    if row is None or row[0] is None:  # not analysed yet: any stem may be in every other row
+def _estimated(table: str, total: float, stems: Sequence[str]) -> tuple[float, dict[str, float]]:
+    common = _common_stems(table, int(time.monotonic() / REMEMBERED_S))
+    if not common:  # not analysed yet: any stem may be in every other row
         return total, dict.fromkeys(stems, total / 2)
-    shares = dict(zip(row[0], row[1], strict=False))
-    return total, {stem: max(1.0, total * shares.get(stem, row[1][-2] / 2)) for stem in stems}
+    rare = min(common.values()) / 2
+    return total, {stem: max(1.0, total * common.get(stem, rare)) for stem in stems}
 
 
-def _affordable(frequency: dict[str, float], stems: list[str]) -> list[str]:
-    """The rarest stems, as long as not too many rows hold one of them; at least one."""
-    chosen: list[str] = []
+@lru_cache(maxsize=8)
+def _common_stems(table: str, period: int) -> dict[str, float]:
+    """{stem: share of the rows that hold it} as the planner's statistics list them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """select most_common_elems::text::text[], most_common_elem_freqs from pg_stats
+               where schemaname = any (current_schemas(false)) and tablename = %s and attname = 'search'""",
+            [table],
+        )
+        row = cursor.fetchone()
+    # The last two frequencies are the least and the greatest of the list.
+    return {} if row is None or row[0] is None else dict(zip(row[0], row[1], strict=False))
+
+
+def _affordable(total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:
+    """The tsquery of the rows worth ranking: any stem, or where too many hold one, what says most of them and of pairs.
+
+    How many hold a pair is estimated as if a stem made the other CORRELATION times as likely.
+    """
+    if sum(frequency[stem] for stem in idf) <= RANKED:
+        return _any_of(list(idf))
+    expected = {(stem,): frequency[stem] for stem in idf} | {
+        (one, other): min(frequency[one] * frequency[other] / total * CORRELATION, frequency[one], frequency[other])
+        for one, other in combinations(idf, 2)
+    }
+    chosen: list[tuple[str, ...]] = []
     rows = 0.0
-    for stem in sorted(stems, key=lambda stem: frequency[stem]):
-        rows += frequency[stem]
-        if chosen and rows > RANKED:
+    for stems in sorted(expected, key=lambda stems: -sum(idf[stem] for stem in stems)):
+        if any(set(each) <= set(stems) for each in chosen):
+            continue
+        if chosen and rows + expected[stems] > RANKED:
             break
-        chosen.append(stem)
-    return chosen
+        rows += expected[stems]
+        chosen.append(stems)
+    return " | ".join(" & ".join(_quoted(stem) for stem in stems) for stems in chosen)
 
 
 def _stems(tsquery: str) -> list[str]:

@@ -17,18 +17,23 @@ EF_SEARCH = 100
 MAX_SCAN_TUPLES = 20_000
 
 
-def nearest(rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int) -> list[tuple[Any, float]]:
-    """(pk, cosine similarity) of the rows nearest to a vector, nearest first; only vectors of the same model count."""
+def neighbours(rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int) -> QuerySet[Any, Any]:
+    """(pk, cosine distance) of the rows nearest to a vector, nearest first; only vectors of the same model count."""
     dimension = len(vector)
     own = Cast(F("embedding"), HalfVectorField(dimensions=dimension))
     given = Cast(Value("[" + ",".join(f"{x:.6g}" for x in vector) + "]"), HalfVectorField(dimensions=dimension))
-    found = (
+    return (
         rows.filter(embedding_model=model, embedding_dimension=dimension)
         .order_by()
         .annotate(distance=CosineDistance(own, given))
         .order_by("distance")
         .values_list("pk", "distance")[:limit]
     )
+
+
+def nearest(rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int) -> list[tuple[Any, float]]:
+    """(pk, cosine similarity) of the rows nearest to a vector, nearest first."""
+    found = neighbours(rows, vector, model, limit)
     with transaction.atomic():
         _set_local(
             {

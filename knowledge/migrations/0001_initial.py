@@ -185,6 +185,8 @@ class Migration(migrations.Migration):
                 "abstract": False,
             },
         ),
+        # A ranking reads the stems of many rows; where they lie beside the row that takes half the time.
+        migrations.RunSQL("alter table knowledge_passage alter column search set storage main", migrations.RunSQL.noop),
         migrations.AddConstraint(
             model_name="document",
             constraint=models.UniqueConstraint(

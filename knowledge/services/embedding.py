@@ -100,7 +100,7 @@ def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
         return True
     last: Any = None
     failures = ever_failed = 0
-    while time.monotonic() < deadline and failures < FAILURES:
+    while failures < FAILURES and (last is None or time.monotonic() < deadline):  # at least one batch: it goes on
         waiting = stale(model, embedder.name).order_by("pk")
         batch = list((waiting if last is None else waiting.filter(pk__gt=last))[:BATCH])
         if not batch:

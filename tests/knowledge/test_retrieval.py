@@ -1,0 +1,263 @@
+"""What is found, in which order, for whom, and what is said about why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accounts.models import Team
+from knowledge.models import Document, Kind, Passage
+from knowledge.retrieval import MODES, retrieve, similar
+from knowledge.services.embedding import coverage, embed_some, ensure_index, index_name, stale, sweep
+from knowledge.services.search import passage, search, visible
+from tests.knowledge.conftest import TEXTS, add_passages, counted, serving
+
+pytestmark = pytest.mark.django_db
+
+
+def keys(answer) -> list[str]:
+    return [found.passage.key for found in answer.found]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_passage_that_answers_comes_first(passages, mode) -> None:
+    assert keys(search(None, "recompute activations to save memory", mode=mode))[0] == "remat"
+    assert keys(search(None, "gradients all-reduced over the data axis", mode=mode))[0] == "data"
+
+
+def test_meaning_finds_what_shares_no_word_with_the_question(passages) -> None:
+    question = "HBM exhausted"
+    assert keys(search(None, question, mode="text")) == []
+    assert "remat" in keys(search(None, question))[:2]
+
+
+def test_words_find_the_exact_term_first_and_then_those_with_some_of_the_words(passages) -> None:
+    found = keys(search(None, "NVLink bandwidth axis", mode="text"))
+    assert found[0] == "nvlink"
+    assert {"data", "tensor"} <= set(found)  # they hold the axis alone
+    assert keys(search(None, '"model axis"', mode="text"))[0] == "tensor"
+
+
+def test_an_excluded_word_is_in_no_hit(passages) -> None:
+    assert "data" in keys(search(None, "axis"))
+    for mode in MODES:
+        assert "data" not in keys(search(None, "axis -gradients", mode=mode))
+
+
+def test_a_hit_says_why_it_is_there(passages) -> None:
+    answer = search(None, "activations saves memory", k=6)
+    best = answer.found[0].hit
+    assert answer.found[0].passage.key == "remat"
+    assert best.vector.rank == 1 and 0.3 < best.vector.score <= 1
+    assert best.text.rank == 1 and best.text.score > 0
+    assert best.score == pytest.approx(2 / 61)  # first in both lists of reciprocal ranks
+    assert set(best.matched) == {"activations", "saves", "memory"}
+    assert "".join(fragment.text for fragment in best.excerpt) in TEXTS["remat"][1]
+    by_meaning_only = [found.hit for found in answer.found if found.hit.text is None]
+    assert by_meaning_only
+    assert all(hit.score == pytest.approx(1 / (60 + hit.vector.rank)) and not hit.matched for hit in by_meaning_only)
+    scores = [found.hit.score for found in answer.found]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pages_of_hits_do_not_overlap(passages, mode) -> None:
+    whole = keys(search(None, "chips over the axis", k=6, mode=mode))
+    assert keys(search(None, "chips over the axis", k=2, offset=2, mode=mode)) == whole[2:4]
+
+
+@pytest.mark.parametrize(
+    "query", ["", "   ", "...", "\0", "'", "it's a & | ! ( ) <-> :* \\ \" axis", "-axis", "x" * 9000, "%s %(a)s"]
+)
+def test_any_text_is_a_query(passages, query) -> None:
+    for mode in MODES:
+        answer = search(None, query, mode=mode)
+        assert len(answer.found) <= 5 and not answer.notes
+
+
+def test_nothing_to_search_in(db) -> None:
+    assert search(None, "sharding").found == ()
+
+
+def test_what_holds_markup_stays_text(passages) -> None:
+    add_passages(passages, {"markup": ("Markup", "The mesh is \x02written\x03 in <script> tags & where a<b and c>d.")})
+    answer = search(None, "mesh markup written", mode="text")
+    excerpt = "".join(fragment.text for fragment in answer.found[0].hit.excerpt)
+    assert excerpt == "The mesh is written in <script> tags & where a<b and c>d."
+    assert "mesh" in answer.found[0].hit.matched
+
+
+# Filters and rights
+
+
+def test_hardware_keeps_what_holds_for_it_and_for_all(passages) -> None:
+    everything = set(TEXTS)
+    assert set(keys(search(None, "chips", k=10, hardware="gpu"))) == everything - {"torus"}
+    assert set(keys(search(None, "chips", k=10, hardware="tpu"))) == everything - {"nvlink"}
+    assert set(keys(search(None, "chips", k=10, hardware="v5p"))) == everything - {"nvlink"}
+    assert set(keys(search(None, "chips", k=10, hardware="h100"))) == everything - {"torus"}
+    with pytest.raises(ValueError, match="abacus"):
+        search(None, "chips", hardware="abacus")
+
+
+def test_bottleneck_keeps_what_helps_against_it(passages) -> None:
+    assert set(keys(search(None, "chips", k=10, bottleneck="communication"))) == {"data", "tensor"}
+    assert set(keys(search(None, "chips", k=10, bottleneck="communication", hardware="gpu"))) == {"data", "tensor"}
+    assert keys(search(None, "chips", bottleneck="idle")) == []
+
+
+def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
+    ours, theirs = Team.objects.create(name="ours"), Team.objects.create(name="theirs")
+    document = Document.objects.create(team=ours, kind=Kind.TEXT, title="Wiki", name="wiki.txt", sha256="2")
+    add_passages(document, {"wiki": ("Our gradients", "Gradients are all-reduced in fp32 here.")})
+    assert embed_some(Passage) is None
+    for mode in MODES:
+        assert "wiki" in keys(search(ours, "gradients all-reduced", mode=mode))
+        assert "data" in keys(search(ours, "gradients all-reduced", mode=mode))
+        assert "wiki" not in keys(search(theirs, "gradients all-reduced", mode=mode, k=50))
+        assert "wiki" not in keys(search(None, "gradients all-reduced", mode=mode, k=50))
+        assert keys(search(ours, "gradients all-reduced", mode=mode, document=document)) == ["wiki"]
+        assert keys(search(theirs, "gradients all-reduced", mode=mode, document=document)) == []
+    assert passage(ours, "wiki").title == "Our gradients"
+    assert passage(theirs, "wiki") is None
+    assert passage(theirs, "data").title == "Data parallelism"
+
+
+def test_few_rows_behind_a_filter_are_all_found(passages) -> None:
+    """The index gives up after so many neighbours that the filter drops; then the few are compared one by one."""
+    document = Document.objects.create(kind=Kind.TEXT, title="Many", name="many", sha256="3")
+    add_passages(document, {f"x{n}": ("Gradients", f"Gradients are all-reduced over axis {n}.") for n in range(400)})
+    while embed_some(Passage) is not None:
+        pass
+    few = search(None, "gradients all-reduced over an axis", mode="vector", k=10, document=passages)
+    assert set(keys(few)) == set(TEXTS)
+
+
+# Vectors of several models
+
+
+def test_similar_rows_are_near_in_meaning(passages) -> None:
+    remat = Passage.objects.get(key="remat")
+    nearest = similar(Passage.objects.all(), remat, k=3)
+    assert remat.pk not in [hit.pk for hit in nearest.hits]
+    assert nearest.hits[0].pk in set(Passage.objects.filter(key__in=["tensor", "data"]).values_list("pk", flat=True))
+    remat.embedding = None
+    assert similar(Passage.objects.all(), remat).notes
+
+
+def test_without_vectors_words_are_found_at_once(passages) -> None:
+    add_passages(passages, {"new": ("Zero bubble", "A pipeline schedule splits the backward pass in two.")})
+    assert coverage(Passage) == (6, 7)
+    assert "new" in keys(search(None, "zero bubble schedule"))[:2]
+    assert embed_some(Passage) is None
+    assert coverage(Passage) == (7, 7)
+    assert keys(search(None, "zero bubble schedule", mode="vector"))[0] == "new"
+
+
+def test_a_changed_text_gets_a_new_vector(passages) -> None:
+    changed = Passage.objects.get(key="torus")
+    changed.text = "Prefetching on the host hides reading of the next batch."
+    changed.save(update_fields=["text"])
+    assert [row.key for row in stale(Passage, "all-MiniLM-L6-v2")] == ["torus"]
+    before = Passage.objects.get(key="torus").embedding
+    assert embed_some(Passage) is None
+    assert list(Passage.objects.get(key="torus").embedding) != list(before)
+    assert not stale(Passage, "all-MiniLM-L6-v2").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_model_re_embeds_in_slices_and_compares_only_its_own(passages, use_endpoint) -> None:
+    add_passages(passages, {f"y{n}": ("More", f"Passage {n} of another kind.") for n in range(60)})
+    assert embed_some(Passage) is None
+    with serving(counted) as server:
+        use_endpoint(server.url)
+        answer = search(None, "gradients", mode="vector")
+        assert answer.found == () and answer.embedder == "letters"  # nothing has its vectors yet, …
+        assert keys(search(None, "gradients"))[0] == "data"  # … and words find it all the same
+        assert sweep() == ["knowledge.passage"] or "knowledge.passage" in sweep()
+        done = 0
+        while (again := embed_some(Passage, for_s=0)) is not None:
+            assert again == 0.0
+            assert coverage(Passage)[0] > done
+            done = coverage(Passage)[0]
+        assert 0 < done < 66
+        assert coverage(Passage) == (66, 66)
+        assert set(Passage.objects.values_list("embedding_model", "embedding_dimension")) == {("letters", 26)}
+        # Letters, not meaning: the nearest to a title and its own text is that passage.
+        assert keys(search(None, "\n".join(TEXTS["input"]), mode="vector"))[0] == "input"
+    use_endpoint("", model="")
+    assert embed_some(Passage) is None
+    assert set(Passage.objects.values_list("embedding_model", flat=True)) == {"all-MiniLM-L6-v2"}
+    assert keys(search(None, "recompute activations", mode="vector"))[0] == "remat"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_model_has_its_index_and_none_that_nobody_needs(passages, use_endpoint) -> None:
+    from django.db import connection
+
+    def indexes() -> set[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("select indexname from pg_indexes where tablename = 'knowledge_passage'")
+            return {name for (name,) in cursor.fetchall() if "_hnsw_" in name}
+
+    from knowledge.embedding import current_embedder
+
+    built_in = index_name(Passage, current_embedder())
+    assert indexes() == {built_in}
+    with serving(counted) as server:
+        use_endpoint(server.url, dimensions=7)
+        ensure_index(Passage, current_embedder())
+        ensure_index(Passage, current_embedder())
+        small = index_name(Passage, current_embedder())
+        assert indexes() == {built_in, small}
+        use_endpoint(server.url, dimensions=9)
+        assert embed_some(Passage) is None
+        assert indexes() == {built_in, index_name(Passage, current_embedder())}
+
+
+def test_the_planner_takes_the_index_of_the_model(passages) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("set local enable_seqscan = off")
+        cursor.execute("set local enable_sort = off")
+    from knowledge.embedding import current_embedder
+    from knowledge.vector_search import neighbours
+
+    vector = current_embedder().embed(["gradients"])[0]
+    plan = neighbours(visible(None), vector, "all-MiniLM-L6-v2", 5).explain()
+    assert "passage_hnsw_minilm" in plan
+
+
+def test_an_endpoint_that_fails_leaves_words_and_says_so(passages, use_endpoint) -> None:
+    use_endpoint("http://127.0.0.1:9/v1")
+    for mode in ("fused", "vector"):
+        answer = search(None, "gradients all-reduced", mode=mode)
+        assert keys(answer)[0] == "data"
+        assert answer.embedder == ""
+        assert "letters cannot be reached" in answer.notes[0] and "words alone" in answer.notes[0]
+    assert search(None, "gradients", mode="text").notes == ()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_the_endpoint_refuses_waits_and_the_rest_goes_on(passages, use_endpoint) -> None:
+    add_passages(passages, {f"z{n:03}": ("More", f"Passage {n} of another kind.") for n in range(70)})
+
+    def choosy(texts, dimensions):
+        return (
+            (400, json.dumps({"error": {"message": "too long"}}))
+            if any("NVLink" in t for t in texts)
+            else counted(texts)
+        )
+
+    with serving(choosy) as server:
+        use_endpoint(server.url)
+        assert embed_some(Passage) > 0  # later again, not at once
+        waiting = set(stale(Passage, "letters").values_list("key", flat=True))
+        assert "nvlink" in waiting and 0 < len(waiting) <= 32
+
+
+def test_a_mode_that_does_not_exist(passages) -> None:
+    with pytest.raises(ValueError, match="telepathy"):
+        retrieve(Passage.objects.all(), "x", mode="telepathy")
