@@ -74,6 +74,7 @@ class Scenario:
     layer, in tensors of d_model per token.  imbalance: time of the fullest core's experts over the mean, less one.
     stage_wait: share of the step that stages of a pipeline wait inside their permutes.
     listed: how many of the largest ops the profile holds (0: all).  measured_flops: whether ops carry FLOPs and bytes.
+    precision: of the matrix products; attention kernels run in bf16.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Scenario:
     stage_wait: float = 0.0
     listed: int = 0
     measured_flops: bool = True
+    precision: str = "bf16"
 
 
 class _Writer:
@@ -117,7 +119,7 @@ class _Writer:
         self.s = scenario
         self.noise = random.Random(seed)
         self.chip = get_chip(scenario.chip)
-        self.peak, self.band = self.chip.peak("bf16"), self.chip.hbm_bytes_per_s
+        self.peak, self.band = self.chip.peak(scenario.precision), self.chip.hbm_bytes_per_s
         self.hardware = Hardware(scenario.chip, scenario.topology, prod(size for _, size in scenario.dcn))
         self.mesh = Mesh(scenario.ici, scenario.dcn)
         self.rows: list[tuple[Op, float]] = []
@@ -319,6 +321,7 @@ def config(s: Scenario) -> ExperimentConfig:
             weight_sharding=s.weight_sharding,
             remat=s.remat,
             grad_accum=s.grad_accum,
+            precision=s.precision,
         ),
     )
 
@@ -382,7 +385,7 @@ def _layers(w: _Writer, tokens: float, layers: int, tensor: int, experts: int) -
             f"{path}/attention/pallas_call",
             scores,
             8.0 * tokens * q,
-            s.attention,
+            s.attention * w.chip.peak("bf16") / w.peak,
             layers,
             cause="attention",
         )
