@@ -1,0 +1,172 @@
+"""What ships with the product, read from its files: records and passages found by words.  No database, no team."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import log
+
+from diagnosis.compare import Comparison
+from history import moves, seeds
+from history.record import Record
+from knowledge import passage_file
+from perfmodel.chips import load_chips
+from proposals.agents.surroundings import Case, Narrowed, PassageFound, Peer, RecordFound, Unavailable
+
+_WORD = re.compile(r"[a-z0-9]+")
+#: Endings that do not tell words apart.
+_ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s)$")
+#: Words that stand in any question.
+_EMPTY = frozenset(
+    _WORD.findall(
+        "a an and are as at be by can do does for from how i if in is it me of on or so that the"
+        " this to up was we what when where which why will with you your"
+    )
+)
+#: Saturation and length of BM25, as Robertson and Zaragoza (The Probabilistic Relevance Framework, 2009) advise.
+_K1, _B = 1.2, 0.75
+
+
+def _words(text: str) -> list[str]:
+    return [_ENDING.sub("", word) for word in _WORD.findall(text.lower()) if word not in _EMPTY]
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Texts to be found by words, ranked by BM25."""
+
+    counts: tuple[Counter[str], ...]
+    seen: Counter[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> _Index:
+        counts = tuple(Counter(_words(text)) for text in texts)
+        return cls(counts, Counter(word for count in counts for word in count))
+
+    def best(self, query: str, allowed: Sequence[int], k: int) -> list[tuple[int, float, tuple[str, ...]]]:
+        """(number, score, words that matched) of the k best."""
+        wanted = list(dict.fromkeys(_words(query)))
+        mean = sum(count.total() for count in self.counts) / max(len(self.counts), 1)
+        found = []
+        for number in allowed:
+            count = self.counts[number]
+            matched = tuple(word for word in wanted if word in count)
+            if not matched:
+                continue
+            length = _K1 * (1 - _B + _B * count.total() / mean)
+            score = sum(
+                log(1 + (len(self.counts) - self.seen[word] + 0.5) / (self.seen[word] + 0.5))
+                * count[word] * (_K1 + 1) / (count[word] + length)
+                for word in matched
+            )  # fmt: skip
+            found.append((number, score, matched))
+        return sorted(found, key=lambda item: -item[1])[:k]
+
+
+@cache
+def _records() -> tuple[tuple[Record, ...], _Index]:
+    records = seeds.records()
+    texts = (
+        " ".join([r.title, r.title, r.change, r.effect, r.model_name, r.chip, r.bottleneck, *r.changes, *r.caveats])
+        for r in records
+    )
+    return records, _Index.of(texts)
+
+
+@cache
+def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], _Index]:
+    passages = tuple(item for file in passage_file.read_all() for item in file.passages)
+    texts = (" ".join([p.title, p.title, p.text, p.formula, p.applies_when, *p.tags]) for p in passages)
+    return passages, _Index.of(texts)
+
+
+class Shipped:
+    """`Surroundings` of a run outside any team."""
+
+    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+        records, index = _records()
+        allowed = [number for number, record in enumerate(records) if _fits(record, narrowed)]
+        if not _words(query):
+            return [RecordFound(records[number]) for number in allowed[::-1][:k]], ()
+        hits = index.best(query, allowed, k)
+        return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
+
+    def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
+        rated = [(_likeness(record, case), record) for record in _records()[0]]
+        alike = [(sum(points for points, _ in parts), record, parts) for parts, record in rated if parts]
+        alike.sort(key=lambda item: -item[0])
+        return [
+            RecordFound(record, score, tuple(words for _, words in sorted(parts, reverse=True)))
+            for score, record, parts in alike[:k]
+        ]
+
+    def record(self, id: str) -> Record | None:
+        return next((record for record in _records()[0] if record.id == id), None)
+
+    def search_knowledge(
+        self, query: str, hardware: str, bottleneck: str, k: int
+    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+        passages, index = _passages()
+        kinds = {"any", hardware, load_chips()[hardware].kind if hardware in load_chips() else hardware}
+        allowed = [
+            number
+            for number, passage in enumerate(passages)
+            if (not hardware or kinds & set(passage.hardware)) and (not bottleneck or bottleneck in passage.bottlenecks)
+        ]
+        hits = index.best(query, allowed, k)
+        return [_found(passages[n], score, _matched(words)) for n, score, words in hits], ()
+
+    def passage(self, key: str) -> PassageFound | None:
+        return next((_found(passage) for passage in _passages()[0] if passage.id == key), None)
+
+    def experiments(self, text: str, k: int) -> Sequence[Peer]:
+        return ()
+
+    def compare(self, other: int) -> Comparison:
+        raise Unavailable("There are no other experiments here to compare with.")
+
+
+def _matched(words: Sequence[str]) -> tuple[str, ...]:
+    return (f"words: {', '.join(words)}",)
+
+
+def _fits(record: Record, narrowed: Narrowed) -> bool:
+    asked = (
+        (narrowed.bottleneck, record.bottleneck),
+        (narrowed.chip, record.chip),
+        (narrowed.outcome, record.outcome),
+        (narrowed.model_name, record.model_name),
+    )
+    return all(not wanted or wanted == value for wanted, value in asked) and (
+        not narrowed.change or narrowed.change in record.changes
+    )
+
+
+def _likeness(record: Record, case: Case) -> list[tuple[float, str]]:
+    """(points, what is alike); the bottleneck and the move decide whether a result carries over."""
+    parts = []
+    if case.bottleneck and record.bottleneck == case.bottleneck:
+        parts.append((0.3, f"the same bottleneck: {case.bottleneck}"))
+    if case.move and (aligned := moves.alignment(moves.move(record), case.move)) > 0:
+        parts.append((0.3 * aligned, "the mesh moved the same way"))
+    if kinds := [kind for kind in case.changes if kind in record.changes]:
+        parts.append((0.1, f"the same kind of change: {', '.join(kinds)}"))
+    if case.chip and record.chip == case.chip:
+        parts.append((0.2, f"the same chip: {case.chip}"))
+    if case.model_name and record.model_name == case.model_name:
+        parts.append((0.1, f"the same model: {case.model_name}"))
+    if case.chips and record.chips:
+        near = max(0.0, 1 - abs(log(record.chips / case.chips, 2)) / 4)
+        if near:
+            parts.append((0.1 * near, f"{record.chips:,} chips"))
+    return parts
+
+
+def _found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
+    return PassageFound(
+        passage.id, passage.title, passage.text, passage.formula, passage.applies_when, passage.counter_indications,
+        passage.source, passage.section, "", passage.url, False, score, why,
+    )  # fmt: skip

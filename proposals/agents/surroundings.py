@@ -1,0 +1,112 @@
+"""What lies around a run: the optimization database, the knowledge base, and the team's other experiments.
+
+`stored` answers from the database, within what the team may see; `shipped` from the files of the product alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from diagnosis.compare import Comparison
+from history.record import Record
+
+
+@dataclass(frozen=True)
+class RecordFound:
+    """A record of the optimization database.  score: higher is nearer, comparable only within one search; why: what
+    matched or is alike, for people."""
+
+    record: Record
+    score: float = 0.0
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PassageFound:
+    """A passage of the knowledge base.  key: what a citation names; own: from a document of the team's own."""
+
+    key: str
+    title: str
+    text: str
+    formula: str = ""
+    applies_when: str = ""
+    counter_indications: str = ""
+    source: str = ""
+    section: str = ""
+    place: str = ""
+    url: str = ""
+    own: bool = False
+    score: float = 0.0
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run is known by when records like it are sought; what is not known stays empty.
+
+    move: of the mesh, in doublings by role; changes: kinds of change (`history.record.CHANGES`); roles: sizes that run
+    now, by role.
+    """
+
+    chip: str = ""
+    chips: int | None = None
+    model_name: str = ""
+    parameters: float | None = None
+    bottleneck: str = ""
+    move: Mapping[str, float] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+    roles: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Facets that narrow a search of the optimization database; empty: all."""
+
+    bottleneck: str = ""
+    chip: str = ""
+    outcome: str = ""
+    change: str = ""
+    model_name: str = ""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another diagnosed experiment of the team."""
+
+    id: int
+    name: str
+    bottleneck: str = ""
+    step_time_s: float | None = None
+    chip: str = ""
+
+
+class Unavailable(LookupError):
+    """This cannot be had here.  The text is a sentence for the user."""
+
+
+class Surroundings(Protocol):
+    """Everything is read, nothing written; what the team may not see does not exist."""
+
+    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+        """Records that answer a query in words, best first, and notes for the reader."""
+
+    def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
+        """Records that are like a case, most alike first."""
+
+    def record(self, id: str) -> Record | None: ...
+
+    def search_knowledge(
+        self, query: str, hardware: str, bottleneck: str, k: int
+    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+        """Passages that answer a query, best first, and notes.  hardware: `tpu`, `gpu`, a chip or empty."""
+
+    def passage(self, key: str) -> PassageFound | None: ...
+
+    def experiments(self, text: str, k: int) -> Sequence[Peer]:
+        """Diagnosed experiments of the team whose name holds the text, newest first; this one is not among them."""
+
+    def compare(self, other: int) -> Comparison:
+        """The other experiment (`before`) with this one (`after`).  Raises Unavailable."""

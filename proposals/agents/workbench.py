@@ -1,0 +1,213 @@
+"""Everything that an agent can look at for one run, and nothing that it could change.
+
+`of_values` needs no database; `proposals.agents.stored` makes one from a stored run, within what its team may see.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, Generic, TypeVar
+
+from diagnosis.analyzer import diagnose
+from diagnosis.report import Diagnosis
+from experiments.step_profile import Op, StepProfile
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config_file import config_to_json, parse_config
+from proposals.agents.shipped import Shipped
+from proposals.agents.surroundings import Surroundings
+from proposals.constraints import Constraints
+from proposals.plan import Plan, ProposalPlan
+from proposals.proposer.confidence import Confidence
+from proposals.proposer.precedents import Precedent
+from proposals.proposer.pricer import Pricer
+
+T = TypeVar("T")
+
+#: Parts of a configuration that a user may tell facts of; the mesh that ran stands in the profile.
+TELLABLE = ("model", "training", "hardware.overrides")
+#: Runs under other facts, and plans under other constraints, kept in a process.
+KEPT = 16
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A proposal as it stands.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row, None
+    where it is not stored; link: of its card."""
+
+    proposal: ProposalPlan
+    status: str = "proposed"
+    pk: int | None = None
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """One run: what was measured, what it was configured as, why it is slow, what could be changed.
+
+    config and diagnosis: with the facts that users told.  facts: these, by configuration path.  constraints: what they
+    hold fast.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
+    was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.
+    """
+
+    profile: StepProfile
+    config: ExperimentConfig
+    diagnosis: Diagnosis
+    surroundings: Surroundings = field(default_factory=Shipped)
+    constraints: Constraints = field(default_factory=Constraints)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    stored: Plan | None = None
+    rows: tuple[Standing, ...] = ()
+    precedents: Sequence[Precedent] | None = None
+    confidence: Confidence | None = None
+    name: str = ""
+    experiment_id: int | None = None
+    run_id: int | None = None
+    plan_id: int | None = None
+    origin: Workbench | None = None
+
+    @classmethod
+    def of_values(
+        cls,
+        profile: StepProfile,
+        config: ExperimentConfig,
+        diagnosis: Diagnosis | None = None,
+        plan: Plan | None = None,
+        constraints: Constraints | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> Workbench:
+        """Without a database.  Diagnosis and plan are computed where they are not given, the plan when it is asked for;
+        history and knowledge are those that ship with the product."""
+        return cls(
+            profile,
+            config,
+            diagnosis or diagnose(profile, config),
+            surroundings or Shipped(),
+            constraints or Constraints(),
+            stored=plan,
+            rows=tuple(Standing(item) for item in plan.proposals) if plan else (),
+            name=config.name,
+        )
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """The proposer's bench.  Raises ConfigError where nothing can be priced."""
+        return _pricer(_Same(self.profile), _Same(self.diagnosis), _Same(self.config), self._learnt)
+
+    @property
+    def _learnt(self) -> tuple[_Same[Sequence[Precedent] | None], _Same[Confidence | None]]:
+        return _Same(self.precedents), _Same(self.confidence)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The proposals under these facts and constraints.  Raises ConfigError where none can be made."""
+        if self.stored is not None:
+            return self.stored
+        return _proposed(_Same(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
+
+    @cached_property
+    def proposals(self) -> tuple[Standing, ...]:
+        """The proposals as they stand, by rank, those that users added at the end.  Raises ConfigError as `plan`."""
+        return self.rows or tuple(Standing(item) for item in self.plan.proposals)
+
+    @cached_property
+    def ops(self) -> Mapping[str, Op]:
+        """The profile's ops by key."""
+        return {op.key: op for op in self.profile.ops}
+
+    def with_constraints(self, constraints: Constraints) -> Workbench:
+        """The same run with this held fast, and nothing else.  Raises ConfigError where it makes no sense."""
+        if constraints == self.constraints:
+            return self
+        constraints.check(self.config)
+        start = self.origin or self
+        same = constraints == start.constraints and self.facts == start.facts
+        found = replace(
+            self,
+            constraints=constraints,
+            stored=start.stored if same else None,
+            rows=start.rows if same else (),
+            origin=start,
+        )
+        if "pricer" in self.__dict__:
+            found.__dict__["pricer"] = self.pricer
+        return found
+
+    def with_facts(self, facts: Mapping[str, Any]) -> Workbench:
+        """The same run under these facts and the constraints it has; facts told before are gone.
+
+        facts: by configuration path (`model.name`, `training.global_batch`, `hardware.overrides.hbm_bytes`).  Raises
+        ConfigError for a path or value that no configuration can have.
+        """
+        facts = dict(facts)
+        if facts == dict(self.facts):
+            return self
+        start = self.origin or self
+        if facts == dict(start.facts):
+            return start.with_constraints(self.constraints)
+        text = json.dumps(_told(config_to_json(start.config), facts), default=str)
+        config, diagnosis = _under(_Same(start.profile), text)
+        return replace(
+            start,
+            config=config,
+            diagnosis=diagnosis,
+            constraints=self.constraints,
+            facts=facts,
+            stored=None,
+            rows=(),
+            origin=start,
+        )
+
+
+class _Same(Generic[T]):
+    """A value as a key: equal only to itself, and kept alive while it is one."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+@lru_cache(maxsize=KEPT)
+def _under(profile: _Same[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
+    config, _ = parse_config(json.loads(text))
+    return config, diagnose(profile.value, config)
+
+
+@lru_cache(maxsize=KEPT)
+def _pricer(
+    profile: _Same[StepProfile],
+    diagnosis: _Same[Diagnosis],
+    config: _Same[ExperimentConfig],
+    learnt: tuple[_Same[Sequence[Precedent] | None], _Same[Confidence | None]],
+) -> Pricer:
+    precedents, confidence = learnt
+    return Pricer(profile.value, config.value, diagnosis.value, precedents.value, confidence.value)
+
+
+@lru_cache(maxsize=KEPT)
+def _proposed(pricer: _Same[Pricer], constraints: str) -> Plan:
+    return pricer.value.propose(Constraints.from_json(json.loads(constraints)))
+
+
+def _told(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration's JSON with the facts in it.  A model that is named replaces the one that was configured."""
+    if "model.name" in facts:
+        data["model"] = {"name": facts["model.name"]}
+    for path, value in facts.items():
+        if not any(path.startswith(f"{part}.") for part in TELLABLE):
+            raise ConfigError(str(path)[:60], f"cannot be told; facts are about {', '.join(TELLABLE)}")
+        *parents, last = path.split(".")
+        inside = data
+        for parent in parents:
+            inside = inside.setdefault(parent, {})
+            if not isinstance(inside, dict):
+                raise ConfigError(str(path)[:60], "is no path of a configuration")
+        inside[last] = value
+    return data
