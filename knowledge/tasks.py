@@ -8,7 +8,8 @@ from celery import shared_task
 from celery.signals import worker_ready
 from django.apps import apps
 
-from knowledge.services import embedding
+from knowledge.models import Document
+from knowledge.services import documents, embedding
 
 
 @shared_task(name=embedding.EMBED, acks_late=True, reject_on_worker_lost=True)
@@ -19,9 +20,21 @@ def embed(label: str) -> None:
         embed.apply_async((label,), countdown=again_s)
 
 
+@shared_task(
+    name=documents.READ, acks_late=True, reject_on_worker_lost=True,
+    soft_time_limit=documents.TASK_LIMIT_S, time_limit=documents.TASK_LIMIT_S + 30,
+)  # fmt: skip
+def read_document(pk: int) -> None:
+    """Cut a document that somebody added into passages."""
+    document = Document.objects.filter(pk=pk).first()
+    if document is not None:
+        documents.read(document)
+
+
 @shared_task(name="knowledge.tasks.sweep", ignore_result=True, expires=60)
 def sweep() -> list[str]:
-    """Queue what has no vector of the current model."""
+    """Queue what has no vector of the current model, and documents that an earlier worker left."""
+    documents.resume()
     return embedding.sweep()
 
 

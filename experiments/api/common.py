@@ -1,94 +1,17 @@
-"""What the endpoints of every app share: paging, and the caller's own teams as the limit of what exists."""
+"""What the endpoints of every app share (accounts.rest), and the errors of a configuration."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from rest_framework import serializers
 
-from django.db.models import Model, QuerySet
-from rest_framework import exceptions, serializers, status
-from rest_framework.pagination import LimitOffsetPagination
-from rest_framework.request import Request
-from rest_framework.viewsets import GenericViewSet
+from accounts.rest import Conflict, Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
 
-from accounts.models import Team
-from accounts.permissions import TeamRole, membership_in, refusal, team_ids
-from accounts.services import current_membership
-
-M = TypeVar("M", bound=Model)
-
-
-class Paging(LimitOffsetPagination):
-    """`?limit=` up to 200 (50 unless said) and `?offset=`."""
-
-    default_limit = 50
-    max_limit = 200
-
-
-class Conflict(exceptions.APIException):
-    """409: the object is not in the state that the request needs."""
-
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "conflict"
-
-
-class Invalid(exceptions.APIException):
-    """400 with one sentence, and the sentences by field where fields are at fault."""
-
-    status_code = status.HTTP_400_BAD_REQUEST
-    default_code = "invalid"
-
-    def __init__(self, detail: str, errors: dict[str, str] | None = None) -> None:
-        super().__init__({"detail": detail, **({"errors": errors} if errors else {})})
-
-
-class TooLarge(exceptions.APIException):
-    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
-    default_code = "too_large"
-
-
-class Detail(serializers.Serializer[Any]):
-    """An error: one sentence that says what is wrong and what to do."""
-
-    detail = serializers.CharField()
+__all__ = [
+    "ConfigErrors", "Conflict", "Detail", "Invalid", "Paging", "TeamObjects", "TooLarge", "number_param", "team_for",
+]  # fmt: skip
 
 
 class ConfigErrors(Detail):
     errors = serializers.DictField(
         child=serializers.CharField(), required=False, help_text="Sentence by dotted field, where fields are at fault."
     )
-
-
-class TeamObjects(GenericViewSet[M]):
-    """Objects of the caller's teams; what belongs to another team is 404."""
-
-    permission_classes = [TeamRole]
-    pagination_class = Paging
-
-    def get_queryset(self) -> QuerySet[M]:
-        return super().get_queryset().filter(team_id__in=team_ids(self.request.user))
-
-
-def number_param(request: Request, name: str) -> int | None:
-    """A whole number from the address, None where it is absent; raises 400 on anything else."""
-    text = request.query_params.get(name)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Invalid(f"{name} must be a whole number.")
-    return int(text)
-
-
-def team_for(request: Request, role: str) -> Team:
-    """The team to write to: `team` of the request, else the caller's current one; the caller has `role` in it."""
-    text = str(request.data.get("team") or "")
-    if text:
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise Invalid("team must be the number of one of your teams.")
-        membership = membership_in(request.user, int(text))
-    else:
-        membership = current_membership(request)
-    if membership is None:
-        raise exceptions.PermissionDenied("You are not in this team; ask an administrator to add you to it.")
-    if not membership.may(role):
-        raise exceptions.PermissionDenied(refusal(role))
-    return membership.team

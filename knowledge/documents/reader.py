@@ -1,0 +1,85 @@
+"""Starts the process that reads a document, and ends it when it takes too much.
+
+The same guard as ingestion's (experiments/ingest/sandbox.py), for a reader in Python: limits on address space,
+processor time and written bytes, a clean environment, and a kill of the whole process group when the time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from knowledge.documents.errors import DocumentError
+from knowledge.documents.limits import LIMITS, Limits
+from knowledge.documents.pieces import Piece
+
+PROJECT = Path(__file__).resolve().parents[2]
+_START = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from knowledge.documents.worker import main; main()"
+
+
+@dataclass(frozen=True)
+class Read:
+    """pieces: the passages in order; pages: of a PDF; note: a sentence on what of it could not be read."""
+
+    pieces: tuple[Piece, ...]
+    pages: int | None = None
+    note: str = ""
+
+
+def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
+    """The passages of a stored file.  name: as its owner knows it.  Raises DocumentError."""
+    if not path.is_file():
+        raise DocumentError(f"The file {name} is no longer there; add it again.")
+    with tempfile.TemporaryDirectory(prefix="asap-document-") as folder:
+        job, result = Path(folder) / "job.json", Path(folder) / "result.json"
+        job.write_text(
+            json.dumps(
+                {
+                    "path": str(path.absolute()),
+                    "name": name,
+                    "kind": kind,
+                    "limits": asdict(limits),
+                    "parent": os.getpid(),
+                }
+            )
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START, str(job), str(result)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder, "MALLOC_ARENA_MAX": "2"},
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limits.wall_s)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGXCPU
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return _answer(code, result, name)
+
+
+def _answer(code: int, result: Path, name: str) -> Read:
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise DocumentError(f"Reading {name} took too long and was stopped; add it in parts, or as plain text.")
+    answer: Any = None
+    if code == 0:
+        with contextlib.suppress(OSError, ValueError):
+            answer = json.loads(result.read_bytes())
+    if not isinstance(answer, dict):
+        raise DocumentError(f"{name} could not be read: the reader ended on it; export it again, or add it as text.")
+    if "error" in answer:
+        raise DocumentError(answer["error"], too_large=bool(answer.get("too_large")))
+    return Read(tuple(Piece(**each) for each in answer["pieces"]), answer["pages"], answer["note"])

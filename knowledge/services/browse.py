@@ -1,0 +1,246 @@
+"""The knowledge base as people walk through it: filters, how many passages each leaves, and a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from django.db.models import Count, Q, QuerySet
+
+from accounts.models import Team
+from knowledge.models import Document, Passage
+from knowledge.passage_file import BOTTLENECKS
+from knowledge.retrieval import MODES, Hit, Mode, retrieve
+from knowledge.services.search import visible
+from perfmodel.chips import load_chips
+
+SIZE = 20
+#: A search goes no further down its list; other words help more than page twelve.
+DEEPEST = 200
+#: Values of a facet that are counted; the rarest are left out.
+LISTED = 60
+HARDWARE = {"tpu": "TPU", "gpu": "GPU"}
+BOTTLENECK_WORDS = {
+    "compute": "Compute", "memory": "HBM bandwidth", "capacity": "Memory capacity", "communication": "Communication",
+    "input": "Input", "host": "Host", "idle": "Idle",
+}  # fmt: skip
+
+
+class Given(Protocol):
+    """A query string."""
+
+    def get(self, key: str, default: str = ..., /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What of the knowledge base is wanted.
+
+    q: words and meaning.  topic: pk of a document.  source: whose work; hardware: `tpu`, `gpu` or a chip; bottleneck:
+    what it helps against; tag.  mode: which lists a search asks.  offset: passages before the page.
+    """
+
+    q: str = ""
+    topic: int | None = None
+    source: str = ""
+    hardware: str = ""
+    bottleneck: str = ""
+    tag: str = ""
+    mode: Mode = "fused"
+    offset: int = 0
+
+    @classmethod
+    def read(cls, given: Given) -> Filters:
+        """Of an address; what makes no sense there is as if it were absent."""
+        mode = given.get("mode", "")
+        return cls(
+            q=_text(given.get("q", ""), 1000),
+            topic=_number(given.get("topic", "")),
+            source=_text(given.get("source", ""), 300),
+            hardware=found if (found := given.get("hardware", "")) in (*HARDWARE, *load_chips()) else "",
+            bottleneck=found if (found := given.get("bottleneck", "")) in BOTTLENECKS else "",
+            tag=_text(given.get("tag", ""), 60),
+            mode=next((each for each in MODES if each == mode), "fused"),
+            offset=_number(given.get("offset", "")) or 0,
+        )
+
+    def query(self) -> str:
+        """The address that reads back as these, without what is as usual."""
+        usual = Filters()
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return urlencode({name: value for name, value in values.items() if value != getattr(usual, name)})
+
+    def but(self, **changed: Any) -> Filters:
+        """These with others, from the first page on."""
+        return replace(self, **{"offset": 0, **changed})
+
+    @property
+    def chosen(self) -> list[str]:
+        return [name for name in FACETS if getattr(self, name) not in ("", None)] + (["tag"] if self.tag else [])
+
+
+#: Facets in the order of the page.
+FACETS: Mapping[str, str] = {
+    "topic": "Topic", "hardware": "Hardware", "bottleneck": "Helps against", "source": "Source",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a facet.  count: passages that it leaves; own: it is a document of the team."""
+
+    value: str
+    label: str
+    count: int
+    chosen: bool
+    filters: Filters
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Facet:
+    name: str
+    title: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A passage of the page, and why it was found; None where nothing was asked for in words."""
+
+    passage: Passage
+    hit: Hit | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """total: passages that the filters leave; available: all that the team sees.  embedder, notes: as of a search."""
+
+    filters: Filters
+    rows: tuple[Row, ...]
+    total: int
+    available: int
+    embedder: str = ""
+    notes: tuple[str, ...] = ()
+    more: bool = False
+
+    @property
+    def first(self) -> int:
+        return self.filters.offset + 1
+
+    @property
+    def last(self) -> int:
+        return self.filters.offset + len(self.rows)
+
+    @property
+    def next(self) -> Filters | None:
+        return replace(self.filters, offset=self.filters.offset + SIZE) if self.more else None
+
+    @property
+    def previous(self) -> Filters | None:
+        return replace(self.filters, offset=max(0, self.filters.offset - SIZE)) if self.filters.offset else None
+
+
+def page(team: Team | None, filters: Filters) -> Page:
+    """One page: the best for the words, or everything in the order of its documents."""
+    available = visible(team).count()
+    left = rows(team, filters)
+    total = left.count() if filters.chosen else available
+    if not filters.q:
+        wanted = left.select_related("document").defer("embedding", "search")
+        ordered = wanted.order_by("document__team_id", "document__title", "document_id", "position", "pk")
+        found = tuple(Row(passage) for passage in ordered[filters.offset : filters.offset + SIZE])
+        return Page(filters, found, total, available, more=filters.offset + len(found) < total)
+    offset = min(filters.offset, DEEPEST - SIZE)
+    filters = replace(filters, offset=offset)
+    result = retrieve(left, filters.q, k=SIZE + 1, mode=filters.mode, offset=offset)
+    hits = result.hits[:SIZE]
+    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk([hit.pk for hit in hits])
+    return Page(
+        filters, tuple(Row(passages[hit.pk], hit) for hit in hits if hit.pk in passages), total, available,
+        result.embedder, result.notes, more=len(result.hits) > SIZE and offset + SIZE < DEEPEST,
+    )  # fmt: skip
+
+
+def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Passage]:
+    """The passages that the filters leave, one of them left out where its own values are counted."""
+    values = {name: getattr(filters, name) for name in (*FACETS, "tag") if name != without}
+    found: QuerySet[Passage] = visible(
+        team, hardware=values.get("hardware", ""), bottleneck=values.get("bottleneck", "")
+    )
+    if values.get("topic") is not None:
+        found = found.filter(document=values["topic"])
+    if values.get("source"):
+        found = found.filter(source=values["source"])
+    if values.get("tag"):
+        found = found.filter(tags__contains=[values["tag"]])
+    return found
+
+
+def facets(team: Team | None, filters: Filters) -> list[Facet]:
+    """Each facet with what the other filters leave of its values; a chosen value is there even if nothing is left."""
+    made = {
+        "topic": tuple(_topics(team, filters)),
+        "hardware": tuple(_listed(filters, "hardware", _hardware(team, filters))),
+        "bottleneck": tuple(_listed(filters, "bottleneck", _bottlenecks(team, filters))),
+        "source": tuple(_sources(team, filters)),
+    }
+    return [Facet(name, FACETS[name], values) for name, values in made.items() if values]
+
+
+def _topics(team: Team | None, filters: Filters) -> Iterator[Value]:
+    counted = rows(team, filters, "topic").order_by().values_list("document").annotate(n=Count("pk"))
+    counts = dict(counted.order_by("-n", "document")[: 4 * LISTED])
+    if filters.topic is not None:
+        counts.setdefault(filters.topic, 0)
+    wanted = Document.objects.filter(pk__in=counts).filter(Q(team=None) | Q(team=team) if team else Q(team=None))
+    documents = sorted(wanted, key=lambda each: (each.team_id is None, each.title.lower()))
+    for document in documents:
+        yield _value(filters, "topic", document.pk, document.title, counts[document.pk], document.team_id is not None)
+
+
+def _sources(team: Team | None, filters: Filters) -> Iterator[Value]:
+    shipped = rows(team, filters, "source").filter(team=None).order_by()
+    counts = dict(shipped.values_list("source").annotate(n=Count("pk")).order_by("-n", "source")[:LISTED])
+    if filters.source:
+        counts.setdefault(filters.source, 0)
+    for source, count in counts.items():
+        yield _value(filters, "source", source, source, count)
+
+
+def _hardware(team: Team | None, filters: Filters) -> dict[str, tuple[str, int]]:
+    left = rows(team, filters, "hardware").order_by()
+    holds = {kind: Q(hardware=[]) | Q(hardware__overlap=["any", kind]) for kind in HARDWARE}
+    counts = left.aggregate(**{kind: Count("pk", filter=holds[kind]) for kind in HARDWARE})
+    found = {kind: (label, counts[kind]) for kind, label in HARDWARE.items()}
+    if filters.hardware and filters.hardware not in found:
+        found[filters.hardware] = (filters.hardware, rows(team, filters).count())
+    return found
+
+
+def _bottlenecks(team: Team | None, filters: Filters) -> dict[str, tuple[str, int]]:
+    left = rows(team, filters, "bottleneck").order_by()
+    counts = left.aggregate(**{name: Count("pk", filter=Q(bottlenecks__contains=[name])) for name in BOTTLENECKS})
+    return {name: (BOTTLENECK_WORDS[name], counts[name]) for name in BOTTLENECKS}
+
+
+def _listed(filters: Filters, name: str, counts: Mapping[str, tuple[str, int]]) -> Iterator[Value]:
+    for value, (label, count) in counts.items():
+        if count or getattr(filters, name) == value:
+            yield _value(filters, name, value, label, count)
+
+
+def _value(filters: Filters, name: str, value: Any, label: str, count: int, own: bool = False) -> Value:
+    chosen = getattr(filters, name) == value
+    none = None if name == "topic" else ""
+    return Value(str(value), label, count, chosen, filters.but(**{name: none if chosen else value}), own)
+
+
+def _text(value: str, longest: int) -> str:
+    return value.replace("\0", " ").strip()[:longest]
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
