@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
 from django.db.models import QuerySet
+from numpy.typing import NDArray
 
 from knowledge.embedded import Embedded
 from knowledge.embedding import EmbeddingError, current_embedder
@@ -85,7 +87,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     if mode != "text":
         try:
             embedder = current_embedder()
-            vector = embedder.embed([query])[0]
+            vector = _vector_of(query, embedder.name)
             embedder_name = embedder.name
             by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates)
         except EmbeddingError as error:
@@ -93,6 +95,14 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
     hits = _fused(by_vector, by_text)[offset : offset + k]
     return Retrieval(tuple(_explained(model, words, hits)), mode, embedder_name, tuple(notes))
+
+
+@lru_cache(maxsize=256)
+def _vector_of(query: str, embedder_name: str) -> NDArray[np.float32]:
+    """Kept, since the next page and the counts beside a list ask with the same words."""
+    vector = current_embedder().embed([query])[0]
+    vector.flags.writeable = False
+    return vector
 
 
 def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:

@@ -166,23 +166,24 @@ def _beyond(filters: Filters, at: Position, back: bool) -> Q:
 
 def _found(ids: list[int], filters: Filters, available: int) -> Page:
     hits, notes = _pool(ids, filters)
-    rows = visible(ids).in_bulk([hit.pk for hit in hits])
-    found = [Listed(rows[hit.pk], hit) for hit in hits if hit.pk in rows]
+    rows = _tallied(hits)
+    found = [hit for hit in hits if hit.pk in rows]
     if filters.by_effect:
-        found.sort(key=lambda item: item.record.order, reverse=filters.sort == "effect")
+        found.sort(key=lambda hit: (rows[hit.pk].order, hit.pk), reverse=filters.sort == "effect")
     elif filters.sort == "newest":
-        found.sort(key=lambda item: item.record.pk, reverse=True)
+        found.sort(key=lambda hit: hit.pk, reverse=True)
     start = filters.after.number if filters.after else 0
     if filters.before:
         start = max(0, filters.before.number - 1 - filters.size)
     start = min(start, max(0, len(found) - 1))
     end = start + filters.size
-    counts = {name: _tally(name, (item.record for item in found)) for name in FACETS}
+    counts = {name: _tally(name, rows.values()) for name in FACETS}
     for name in filters.chosen:  # what else could be chosen beside
         others, _ = _pool(ids, filters.without(name))
-        counts[name] = _tally(name, HistoryRecord.objects.filter(pk__in=[hit.pk for hit in others]).only(*_TALLIED))
+        counts[name] = _tally(name, _tallied(others).values())
+    listed = HistoryRecord.objects.defer(*UNSEEN).in_bulk([hit.pk for hit in found[start:end]])
     return Page(
-        tuple(found[start:end]),
+        tuple(Listed(listed[hit.pk], hit) for hit in found[start:end] if hit.pk in listed),
         len(found),
         available,
         presented(counts, filters),
@@ -195,7 +196,23 @@ def _found(ids: list[int], filters: Filters, available: int) -> Page:
     )
 
 
-_TALLIED = ("hardware", "chip", "chips", "model_name", "model_family", "bottleneck", "changes", "outcome", "provenance")
+def _tallied(hits: Sequence[Hit]) -> dict[int, HistoryRecord]:
+    """The records with the columns that they are counted and sorted by."""
+    return HistoryRecord.objects.only(*_TALLIED).in_bulk([hit.pk for hit in hits])
+
+
+_TALLIED = (
+    "hardware",
+    "chip",
+    "chips",
+    "model_name",
+    "model_family",
+    "bottleneck",
+    "changes",
+    "outcome",
+    "provenance",
+    "order",
+)
 
 
 def _pool(ids: list[int], filters: Filters) -> tuple[list[Hit], tuple[str, ...]]:
