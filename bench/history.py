@@ -1,0 +1,210 @@
+"""The optimization database with 100,000 records: what a page, a search, its facets and similar records take.
+
+The records are sweeps of a few hundred workloads, as one team would gather them: a workload has its chip, size, model
+and bottleneck; each of its records changes the mesh or something else.  Vectors lie between those of described records,
+so that they are as crowded as real ones.  Times are of the services, from the filters to the rows in memory, with the
+query's vector where there is a query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bench.retrieval import database
+
+ROWS = 100_000
+AIM_PAGE_S, AIM_RETRIEVAL_S = 0.100, 0.050
+SEED = 11
+CHIPS = {"v5e": (16, 64, 256), "v5p": (64, 512, 4096), "v6e": (16, 64, 256), "tpu7x": (64, 256), "v4": (64, 512),
+         "h100": (8, 64, 512), "h200": (64, 256), "b200": (64, 256), "gb200": (64, 256),
+         "a100-80gb": (64, 512)}  # fmt: skip
+MODELS = (
+    "llama2-7b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b", "gemma3-27b", "mixtral-8x7b", "mixtral-8x22b",
+    "deepseek-v3", "qwen3-32b", "qwen3-235b-a22b", "gpt3-175b", "gpt-oss-120b", "kimi-k2", "mistral-7b",
+)  # fmt: skip
+KINDS = (("mesh",), ("mesh", "batch"), ("remat",), ("weight_sharding",), ("xla_flags",), ("precision",), ("batch",))
+QUERIES = (
+    "communication-bound llama on v5e", "less recomputation when memory is free", "expert parallelism inside a node",
+    "sequence sharding traded for data parallelism", "asynchronous all-gather hidden behind compute", "h100 mixtral",
+    "which change ran out of memory", "fp8 instead of bf16", "wider model axis slower", "gradient accumulation batch",
+    "FSDP instead of tensor parallelism on 512 chips", "deepseek mixture of experts on gb200", "remat minimal v5p",
+    "slower after changing the mesh", "qwen on v6e bound by HBM bandwidth", "compile error with pipeline stages",
+)  # fmt: skip
+
+
+def records(count: int) -> list[Any]:
+    """Values of as many records, in the order in which sweeps would bring them."""
+    from history.record import FAILURES, Record, Side, outcome_of
+
+    random = np.random.default_rng(SEED)
+
+    def pick(values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    def mesh(chips: int) -> dict[str, dict[str, int]]:
+        sizes = {"data": 1, "fsdp": 1, "seq": 1, "model": 1}
+        for _ in range(int(np.log2(chips))):
+            sizes[pick(list(sizes))] *= 2
+        return {"ici": sizes, "dcn": {}}
+
+    workloads = []
+    for _ in range(300):
+        chip = pick(list(CHIPS))
+        workloads.append((chip, pick(CHIPS[chip]), pick(MODELS), random.choice(["communication", "memory", "compute"])))
+    made = []
+    for number in range(count):
+        chip, chips, model, bottleneck = workloads[min(299, int(random.exponential(60)))]
+        changes = pick(KINDS)
+        before, after = mesh(chips), mesh(chips)
+        failed = random.random() < 0.08
+        speedup = None if failed else float(np.exp(random.normal(0.03, 0.12)))
+        moved = ", ".join(f"{axis} {size} → {after['ici'][axis]}" for axis, size in before["ici"].items())
+        made.append(
+            Record(
+                id=f"sweep-{number}",
+                title=f"{model} on {chip}-{chips}: {' and '.join(changes).replace('_', ' ')} changed",
+                change=moved,
+                changes=changes,
+                before=Side("before", before, {}, {"global_batch": 512, "seq_len": 8192}, {"step_time_s": 3.2}),
+                after=Side("after", after if "mesh" in changes else before, {}, {"global_batch": 512, "remat": "full"},
+                           {} if failed else {"step_time_s": 3.2 / (speedup or 1), "mfu": 0.41}),
+                outcome="failed" if failed else outcome_of(speedup or 1),
+                failure=pick(FAILURES) if failed else "",
+                source=f"sweep {number // 400}",
+                provenance="imported",
+                chip=chip,
+                chips=chips,
+                model_name=model,
+                bottleneck=str(bottleneck),
+                speedup=speedup,
+                measure="" if failed else "step time",
+            )
+        )  # fmt: skip
+    return made
+
+
+def fill(count: int) -> tuple[Any, float]:
+    """(the team, seconds that importing took without vectors); every record then has a vector."""
+    from django.db import connection
+
+    from accounts.models import Team
+    from history.models import HistoryRecord
+    from history.services import seed
+    from history.services.store import add_many, to_row
+    from knowledge.embedding import current_embedder
+    from knowledge.services.embedding import ensure_index, index_name
+
+    seed()
+    team, other = Team.objects.create(name="Sweeps"), Team.objects.create(name="Others")
+    values = records(count + count // 10)
+    embedder = current_embedder()
+    described = [to_row(value, team).embedding_text() for value in values[:600]]
+    vectors = embedder.embed(described)
+    with connection.cursor() as cursor:
+        cursor.execute(f"drop index {index_name(HistoryRecord, embedder)}")  # made at the end, as it is faster
+    began = time.perf_counter()
+    for start in range(0, count, 500):
+        add_many(values[start : start + 500], team, None)
+    took = time.perf_counter() - began
+    for start in range(count, len(values), 500):
+        add_many(values[start : start + 500], other, None)
+    random = np.random.default_rng(SEED)
+    with connection.cursor() as cursor:
+        cursor.execute("create temporary table vector_of (id bigint, v halfvec)")
+        pks = list(HistoryRecord.objects.values_list("pk", flat=True))
+        with cursor.copy("copy vector_of (id, v) from stdin") as copy:
+            for pk in pks:
+                members = random.choice(len(vectors), size=3, replace=False)
+                vector = random.dirichlet(np.ones(3)) @ vectors[members] + random.normal(0, 0.015, vectors.shape[1])
+                vector /= np.linalg.norm(vector)
+                copy.write_row((pk, "[" + ",".join(f"{x:.4f}" for x in vector) + "]"))
+        cursor.execute(
+            "update history_historyrecord r set embedding = v, embedding_model = %s, embedding_dimension = %s, "
+            "embedded_hash = content_hash from vector_of o where o.id = r.id",
+            [embedder.name, len(vectors[0])],
+        )
+        cursor.execute("set maintenance_work_mem = '512MB'")
+    ensure_index(HistoryRecord, embedder)
+    with connection.cursor() as cursor:
+        cursor.execute("vacuum analyze history_historyrecord")
+        cursor.execute("vacuum analyze history_facetcount")
+    return team, took
+
+
+def timed(calls: list[Callable[[], Any]], rounds: int) -> tuple[float, float]:
+    """(median, 95th percentile) in seconds over all calls, each `rounds` times after one unmeasured."""
+    times = []
+    for call in calls:
+        for number in range(rounds + 1):
+            began = time.perf_counter()
+            call()
+            if number:
+                times.append(time.perf_counter() - began)
+    return float(np.percentile(times, 50)), float(np.percentile(times, 95))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Pages and searches of the history with many records.")
+    parser.add_argument("--records", type=int, default=ROWS)
+    parser.add_argument("--rounds", type=int, default=8)
+    options = parser.parse_args(arguments)
+    os.environ["ASAP_LOG_LEVEL"] = "ERROR"
+    with database():
+        from history.models import FacetCount, HistoryRecord
+        from history.services.filters import Filters, Position
+        from history.services.search import page
+        from history.services.similar import Features, precedents, similar
+
+        team, took = fill(options.records)
+        print(
+            f"{HistoryRecord.objects.count():,} records, {FacetCount.objects.count():,} counts; "
+            f"{options.records:,} were stored in {took:.0f} s ({took / options.records * 1e3:.2f} ms each)"
+        )
+        middle = HistoryRecord.objects.filter(team=team).order_by("pk")[options.records // 2]
+        cases: dict[str, list[Filters]] = {
+            "first page": [Filters(), Filters(sort="effect"), Filters(sort="worst")],
+            "a page in the middle": [
+                Filters(after=Position(0.0, middle.pk, 50_000)),
+                Filters(sort="effect", after=Position(middle.order, middle.pk, 50_000)),
+            ],
+            "one facet": [
+                *(Filters(chip=(chip,)) for chip in CHIPS),
+                *(Filters(bottleneck=(b,), sort="effect") for b in ("memory", "compute", "input")),
+                Filters(chips_min=9, chips_max=64), Filters(outcome=("failed",)), Filters(change=("remat",)),
+            ],
+            "three facets": [
+                Filters(chip=(chip,), bottleneck=("communication",), outcome=("faster", "slower"), sort=sort)
+                for chip in CHIPS for sort in ("newest", "effect")
+            ],
+            "rare": [Filters(model=("kimi-k2",), chip=("v4",)), Filters(provenance=("published",), sort="effect")],
+            "words and meaning": [Filters(q=q, sort="relevance") for q in QUERIES],
+            "words and meaning, one facet": [
+                Filters(q=q, sort="relevance", chip=(chip,)) for q, chip in zip(QUERIES, 2 * list(CHIPS), strict=False)
+            ],
+        }  # fmt: skip
+        worst = 0.0
+        for name, filters in cases.items():
+            p50, p95 = timed([lambda f=f: page(team, f) for f in filters], options.rounds)  # type: ignore[misc]
+            worst = max(worst, p95)
+            print(f"  page: {name:30} p50 {p50 * 1e3:6.1f} ms   p95 {p95 * 1e3:6.1f} ms")
+        print(f"  slowest p95 of a page {worst * 1e3:.1f} ms; aim {AIM_PAGE_S * 1e3:.0f} ms")
+        some = list(HistoryRecord.objects.filter(team=team).order_by("?")[:12])
+        case = Features(chip="v5e", chips=256, bottleneck="communication", move={"data": 1.0, "model": -1.0})
+        for name, calls in {
+            "similar to a record": [lambda r=r: similar(team, r) for r in some],  # type: ignore[misc]
+            "similar to a case": [lambda: similar(team, case)],
+            "precedents": [lambda: precedents(team, bottleneck="communication", chip="v5p")],
+        }.items():
+            p50, p95 = timed(calls, options.rounds)
+            print(f"  {name:36} p50 {p50 * 1e3:6.1f} ms   p95 {p95 * 1e3:6.1f} ms; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
