@@ -1,4 +1,4 @@
-"""`asap propose`: three ranked configurations for the run of a profile."""
+"""`asap propose`: three ranked configurations for the run of a profile, or one of the user's own, priced."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.errors import UserError
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
-from perfmodel.config_file import read_config
-from proposals.proposer import propose
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import parse_mesh_argument, read_config
+from proposals.constraints import Constraints
+from proposals.proposer import Pricer
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,32 +24,95 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
+    asked = parser.add_argument_group("constraints, which every proposal obeys")
+    asked.add_argument("--keep-batch", action="store_true", help="the global batch stays")
+    asked.add_argument("--keep-remat", action="store_true", help="the remat policy stays")
+    asked.add_argument("--keep-weight-sharding", action="store_true", help="the weights stay sharded as they are")
+    asked.add_argument("--keep-micro-batches", action="store_true", help="the number of micro-batches stays")
+    asked.add_argument("--no-flags", action="store_true", help="no XLA flags are changed")
+    asked.add_argument("--keep-axis", action="append", default=[], metavar="AXIS", help="the axis keeps its size")
+    asked.add_argument("--fix", action="append", default=[], metavar="AXIS=SIZE", help="the axis has this size")
+    asked.add_argument("--at-most", action="append", default=[], metavar="AXIS=SIZE", help="the axis is no larger")
+    asked.add_argument("--at-least", action="append", default=[], metavar="AXIS=SIZE", help="the axis is no smaller")
+    asked.add_argument("--max-chips", type=int, metavar="N", help="no more chips than these")
+    asked.add_argument("--memory-margin", type=float, default=0.0, metavar="SHARE", help="of memory stays free: 0.1")
+    asked.add_argument("--exclude", action="append", default=[], metavar="MESH", help="not this mesh: data=8,model=2")
+    own = parser.add_argument_group("a configuration of your own, checked and priced in place of three proposals")
+    own.add_argument("--mesh", metavar="MESH", help="data=8,seq=16,model=2; across slices dcn.data=2")
+    own.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a training key: remat=minimal")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """The contract's object.  Raises ConfigError or IngestError with the sentence to print."""
+    """The contract's object; with `--mesh` or `--set`, `evaluation` in place of `proposals`.
+
+    Raises ConfigError or IngestError with the sentence to print.
+    """
     config, warnings = read_config(Path(args.config))
+    constraints = _constraints(args, config)
+    own, changes = args.mesh is not None or bool(args.set), dict(_pair("--set", text) for text in args.set)
+    mesh = parse_mesh_argument(args.mesh, config.mesh.axis_roles) if args.mesh is not None else config.mesh
     profile = read_profile(args.profiles)
     diagnosis = diagnose(profile, config)
-    answer = propose(profile, config, diagnosis).to_json(diagnosis)
+    pricer = Pricer(profile, config, diagnosis)
+    if own:
+        evaluation = pricer.evaluate(mesh.to_json(), changes, constraints)
+        return {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json(), "warnings": list(warnings)}
+    answer = pricer.propose(constraints).to_json(diagnosis)
     answer["warnings"] = list(warnings)
     return answer
+
+
+def _constraints(args: argparse.Namespace, config: ExperimentConfig) -> Constraints:
+    return Constraints.from_json(
+        {
+            **{key: getattr(args, key) for key in ("keep_batch", "keep_remat", "keep_weight_sharding")},
+            **{key: getattr(args, key) for key in ("keep_micro_batches", "no_flags", "memory_margin")},
+            "keep_axes": args.keep_axis,
+            "fixed": dict(_pair("--fix", text) for text in args.fix),
+            "at_most": dict(_pair("--at-most", text) for text in args.at_most),
+            "at_least": dict(_pair("--at-least", text) for text in args.at_least),
+            "at_most_chips": args.max_chips,
+            "excluded": [parse_mesh_argument(text, config.mesh.axis_roles).to_json() for text in args.exclude],
+        }
+    )
+
+
+def _pair(option: str, text: str) -> tuple[str, int | str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise UserError(f"{option}: {text!r} is not of the form NAME=VALUE")
+    return name, int(value) if value.isdigit() else value
 
 
 def as_text(result: dict[str, Any]) -> str:
     """The verdict, then each proposal with its numbers and reasons."""
     verdict = result["diagnosis"]["bottleneck"]
     lines = [f"Bound by {verdict['primary']}: {verdict['statement']}"]
-    for item in result["proposals"]:
-        mesh = " ".join(f"{axis}={size}" for axis, size in item["mesh"]["ici"].items())
-        lines += ["", f"{item['rank']}. {item['title']} ({item['kind']})", f"   mesh {mesh}"]
-        if item["changes"]:
-            lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
-        lines.append(f"   confidence {item['confidence']:.0%} that the step gets faster")
-        lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
-        lines += [f"   - {text}" for text in item["trade_offs"]]
-        lines += [f"   [{c['source']} {c['section']}] {c['title']}" for c in item["citations"]]
-    listed = len(result["rejected"])
-    lines += ["", f"{result['considered']} meshes considered, {listed} rejected ones listed with --json."]
+    if "evaluation" in result:
+        lines += ["", *_one(result["evaluation"], result["evaluation"]["title"])]
+    for item in result.get("proposals", ()):
+        lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
+    if "proposals" in result:
+        asked = Constraints.from_json(result["constraints"]).describe()
+        lines += ["", *(f"You asked for this: {text}" for text in asked), *result["notes"]]
+        listed = len(result["rejected"])
+        lines.append(
+            f"{result['considered']} meshes considered, {result['priced']} legal configurations priced, "
+            f"{listed} rejected meshes listed with --json."
+        )
     lines += [f"Note: {text}" for text in result["warnings"]]
     return "\n".join(lines)
+
+
+def _one(item: dict[str, Any], title: str) -> list[str]:
+    sizes = {**item["mesh"]["ici"], **{f"dcn.{axis}": size for axis, size in item["mesh"]["dcn"].items()}}
+    lines = [title, "   mesh " + " ".join(f"{axis}={size}" for axis, size in sizes.items())]
+    if item["changes"]:
+        lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
+    lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
+    keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep what runs")
+    what = "that no change gains what is worth it" if keeps else "that the step gets faster per token"
+    lines.append(f"   confidence {item['confidence']:.0%} {what}")
+    lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
+    lines += [f"   - {text}" for text in item["trade_offs"]]
+    return lines + [f"   [{c['source']} {c['section']}] {c['title']}" for c in item["citations"]]

@@ -27,11 +27,12 @@ from proposals.proposer.choose import choose, keeping_is_right
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.given import given_changes, given_mesh, products
+from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.observed import observe
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
-from proposals.proposer.ranking import Ranked, rank
+from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import Candidates, enumerate_meshes, side_by_side
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
@@ -144,6 +145,10 @@ class Pricer:
         return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, ranked, rules, 2, 1))
 
     @cached_property
+    def _library(self) -> Library:
+        return library_for(self.config, self.diagnosis, self.precedents)
+
+    @cached_property
     def _space(self) -> Space:
         return enumerate_meshes(self.config, self.calibration.baseline)
 
@@ -162,7 +167,7 @@ class Pricer:
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
         seconds = self.profile.step_time_s is not None
         prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
-        return prices, rank(candidates, prices, self.profile, self.diagnosis, self.precedents)
+        return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
 
     def _with_room(
         self, candidates: Candidates, prices: Prices, ranked: Ranked, asked: Constraints
@@ -176,7 +181,7 @@ class Pricer:
         rows = np.flatnonzero(keep)
         left = candidates.take(rows)
         found = prices.take(rows)
-        return left, found, rank(left, found, self.profile, self.diagnosis, self.precedents)
+        return left, found, rank(left, found, self.profile, self.diagnosis, self._library)
 
     def _notes(self, asked: Constraints, prices: Prices) -> tuple[str, ...]:
         measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes

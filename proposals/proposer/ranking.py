@@ -17,10 +17,12 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel import accounting
 from perfmodel.catalogue import load_catalogue
+from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import Confidence
-from proposals.proposer.precedents import ROLES, Precedent, Situation, Support, support
+from proposals.proposer.likeness import Library, Situation, Support
+from proposals.proposer.precedents import ROLES, Precedent
 from proposals.proposer.pricing import Prices
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
@@ -81,11 +83,11 @@ def rank(
     prices: Prices,
     profile: StepProfile,
     diagnosis: Diagnosis,
-    precedents: Sequence[Precedent],
+    library: Library,
 ) -> Ranked:
     c = candidates
     known = c.config.model is not None
-    said = _precedents(c, diagnosis, precedents)
+    said = _precedents(c, library)
     gain, sigma = _drawn(prices, said)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
     distance = c.doublings()
@@ -105,10 +107,15 @@ def rank(
     return Ranked(gain, sigma, runs, faster, utility, said, prices.confidence)
 
 
-def _precedents(c: Candidates, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Support:
-    config = c.config
+def library_for(config: ExperimentConfig, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Library:
+    """Precedents made ready for the run at hand."""
     parameters = accounting.parameters(config.model).total if config.model is not None else None
-    situation = Situation(config.hardware.chip, config.hardware.chips, diagnosis.bottleneck.primary, parameters)
+    hardware = config.hardware
+    return Library(precedents, Situation(hardware.chip, hardware.chips, diagnosis.bottleneck.primary, parameters))
+
+
+def _precedents(c: Candidates, library: Library) -> Support:
+    config = c.config
     sizes = np.log2(np.column_stack([c.role(*(("data", "fsdp") if r == "data" else (r,))) for r in ROLES]))
     columns = {kind: c.changed[:, number] for number, kind in enumerate(CHANGE_KINDS)}
     # Smaller micro-batches are more of them.
@@ -117,7 +124,7 @@ def _precedents(c: Candidates, diagnosis: Diagnosis, precedents: Sequence[Preced
     moved = np.column_stack([sizes - sizes[c.baseline], *keys])
     policies = np.array([RECOMPUTES[change.get("remat", config.training.remat)] for change in c.changes])
     full = None if missing_facts(config) else c.used.total / c.used.capacity
-    return support(precedents, situation, moved, sizes, policies[c.change_of].astype(np.float64), full)
+    return library.support(moved, sizes, policies[c.change_of].astype(np.float64), full)
 
 
 def _drawn(prices: Prices, said: Support) -> tuple[Floats, Floats]:
