@@ -151,6 +151,25 @@ class Rejected:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """A legal candidate in a list of the best.
+
+    faster: probability that it runs and the step gets faster per token; runs: that it runs; utility: what candidates
+    are ranked by (`proposer.ranking`), 0 for what runs.  keeps: whether it is what runs.  memory_headroom_bytes as in
+    ProposalPlan.
+    """
+
+    mesh: dict[str, dict[str, int]]
+    changes: dict[str, Any]
+    predicted: Predicted
+    faster: float
+    runs: float
+    utility: float
+    memory_headroom_bytes: float | None = None
+    keeps: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """Three proposals and what was considered on the way.
 

@@ -75,6 +75,12 @@ def choose(
     return _three([*chosen, *_bolder(c, ranked, plain, [x.index for x in chosen])], c, ranked, base)
 
 
+def in_order(c: Candidates, ranked: Ranked) -> list[int]:
+    """All that the model can price, what runs among them, in the order in which they are considered."""
+    priced = _priced(c)
+    return _likely_first(ranked, [int(i) for i in np.argsort(-ranked.utility, kind="stable") if priced[i]])
+
+
 def _likely_first(ranked: Ranked, order: list[int]) -> list[int]:
     """The order, led by those that are more likely than not to gain, where some of them are worth a trial."""
     likely = [i for i in order if ranked.faster[i] >= 0.5 and ranked.utility[i] > 0.0]

@@ -20,10 +20,10 @@ from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import Constraints
-from proposals.plan import Broken, Plan, Predicted, ProposalPlan
+from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
-from proposals.proposer.choose import choose, keeping_is_right
+from proposals.proposer.choose import choose, in_order, keeping_is_right
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.given import given_changes, given_mesh, products
@@ -76,17 +76,7 @@ class Pricer:
         ConfigError where a constraint makes no sense, or too little is left.
         """
         asked = constraints or Constraints()
-        asked.check(self.config)
-        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
-            raise ConfigError(
-                "constraints.at_most_chips",
-                f"is {asked.at_most_chips:,}, but the configuration has {self.config.hardware.chips:,} chips; give it "
-                "a smaller topology and a mesh for it, then propose again",
-            )
-        changes = self._changes(asked)
-        candidates, rejected = legal(self._space, self.config, changes, asked)
-        prices, ranked = self._priced(candidates)
-        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
+        candidates, rejected, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
@@ -113,6 +103,29 @@ class Pricer:
             constraints=asked.to_json(),
             notes=self._notes(asked, prices),
         )
+
+    def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
+        """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
+        candidates, _, prices, ranked = self._field(constraints or Constraints())
+        known = not self.missing
+        found = []
+        for index in in_order(candidates, ranked)[:top]:
+            gain, sigma = float(ranked.gain[index]), float(ranked.sigma[index])
+            found.append(
+                Listed(
+                    mesh=candidates.mesh(index).to_json(),
+                    changes=dict(candidates.change(index)),
+                    predicted=prices.predicted(candidates, index, gain, sigma),
+                    faster=float(ranked.faster[index]),
+                    runs=float(ranked.runs[index]),
+                    utility=float(ranked.utility[index]),
+                    memory_headroom_bytes=(
+                        float(candidates.used.capacity[index] - candidates.used.total[index]) if known else None
+                    ),
+                    keeps=index == candidates.baseline,
+                )
+            )
+        return tuple(found)
 
     def evaluate(
         self,
@@ -147,6 +160,21 @@ class Pricer:
     @cached_property
     def _library(self) -> Library:
         return library_for(self.config, self.diagnosis, self.precedents)
+
+    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], Prices, Ranked]:
+        """All legal candidates within the constraints, priced and ranked, and the nearest of the rejected meshes."""
+        asked.check(self.config)
+        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
+            raise ConfigError(
+                "constraints.at_most_chips",
+                f"is {asked.at_most_chips:,}, but the configuration has {self.config.hardware.chips:,} chips; give it "
+                "a smaller topology and a mesh for it, then propose again",
+            )
+        changes = self._changes(asked)
+        candidates, rejected = legal(self._space, self.config, changes, asked)
+        prices, ranked = self._priced(candidates)
+        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
+        return candidates, rejected, prices, ranked
 
     @cached_property
     def _space(self) -> Space:
