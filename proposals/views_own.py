@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -39,8 +41,9 @@ def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
     return own_form.from_query(request.GET) or now
 
 
-def _config(plan: PlanRecord) -> dict[str, dict[str, object]]:
-    return plan.config or plan.run.experiment.config or {}
+def _config(plan: PlanRecord) -> dict[str, Any]:
+    found: dict[str, Any] = plan.config or plan.run.experiment.config or {}
+    return found
 
 
 @require(Role.VIEWER)

@@ -12,6 +12,7 @@ from diagnosis.api_compare import CompareView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
+from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
 
 router = DefaultRouter()
 router.include_format_suffixes = False
@@ -20,7 +21,9 @@ router.register("profiles", ProfileViewSet)
 router.register("runs", RunViewSet)
 router.register("diagnoses", DiagnosisViewSet)
 router.register("plans", PlanViewSet)
+router.register("plan-requests", PlanRequestViewSet)
 router.register("proposals", ProposalViewSet)
+router.register("measurements", MeasurementViewSet)
 
 urlpatterns = [
     path("me/", MeView.as_view(), name="api-me"),

@@ -15,12 +15,12 @@ from accounts.models import Role
 from accounts.permissions import TeamRole, get_for, team_ids
 from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, Paging, TeamObjects
 from experiments.api.views import of_experiment
-from experiments.services.text import clean
+from experiments.services.text import clean, clean_json
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
-from proposals.services import history, launching, plans, reviews
+from proposals.services import history, launching, own_mesh, plans, reviews
 
-_EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
 
 
 class ReviewSerializer(serializers.ModelSerializer[Review]):
@@ -93,10 +93,15 @@ class ProposalContractSerializer(ProposalSerializer):
 
 class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
     experiment = serializers.IntegerField(source="run.experiment_id", read_only=True)
+    constraints = serializers.DictField(read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True,
+        help_text="Who asked for it; null where the Coordinator made it.",
+    )  # fmt: skip
 
     class Meta:
         model = PlanRecord
-        fields = ("id", "experiment", "run", "created_at")
+        fields = ("id", "experiment", "run", "constraints", "created_by", "created_at")
         read_only_fields = fields
 
 
@@ -110,6 +115,23 @@ class PlanContractSerializer(PlanSerializer):
 
     class Meta(PlanSerializer.Meta):
         fields = (*PlanSerializer.Meta.fields, "diagnosis", "proposals", "rejected", "considered")
+
+
+class OwnMeshRequest(serializers.Serializer[Any]):
+    mesh = serializers.DictField(help_text='{"ici": {axis: size}, "dcn": {axis: size}}')
+    changes = serializers.DictField(required=False, default=dict, help_text="Training keys that differ from what ran.")
+
+
+class OwnMeshSerializer(serializers.Serializer[Any]):
+    """A proposal of kind `own`, not stored.  violations: the rules and constraints that it breaks."""
+
+    title = serializers.CharField()
+    mesh = serializers.DictField()
+    changes = serializers.DictField()
+    predicted = serializers.DictField()
+    confidence = serializers.FloatField()
+    reasoning = serializers.CharField(allow_blank=True)
+    violations = serializers.ListField(child=serializers.DictField())
 
 
 class LaunchFileSerializer(serializers.Serializer[Any]):
@@ -129,7 +151,7 @@ class LaunchSerializer(serializers.Serializer[Any]):
 
 @extend_schema_view(
     list=extend_schema(
-        parameters=[_EXPERIMENT, OpenApiParameter("status", OpenApiTypes.STR, enum=Proposal.Status.values)],
+        parameters=[EXPERIMENT_PARAM, OpenApiParameter("status", OpenApiTypes.STR, enum=Proposal.Status.values)],
         tags=["proposals"],
     ),
 )
@@ -168,12 +190,13 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         return Response(LaunchSerializer(value).data)
 
 
-@extend_schema_view(list=extend_schema(parameters=[_EXPERIMENT], tags=["proposals"]))
+@extend_schema_view(list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]))
 class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     """All that `asap propose` prints: diagnosis, the three proposals, the rejected candidates."""
 
-    queryset = PlanRecord.objects.select_related("run").order_by("-pk")
+    queryset = PlanRecord.objects.select_related("run__experiment", "run__profile", "created_by").order_by("-pk")
     serializer_class = PlanSerializer
+    write_role = Role.ENGINEER
 
     def get_queryset(self) -> QuerySet[PlanRecord]:
         found = super().get_queryset()
@@ -184,7 +207,42 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     @extend_schema(responses=PlanContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
         plan = self.get_object()
-        return Response({**PlanSerializer(plan).data, **plans.contract(plan)})
+        return Response({**plans.contract(plan), **PlanSerializer(plan).data})
+
+    @extend_schema(
+        request=OwnMeshRequest, responses={200: OwnMeshSerializer, 400: ConfigErrors, 403: Detail}, tags=["proposals"]
+    )
+    @action(detail=True, methods=["post"], pagination_class=None, write_role=Role.VIEWER)
+    def evaluate(self, request: Request, pk: str) -> Response:
+        """Check and price a mesh of one's own, or an edited proposal, on this plan's run.  Stores nothing."""
+        plan, values = self._own(request)
+        try:
+            found = own_mesh.evaluate(plan, values["mesh"], values["changes"])
+        except own_mesh.OwnMeshError as error:
+            raise Invalid(str(error)) from error
+        return Response(clean_json(found.to_json()))
+
+    @extend_schema(
+        request=OwnMeshRequest,
+        responses={201: ProposalContractSerializer, 400: ConfigErrors, 403: Detail},
+        tags=["proposals"],
+    )
+    @action(detail=True, methods=["post"], url_path="proposals", pagination_class=None)
+    def add(self, request: Request, pk: str) -> Response:
+        """Add a mesh of one's own to the plan as a proposal, after the same checks; this needs an engineer."""
+        plan, values = self._own(request)
+        try:
+            made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
+        except own_mesh.OwnMeshError as error:
+            raise Invalid(str(error)) from error
+        contract = {**plans.proposal_contract(made), **ProposalSerializer(made).data}
+        return Response(contract, status=status.HTTP_201_CREATED)
+
+    def _own(self, request: Request) -> tuple[PlanRecord, dict[str, Any]]:
+        plan = self.get_object()
+        given = OwnMeshRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        return plan, given.validated_data
 
 
 class ReviewsView(ListAPIView[Review]):
@@ -197,7 +255,7 @@ class ReviewsView(ListAPIView[Review]):
         found = super().get_queryset().filter(proposal__team_id__in=team_ids(self.request.user))
         return of_experiment(found, self.request, "proposal__experiment_id")
 
-    @extend_schema(parameters=[_EXPERIMENT], operation_id="reviews_list", tags=["reviews"])
+    @extend_schema(parameters=[EXPERIMENT_PARAM], operation_id="reviews_list", tags=["reviews"])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The decisions taken in my teams, newest first."""
         return super().get(request, *args, **kwargs)

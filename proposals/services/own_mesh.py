@@ -45,6 +45,8 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
     """
     check(user, plan, Role.ENGINEER)
     found = evaluate(plan, mesh, changes)
+    if not found.changes and same_mesh(found.mesh, (plan.config or plan.run.experiment.config or {})["mesh"]):
+        raise OwnMeshError("This is what runs; change an axis or a setting.")
     if found.violations:
         raise OwnMeshError(found.violations[0].reason)
     value = clean_json(plans.proposal_json(found))

@@ -12,8 +12,15 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from history.services import imports, store
+from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import make_people, make_ready, upload
 from tests.history.records import record
+
+
+def _failed(people, ready):
+    proposal = ready.plan.proposals.get(rank=3)
+    reviews.decide(proposal, people.reviewer, "approved")
+    return measuring.report_failure(proposal, people.engineer, "hang")
 
 
 @pytest.fixture
@@ -34,6 +41,8 @@ def api(db):
         "diagnoses": ready.run.diagnosis.pk,
         "plans": ready.plan.pk,
         "proposals": ready.plan.proposals.first().pk,
+        "plan-requests": regenerating.request(ready.experiment, people.engineer, {}).pk,
+        "measurements": _failed(people, ready).pk,
         "history/records": store.add(record("fuzzed"), people.team).pk,
         "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }

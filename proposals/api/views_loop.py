@@ -1,0 +1,190 @@
+"""REST of the measured loop: what was measured of approved proposals, and proposals again within constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from accounts.permissions import get_for, team_ids
+from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from experiments.api.views import of_experiment
+from experiments.models import Experiment
+from history.record import FAILURES
+from proposals import measured
+from proposals.api.views import EXPERIMENT_PARAM
+from proposals.models import Measurement, PlanRequest, Proposal
+from proposals.services import measuring, regenerating
+
+
+class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
+    """A result: the prediction as it was approved, and what its run measured.  Seconds; speed-ups per token."""
+
+    predicted_speedup = serializers.FloatField(read_only=True, allow_null=True)
+    error = serializers.FloatField(
+        read_only=True, allow_null=True, help_text="Measured over predicted speed-up, less one."
+    )
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
+    caveats = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = Measurement
+        fields = (
+            "id", "proposal", "experiment", "run", "status", "outcome", "failure", "comment", "reason",
+            "predicted_log_gain", "predicted_sigma", "predicted_confidence", "predicted_speedup", "before_step_time_s",
+            "after_step_time_s", "speedup", "error", "within_range", "caveats", "record", "created_by", "created_at",
+            "measured_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class MeasurementRequest(serializers.Serializer[Any]):
+    """Either the experiment that is the proposal's run, or the failure that it ended in."""
+
+    proposal = serializers.IntegerField(min_value=1)
+    experiment = serializers.IntegerField(min_value=1, required=False)
+    failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES], required=False)
+    comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=measuring.MAX_COMMENT)
+
+
+class SummarySerializer(serializers.Serializer[Any]):
+    results = serializers.IntegerField(help_text="Measured and failed.")
+    measured = serializers.IntegerField()
+    waiting = serializers.IntegerField(help_text="Approved proposals without a result.")
+    median_error = serializers.FloatField(allow_null=True, help_text="Of |measured over predicted speed-up, less one|.")
+    inside = serializers.IntegerField(help_text="Results within the predicted 80 % range.")
+    ranged = serializers.IntegerField(help_text="Results whose prediction had a range.")
+    brier = serializers.FloatField(allow_null=True, help_text="Of the stated confidence; 0 is perfect.")
+
+
+_STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=Measurement.Status.values)
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[EXPERIMENT_PARAM, _STATUS], tags=["measurements"]),
+    retrieve=extend_schema(tags=["measurements"]),
+)
+class MeasurementViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, TeamObjects[Measurement]
+):
+    """What became of approved proposals, newest first."""
+
+    queryset = Measurement.objects.select_related("created_by").order_by("-pk")
+    serializer_class = MeasurementSerializer
+
+    def get_queryset(self) -> QuerySet[Measurement]:
+        found = of_experiment(super().get_queryset(), self.request, "proposal__experiment_id")
+        wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
+        return found.filter(status=wanted) if wanted in Measurement.Status.values else found
+
+    @extend_schema(
+        request=MeasurementRequest,
+        responses={201: MeasurementSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["measurements"],
+    )
+    def create(self, request: Request) -> Response:
+        """Count an experiment as the run of an approved proposal, or keep that it failed; this needs an engineer.
+
+        Where the experiment's analysis is not ready yet, `status` is `linked`, and it is measured by itself.  409 with
+        the reason where the two do not compare or the proposal has its result.
+        """
+        given = MeasurementRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = given.validated_data
+        if ("experiment" in values) == ("failure" in values):
+            raise Invalid("Give either experiment, the run of the proposal, or failure, why there is none.")
+        found = Proposal.objects.select_related("experiment", "plan__run__profile")
+        proposal = get_for(request.user, found, Role.ENGINEER, pk=values["proposal"])
+        try:
+            if "failure" in values:
+                made = measuring.report_failure(proposal, request.user, values["failure"], values["comment"])
+            else:
+                experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+                made = measuring.link(proposal, experiment, request.user)
+        except measuring.MeasureError as error:
+            raise Conflict(str(error)) from error
+        return Response(MeasurementSerializer(made).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(responses={204: None, 403: Detail, 409: Detail}, tags=["measurements"])
+    def destroy(self, request: Request, pk: str) -> Response:
+        """Take back a link that has no result yet."""
+        made = self.get_object()
+        try:
+            measuring.unlink(made.proposal, request.user)
+        except measuring.MeasureError as error:
+            raise Conflict(str(error)) from error
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(responses=SummarySerializer, tags=["measurements"])
+    @action(detail=False, pagination_class=None)
+    def summary(self, request: Request) -> Response:
+        """How predictions did, over all results of my teams."""
+        teams = team_ids(request.user)
+        found = measured.results(list(measuring.results(teams)))
+        value = {
+            "results": len(found.rows), "measured": len(found.measured), "waiting": measuring.waiting(teams).count(),
+            "median_error": found.median_error, "inside": found.inside, "ranged": found.ranged, "brier": found.brier,
+        }  # fmt: skip
+        return Response(SummarySerializer(value).data)
+
+
+class PlanRequestSerializer(serializers.ModelSerializer[PlanRequest]):
+    experiment = serializers.IntegerField(source="run.experiment_id", read_only=True)
+    constraints = serializers.DictField(read_only=True)
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
+
+    class Meta:
+        model = PlanRequest
+        fields = ("id", "experiment", "run", "constraints", "status", "reason", "plan", "created_by", "created_at")
+        read_only_fields = fields
+
+
+class AskSerializer(serializers.Serializer[Any]):
+    experiment = serializers.IntegerField(min_value=1)
+    constraints = serializers.DictField(
+        required=False,
+        default=dict,
+        help_text="keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches, no_flags: true; keep_axes: names "
+        "or roles; fixed, at_least, at_most: size by name or role; at_most_chips; memory_margin: share; excluded: "
+        "meshes.",
+    )
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]), retrieve=extend_schema(tags=["proposals"])
+)
+class PlanRequestViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[PlanRequest]):
+    """Plans that were asked for again, within constraints, newest first."""
+
+    queryset = PlanRequest.objects.select_related("run", "created_by").order_by("-pk")
+    serializer_class = PlanRequestSerializer
+
+    def get_queryset(self) -> QuerySet[PlanRequest]:
+        return of_experiment(super().get_queryset(), self.request, "run__experiment_id")
+
+    @extend_schema(
+        request=AskSerializer,
+        responses={202: PlanRequestSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["proposals"],
+    )
+    def create(self, request: Request) -> Response:
+        """Propose again for the experiment's newest run; a worker does it.  Ask until `status` is done or failed.
+
+        409 with the reason where the run is not ready, a constraint makes no sense, or a request is open.
+        """
+        given = AskSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = given.validated_data
+        experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+        try:
+            made = regenerating.request(experiment, request.user, values["constraints"])
+        except regenerating.RequestError as error:
+            raise Conflict(str(error)) from error
+        return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)
