@@ -136,7 +136,9 @@ def obeys(item: ProposalPlan, setup: ExperimentConfig, constraints: Constraints)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES)
 def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
-    check(pricer(setup, times).propose(), setup, Constraints())
+    found = pricer(setup, times).propose()
+    check(found, setup, Constraints())
+    assert "global_batch" not in found.proposals[0].changes
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

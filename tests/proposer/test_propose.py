@@ -201,3 +201,44 @@ def test_proposals_are_legal_and_distinct(
         assert 0.0 < proposal.confidence < 1.0
     for item in found.rejected:
         assert item.rule and item.reason
+
+
+def test_where_memory_rejects_every_mesh_another_policy_opens_them() -> None:
+    """GPUs that keep all activations fill up on the mesh that ran; less tensor parallelism needs recomputation."""
+    setup = ExperimentConfig(
+        Hardware("h100", (8, 4)),
+        Mesh((("data", 4), ("model", 8))),
+        get_model("llama3.1-8b"),
+        Training(global_batch=64, seq_len=8192, weight_sharding="zero1", remat="none"),
+    )
+    wider = replace(setup, mesh=Mesh((("data", 16), ("model", 2))))
+    assert predict(setup).fits and not predict(wider).fits
+    ran = profile_of(MATMUL, NORM, replace(TENSOR, self_time_s=TENSOR.self_time_s * 2), step_s=1.6, communication=0.5)
+    found = plan(replace(ran, device=replace(ran.device, chip="h100")), setup)
+    moved = [item for item in found.proposals if item.mesh["ici"].get("model", 1) < 8]
+    assert moved and found.proposals[0] in moved
+    for item in moved:
+        assert item.changes
+        assert predict(candidate(setup, item.mesh, item.changes)).fits
+
+
+def test_a_batch_is_never_changed_first_and_its_price_is_named() -> None:
+    """Weights and gradients on the wires most of the time: a larger batch would pay, and stands last if at all."""
+    gradients = replace(TENSOR, hlo=TENSOR.hlo.replace("[4,4]<=[16]", "[1,16]<=[16]"), op_name="jit(step)/transpose")
+    setup = config({"data": 16, "seq": 1, "model": 1}, batch=16, remat="minimal")
+    found = plan(profile_of(MATMUL, NORM, gradients, step_s=1.1, communication=0.36), setup)
+    assert "global_batch" not in found.proposals[0].changes
+    for item in found.proposals:
+        if "global_batch" in item.changes:
+            assert any("Another batch is another training" in text for text in item.trade_offs)
+
+
+def test_the_three_do_not_all_stand_on_one_assumption() -> None:
+    """Where the first two make a common move, the third leaves some of it out."""
+    found = plan(profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36), config({"data": 4, "model": 4}))
+    moved = []
+    for item in found.proposals:
+        axes = {axis: size - {"data": 4, "model": 4}.get(axis, 1) for axis, size in item.mesh["ici"].items()}
+        moved.append({(axis, step > 0) for axis, step in axes.items() if step} | set(item.changes))
+    common = moved[0] & moved[1]
+    assert not common or common - moved[2]

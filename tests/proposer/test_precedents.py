@@ -1,0 +1,139 @@
+"""What the optimization database teaches: which records count, how likeness decides, what a failed run warns of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from diagnosis.analyzer import diagnose
+from history.record import Record, Side
+from proposals.plan import Plan
+from proposals.proposer import Pricer
+from proposals.proposer.likeness import Library, Situation
+from proposals.proposer.precedents import KEYS, ROLES, from_record, precedents_of, published
+from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
+
+BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "remat": "full"})
+AFTER = Side(mesh={"ici": {"data": 16, "model": 1}}, training={"global_batch": 32, "remat": "full"})
+RECORD = Record(
+    id="r-1", title="Less tensor parallelism", change="model 4 → 1", changes=("mesh",), before=BEFORE, after=AFTER,
+    outcome="faster", source="a test", chip="v5p", chips=16, bottleneck="communication", speedup=1.25,
+    measure="step time", effect="Steps were 20 % shorter", caveats=("One run.",), url="https://example.org/r",
+)  # fmt: skip
+
+
+def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
+    found = from_record(RECORD)
+    assert found is not None
+    assert found.time_ratio == pytest.approx(0.8)
+    assert (found.before, found.after) == ({"data": 4, "model": 4}, {"data": 16, "model": 1})
+    cited = found.citation()
+    assert (cited.source, cited.key, cited.section) == ("history", "r-1", "r-1")
+    assert "20 % shorter" in cited.statement and "One run." in cited.statement
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(RECORD, speedup=None),
+        replace(RECORD, chip=""),
+        replace(RECORD, chip="an abacus"),
+        replace(RECORD, before=Side()),
+        replace(RECORD, changes=("mesh", "kernel")),
+        replace(RECORD, changes=("mesh", "batch")),  # by how much it does not say
+        replace(RECORD, outcome="failed", failure="illegal_mesh", speedup=None),
+    ],
+)
+def test_a_record_that_does_not_say_enough_is_none(record: Record) -> None:
+    assert from_record(record) is None
+
+
+def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
+    side = replace(BEFORE, mesh={"ici": {"fsdp": 4, "mdl": 4}}, axis_roles={"mdl": "model"})
+    more = replace(
+        AFTER, mesh={"ici": {"fsdp": 16, "mdl": 1}}, axis_roles={"mdl": "model"}, training={"global_batch": 64}
+    )  # fmt: skip
+    found = from_record(replace(RECORD, before=side, after=more, changes=("mesh", "batch")))
+    assert found is not None
+    assert found.after == {"data": 16, "model": 1}
+    assert found.keys == {"global_batch": 1.0}
+
+
+def test_shipped_precedents_hold_the_papers_first_experiment_and_not_the_others() -> None:
+    ids = {item.id for item in published()}
+    assert "asap-1" in ids
+    assert not {"asap-2", "asap-3"} & ids
+    assert len(ids) == len(published()) > 10
+
+
+def library(*records: Record, bottleneck: str = "communication", chip: str = "v5p") -> Library:
+    return Library(precedents_of(records), Situation(chip, 16, bottleneck, 8e9))
+
+
+def asked(held: Library, **moved: float) -> tuple[float, float]:
+    """Likeness, and what is said, of one move."""
+    row = np.array([[moved.get(name, 0.0) for name in (*ROLES, *KEYS)]])
+    found = held.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
+    return float(found.likeness[0]), float(found.said[0])
+
+
+def test_likeness_is_one_for_the_same_case_and_falls_with_every_difference() -> None:
+    same, said = asked(library(RECORD), data=2, model=-2)
+    assert same == pytest.approx(1.0)
+    assert said == pytest.approx(log(1.25))
+    assert asked(library(RECORD), data=1, model=-1)[0] < same
+    assert asked(library(RECORD), data=-2, model=2)[0] == 0.0
+    assert asked(library(RECORD), seq=2, replica=-2)[0] == 0.0
+    assert asked(library(RECORD, bottleneck="memory"), data=2, model=-2)[0] == 0.0
+    assert asked(library(replace(RECORD, bottleneck="")), data=2, model=-2)[0] < same
+    other, gpu = (asked(library(RECORD, chip=chip), data=2, model=-2)[0] for chip in ("v6e", "h100"))
+    assert same > other > gpu > 0.0
+
+
+def test_alike_precedents_are_averaged_and_what_they_disagree_on_counts_less() -> None:
+    worse = replace(RECORD, id="r-2", speedup=0.8, outcome="slower")
+    both = library(RECORD, worse)
+    row = np.array([[2.0, 0, 0, -2.0, 0, 0, 0, 0, 0, 0, 0]])
+    found = both.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
+    assert float(found.said[0]) == pytest.approx(0.0, abs=1e-9)
+    assert float(found.spread[0]) == pytest.approx(log(1.25))
+
+
+def plan(*records: Record) -> Plan:
+    ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
+    setup = config({"data": 4, "seq": 1, "model": 4}, model=None, seq_len=None)
+    return Pricer(ran, setup, diagnose(ran, setup), precedents_of(records)).propose()
+
+
+def test_a_precedent_shifts_the_expectation_towards_what_was_measured_and_is_cited() -> None:
+    def speedup(found: Plan) -> float:
+        return next(item.predicted.speedup or 0.0 for item in found.proposals if item.mesh["ici"]["model"] == 1)
+
+    plain, taught = plan(), plan(replace(RECORD, speedup=exp(1.0), effect="It flew"))
+    assert speedup(taught) > speedup(plain)
+    named = next(item for item in taught.proposals if item.mesh["ici"]["model"] == 1)
+    assert [c.key for c in named.citations if c.source == "history"] == ["r-1"]
+    assert any("It flew" in text for text in named.raises)
+
+
+def test_a_run_that_failed_on_the_same_mesh_lowers_its_confidence_and_is_named() -> None:
+    failed = replace(
+        RECORD, outcome="failed", failure="hang", speedup=None, before=Side(), title="It hung on the first step"
+    )
+    plain, warned = plan(), plan(failed)
+    before = {item.mesh["ici"]["model"]: item for item in plain.proposals}[1]
+    after = {item.mesh["ici"]["model"]: item for item in warned.proposals}.get(1)
+    if after is not None:  # it may have been pushed out of the three
+        assert after.confidence < before.confidence
+        assert any("It hung on the first step" in text for text in after.lowers)
+    first = warned.proposals[0]
+    assert first.mesh["ici"]["model"] != 1 or first.confidence < before.confidence
+
+
+def test_thousands_of_precedents_say_what_the_few_they_repeat_say() -> None:
+    few = library(RECORD)
+    many = library(*(replace(RECORD, id=f"r-{n}") for n in range(3000)))
+    assert asked(many, data=2, model=-2) == pytest.approx(asked(few, data=2, model=-2))
