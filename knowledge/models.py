@@ -106,7 +106,9 @@ class Passage(Embedded):
         return self.title
 
     def embedding_text(self) -> str:
-        return "\n".join(part for part in (self.title, self.text, self.formula, self.applies_when) if part)
+        """Symbols of a formula say nothing to a language model; tags are what people call the matter."""
+        tags = " ".join(self.tags).replace("_", " ")
+        return "\n".join(part for part in (self.title, self.text, tags) if part)
 
     def stamp(self) -> str:
         self.keywords = " ".join([*self.tags, *self.bottlenecks])

@@ -6,6 +6,7 @@ says of each hit why it is there.  Measured in docs/knowledge.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,15 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 CANDIDATES = 50
 #: 1 / (RANK_CONSTANT + rank): Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009, with their 60.
 RANK_CONSTANT = 60
+LONGEST_QUERY = 2000  # characters
+_FLAG = re.compile(r"(?<!\S)--(?=\w)")
+_COLLECTIVES = tuple(
+    (re.compile(rf"\b{pattern}", re.IGNORECASE), name)
+    for pattern, name in (
+        ("all[-_ ]?(?:2|to)[-_ ]?all", "all-to-all"), ("all[-_ ]?reduce", "all-reduce"),
+        ("all[-_ ]?gather", "all-gather"), ("reduce[-_ ]?scatter", "reduce-scatter"),
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     model: type[Embedded] = rows.model
-    query = query.replace("\0", " ").strip()[:2000]
+    query = spelled(query)
     if not any(character.isalnum() for character in query):
         return Retrieval((), mode)
     words = parse(query)
@@ -103,6 +113,15 @@ def _vector_of(query: str, embedder_name: str) -> NDArray[np.float32]:
     vector = current_embedder().embed([query])[0]
     vector.flags.writeable = False
     return vector
+
+
+def spelled(query: str) -> str:
+    """A query as the passages write it: `allreduce` is all-reduce, and `--flag` a word that is not excluded."""
+    query = query.replace("\0", " ").strip()[:LONGEST_QUERY]
+    query = _FLAG.sub(" ", query)
+    for pattern, name in _COLLECTIVES:
+        query = pattern.sub(name, query)
+    return query
 
 
 def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:

@@ -45,6 +45,15 @@ def test_an_excluded_word_is_in_no_hit(passages) -> None:
         assert "data" not in keys(search(None, "axis -gradients", mode=mode))
 
 
+def test_collectives_are_found_however_they_are_spelled(passages) -> None:
+    for name in ("allreduce", "all_reduce", "All Reduce", "AllReduce"):
+        assert keys(search(None, name, mode="text"))[0] == "data"
+
+
+def test_a_flag_is_no_excluded_word(passages) -> None:
+    assert keys(search(None, "--prefetching", mode="text")) == ["input"]
+
+
 def test_a_hit_says_why_it_is_there(passages) -> None:
     answer = search(None, "activations saves memory", k=6)
     best = answer.found[0].hit

@@ -1,0 +1,26 @@
+"""How well the labelled questions are answered (docs/knowledge.md holds the table)."""
+
+from __future__ import annotations
+
+import pytest
+
+from knowledge.models import Passage
+from tests.knowledge import evaluate
+
+pytestmark = pytest.mark.django_db
+
+
+def test_nine_of_ten_questions_find_their_passage_among_the_first_five() -> None:
+    passages = evaluate.load()
+    known = set(Passage.objects.values_list("key", flat=True))
+    questions = evaluate.questions()
+    assert len(questions) >= 60
+    assert all(expected and expected <= known for _, expected in questions)
+
+    measured = evaluate.measure()
+    print(evaluate.table(measured, passages))
+    assert measured["fused"].recall(5) >= 0.9
+    # Fusion is worth its while: better than either list, by both measures.
+    for alone in ("vector", "text"):
+        assert measured["fused"].recall(5) >= measured[alone].recall(5)
+        assert measured["fused"].mrr >= measured[alone].mrr
