@@ -175,6 +175,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "RunStatusEnum": "experiments.models.RunStatus",
         "ProposalStatusEnum": "proposals.models.Proposal.Status",
+        "DocumentKindEnum": "knowledge.models.Kind",
+        "DocumentStateEnum": "knowledge.models.State",
     },
 }
 

@@ -7,6 +7,7 @@ from django.urls import include, path
 urlpatterns = [
     path("", include("asapweb.page_urls")),
     path("", include("accounts.urls")),
+    path("", include("knowledge.urls")),
     path("", include("experiments.urls")),
     path("", include("diagnosis.urls")),
     path("", include("history.urls")),

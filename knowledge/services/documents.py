@@ -19,7 +19,7 @@ from celery import current_app
 from django.conf import settings
 from django.core.files import File
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -29,6 +29,7 @@ from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
 from knowledge.documents.limits import LIMITS
+from knowledge.embedding import current_embedder
 from knowledge.models import Document, Passage, State, stamped
 from knowledge.services import embedding
 
@@ -74,6 +75,12 @@ def owned(teams: list[int] | Team) -> QuerySet[Document]:
     )
     replaced = Exists(newer) & Q(state=State.READY)
     return mine.annotate(replaced=replaced).select_related("uploaded_by").order_by("-created_at", "-pk")
+
+
+def counted(found: QuerySet[Document]) -> QuerySet[Document]:
+    """With `living`, how many passages each has, and `embedded`, how many of these have their vector."""
+    done = Q(passages__embedding_model=current_embedder().name, passages__embedded_hash=F("passages__content_hash"))
+    return found.annotate(living=Count("passages"), embedded=Count("passages", filter=done))
 
 
 def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Received:
@@ -141,6 +148,14 @@ def delete(document: Document) -> Document | None:
             before.passages.update(retired_at=None)
         transaction.on_commit(lambda: _absolute(path).unlink(missing_ok=True) if path else None)
     return before
+
+
+def version_before(document: Document) -> Document | None:
+    """The version that is found again once this one is deleted; None for one that is not found itself."""
+    versions = _versions(document)
+    if document.state != State.READY or versions.filter(version__gt=document.version).exists():
+        return None
+    return versions.order_by("-version").first()
 
 
 def may_delete(user: Any, document: Document) -> bool:

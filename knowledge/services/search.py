@@ -8,8 +8,11 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from accounts.models import Team
+from knowledge import retrieval
+from knowledge.embedding import current_embedder
 from knowledge.models import Document, Passage
 from knowledge.retrieval import Hit, Mode, retrieve
+from knowledge.services.embedding import stale
 from perfmodel.chips import load_chips
 
 #: Kinds of hardware, beside the chips of perfmodel/chips.toml.
@@ -82,6 +85,21 @@ def passage(team: Team | None, key: str) -> Passage | None:
     rows = Passage.objects.select_related("document").defer("embedding", "search").filter(key=key)
     own = Q(team=None) | Q(team=team) if team is not None else Q(team=None)
     return rows.filter(own).order_by(F("team_id").asc(nulls_first=True)).first()
+
+
+def similar(team: Team | None, to: Passage, k: int = 5) -> Answer:
+    """The passages nearest in meaning to one, of those that the team sees; none, and a note, where it has no vector."""
+    result = retrieval.similar(visible(team), to, k=k)
+    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk(
+        [hit.pk for hit in result.hits]
+    )  # fmt: skip
+    found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
+    return Answer(found, result.mode, result.embedder, result.notes)
+
+
+def waiting(team: Team | None) -> int:
+    """Passages that a search by meaning does not see yet, because they have no vector of the current model."""
+    return stale(Passage, current_embedder().name).filter(pk__in=visible(team).values("pk")).count()
 
 
 def _names(hardware: str) -> list[str]:

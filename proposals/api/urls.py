@@ -32,6 +32,7 @@ urlpatterns = [
     path("reviews/", ReviewsView.as_view(), name="api-reviews"),
     path("history/", HistoryView.as_view(), name="api-history"),
     path("history/", include("history.api.urls")),
+    path("knowledge/", include("knowledge.api.urls")),
     path("compare/", CompareView.as_view(), name="api-compare"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),

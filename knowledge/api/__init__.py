@@ -1,0 +1,1 @@
+"""REST: the knowledge base."""

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from knowledge.models import Document, Passage
+from knowledge.retrieval import MODES
+
+
+class PassageSerializer(serializers.ModelSerializer[Passage]):
+    """A statement that can be cited by its key.  team: null for a shipped one; place: where in the document; hardware:
+    empty or `any` for all; retired_at: when a newer version of the document dropped it."""
+
+    document_title = serializers.CharField(source="document.title")
+
+    class Meta:
+        model = Passage
+        fields = (
+            "key", "team", "document", "document_title", "title", "text", "formula", "applies_when",
+            "counter_indications", "source", "section", "place", "url", "tags", "hardware", "bottlenecks", "version",
+            "embedding_model", "embedding_dimension", "retired_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class PlaceSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    score = serializers.FloatField()
+
+
+class FoundWhySerializer(serializers.Serializer[Any]):
+    """Why a passage was found.  vector: its place by meaning, score the cosine similarity; text: its place by words,
+    score the sum of the matched stems' weights; null where it is not in that list.  score: of the fusion of both, or
+    of the only list.  excerpt: its text around the words; matched: these words."""
+
+    score = serializers.FloatField()
+    vector = PlaceSerializer(allow_null=True)
+    text = PlaceSerializer(allow_null=True)
+    matched = serializers.ListField(child=serializers.CharField())
+    excerpt = serializers.SerializerMethodField()
+
+    def get_excerpt(self, hit: Any) -> str:
+        return "".join(piece.text for piece in hit.excerpt)
+
+
+class FoundSerializer(serializers.Serializer[Any]):
+    passage = PassageSerializer()
+    why = FoundWhySerializer(source="hit")
+
+
+class AnswerSerializer(serializers.Serializer[Any]):
+    """mode: which lists were asked.  embedder: whose vectors were compared, empty where none were; notes: sentences on
+    what could not be done."""
+
+    mode = serializers.ChoiceField(choices=MODES)
+    embedder = serializers.CharField()
+    notes = serializers.ListField(child=serializers.CharField())
+    results = FoundSerializer(source="found", many=True)
+
+
+class DocumentSerializer(serializers.ModelSerializer[Document]):
+    """A document that the team added.  state `reading` until a worker has cut it into passages; error: the sentence of
+    a failure, or what of it could not be read.  replaced: a newer version of the title is found instead.  embedded: how
+    many of its passages have their vector."""
+
+    passages = serializers.IntegerField(source="living")
+    embedded = serializers.IntegerField()
+    replaced = serializers.BooleanField()
+    uploaded_by = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Document
+        fields = (
+            "id", "team", "title", "name", "kind", "state", "error", "version", "replaced", "pages", "passages",
+            "embedded", "size_bytes", "sha256", "uploaded_by", "created_at", "updated_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_uploaded_by(self, document: Document) -> str | None:
+        return str(document.uploaded_by) if document.uploaded_by else None
+
+
+class DocumentReceivedSerializer(DocumentSerializer):
+    """outcome: `added`; `known`: this content is here already; `again`: an unreadable file is tried again; `restored`:
+    an older version, now the current one again."""
+
+    outcome = serializers.ChoiceField(choices=("added", "known", "again", "restored"))
+
+    class Meta(DocumentSerializer.Meta):
+        fields = (*DocumentSerializer.Meta.fields, "outcome")
+        read_only_fields = fields
+
+
+class DocumentRequest(serializers.Serializer[Any]):
+    """multipart/form-data."""
+
+    file = serializers.FileField(allow_empty_file=True, max_length=1000)
+    title = serializers.CharField(
+        required=False, allow_blank=True, max_length=300,
+        help_text="The file's name unless given; a document of the same title becomes its new version.",
+    )  # fmt: skip
+    team = serializers.IntegerField(
+        required=False, min_value=1, help_text="One of your teams; your first unless given."
+    )

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import exceptions, mixins, status
+from rest_framework.parsers import MultiPartParser
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from rest_framework.viewsets import GenericViewSet
+
+from accounts.models import Role, Team
+from accounts.permissions import team_ids
+from accounts.rest import Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
+from accounts.services import current_membership
+from knowledge.api.serializers import (
+    AnswerSerializer,
+    DocumentReceivedSerializer,
+    DocumentRequest,
+    DocumentSerializer,
+    PassageSerializer,
+)
+from knowledge.documents.errors import DocumentError
+from knowledge.models import Document, Passage
+from knowledge.passage_file import BOTTLENECKS
+from knowledge.retrieval import MODES
+from knowledge.services import documents, search
+
+MOST = 50
+_TEAM = OpenApiParameter(
+    "team", OpenApiTypes.INT, description="Whose documents count beside the shipped passages; your first team's."
+)
+_NARROWING = [
+    OpenApiParameter("hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; what holds for all is kept."),
+    OpenApiParameter("bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="What it helps against."),
+    OpenApiParameter("document", OpenApiTypes.INT, description="Only of this document."),
+    _TEAM,
+]
+
+
+class KnowledgeSearchView(APIView):
+    """Search by words and by meaning."""
+
+    permission_classes = [IsAuthenticated]
+
+    @extend_schema(
+        operation_id="knowledge_search",
+        parameters=[
+            OpenApiParameter("q", OpenApiTypes.STR, required=True, description="A question in words."),
+            OpenApiParameter("k", OpenApiTypes.INT, description=f"So many, 5 unless given, {MOST} at most."),
+            OpenApiParameter("offset", OpenApiTypes.INT, description="Left out at the top, 200 at most."),
+            OpenApiParameter("mode", OpenApiTypes.STR, enum=MODES, description="fused unless given"),
+            *_NARROWING,
+        ],
+        responses={200: AnswerSerializer, 400: Detail, 404: Detail},
+        tags=["knowledge"],
+    )
+    def get(self, request: Request) -> Response:
+        """The passages that answer a question best, each with why: rank and score in each list, and the fused score."""
+        query = request.query_params.get("q", "").strip()
+        if not query:
+            raise Invalid("q is missing: ask something in words.")
+        mode = request.query_params.get("mode") or "fused"
+        if mode not in MODES:
+            raise Invalid(f"mode must be one of {', '.join(MODES)}.")
+        k, offset = number_param(request, "k"), number_param(request, "offset")
+        try:
+            answer = search.search(
+                _team(request), query, 5 if k is None else max(1, min(k, MOST)), mode=mode,  # type: ignore[arg-type]
+                offset=min(offset or 0, 200), **_narrowed(request),
+            )  # fmt: skip
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        return Response(AnswerSerializer(answer).data)
+
+
+class PassageViewSet(GenericViewSet[Passage]):
+    """Shipped passages and those of the caller's documents; what belongs to another team is 404."""
+
+    queryset = Passage.objects.none()
+    serializer_class = PassageSerializer
+    permission_classes = [IsAuthenticated]
+    pagination_class = Paging
+    lookup_field = "key"
+    lookup_value_regex = "[-a-zA-Z0-9_]{1,120}"
+
+    @extend_schema(
+        operation_id="knowledge_passages_list",
+        parameters=_NARROWING,
+        responses={200: PassageSerializer(many=True), 400: Detail, 404: Detail},
+        tags=["knowledge"],
+    )
+    def list(self, request: Request) -> Response:
+        """Passages in the order of their documents."""
+        try:
+            rows = search.visible(_team(request), **_narrowed(request))
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        ordered = rows.select_related("document").defer("embedding", "search").order_by("document", "position", "pk")
+        page = self.paginate_queryset(ordered)
+        return self.get_paginated_response(PassageSerializer(page, many=True).data)
+
+    @extend_schema(
+        operation_id="knowledge_passages_retrieve",
+        parameters=[_TEAM],
+        responses={200: PassageSerializer, 404: Detail},
+        tags=["knowledge"],
+    )
+    def retrieve(self, request: Request, key: str) -> Response:
+        """The passage that a citation names, also one that is retired."""
+        found = search.passage(_team(request), key)
+        if found is None:
+            raise Http404
+        return Response(PassageSerializer(found).data)
+
+
+@extend_schema_view(
+    list=extend_schema(operation_id="knowledge_documents_list", tags=["knowledge"]),
+    retrieve=extend_schema(operation_id="knowledge_documents_retrieve", tags=["knowledge"]),
+)
+class DocumentViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Document]):
+    """Documents that the caller's teams added."""
+
+    queryset = Document.objects.none()
+    serializer_class = DocumentSerializer
+
+    def get_queryset(self) -> QuerySet[Document]:
+        return documents.counted(documents.owned(team_ids(self.request.user)))
+
+    def get_parsers(self) -> list[Any]:
+        multipart = getattr(self, "action_map", {}).get("post") == "create"
+        return [MultiPartParser()] if multipart else super().get_parsers()
+
+    @extend_schema(
+        operation_id="knowledge_documents_create",
+        request={"multipart/form-data": DocumentRequest},
+        responses={
+            200: DocumentReceivedSerializer, 202: DocumentReceivedSerializer, 400: Detail, 403: Detail, 413: Detail,
+        },
+        tags=["knowledge"],
+    )  # fmt: skip
+    def create(self, request: Request) -> Response:
+        """Add a PDF, a Markdown or a text file; a worker cuts it into passages (202), its address tells how far it is.
+
+        The same content twice is one document: 200, and the document that is there.
+        """
+        given = DocumentRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        team = team_for(request, Role.ENGINEER)
+        try:
+            received = documents.receive(
+                team, request.user, given.validated_data["file"], title=given.validated_data.get("title", "")
+            )
+        except DocumentError as error:
+            raise (TooLarge if error.too_large else Invalid)(str(error)) from error
+        document = self.get_queryset().get(pk=received.document.pk)
+        body = {**DocumentSerializer(document).data, "outcome": received.outcome}
+        working = received.outcome in ("added", "again")
+        return Response(body, status=status.HTTP_202_ACCEPTED if working else status.HTTP_200_OK)
+
+    @extend_schema(
+        operation_id="knowledge_documents_destroy",
+        responses={204: None, 403: Detail},
+        description="Whoever added a document, and administrators of the team, delete it with its passages.",
+        tags=["knowledge"],
+    )
+    def destroy(self, request: Request, pk: str) -> Response:
+        document = self.get_object()
+        if not documents.may_delete(request.user, document):
+            raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
+        documents.delete(document)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _team(request: Request) -> Team | None:
+    """The team whose documents count: the one `?team=` names, else the caller's current one; none for the teamless."""
+    wanted = number_param(request, "team")
+    if wanted is not None:
+        if wanted not in team_ids(request.user):
+            raise exceptions.NotFound("You are not in this team.")
+        return Team.objects.get(pk=wanted)
+    membership = current_membership(request)
+    return membership.team if membership is not None else None
+
+
+def _narrowed(request: Request) -> dict[str, Any]:
+    """The filters of the address; raises 400 or 404 on what is none."""
+    bottleneck = request.query_params.get("bottleneck") or ""
+    if bottleneck and bottleneck not in BOTTLENECKS:
+        raise Invalid(f"bottleneck must be one of {', '.join(BOTTLENECKS)}.")
+    document = None
+    if (pk := number_param(request, "document")) is not None:
+        document = Document.objects.filter(pk=pk).first()
+        if document is None or document.team_id not in (None, *team_ids(request.user)):
+            raise exceptions.NotFound("There is no such document.")
+    return {"hardware": request.query_params.get("hardware") or "", "bottleneck": bottleneck, "document": document}

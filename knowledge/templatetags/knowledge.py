@@ -1,0 +1,115 @@
+"""Small parts of the knowledge base's pages: a passage's text as HTML, where it stands, and why it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import template
+from django.urls import reverse
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from knowledge.models import Document, Kind, Passage, State
+from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE
+
+register = template.Library()
+
+#: Raw HTML stays text and nothing is loaded from elsewhere; links are checked by markdown-it.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+#: A badge's kind for the state of a document.
+_STATES = {State.READING: ("Being read", "running"), State.FAILED: ("Not readable", "failed")}
+
+
+@register.filter
+def passage_html(passage: Passage) -> SafeString:
+    """Its text as it was meant: Markdown rendered, lines of a text file kept, paragraphs of a PDF."""
+    kind = passage.document.kind
+    if kind in (Kind.SHIPPED, Kind.MARKDOWN):
+        return _markdown(passage.text)
+    if kind == Kind.TEXT:
+        return format_html('<div class="prewrap">{}</div>', passage.text)
+    return format_html_join("", "<p>{}</p>", ((part,) for part in passage.text.split("\n\n")))
+
+
+@register.filter
+def markdown_line(text: str) -> SafeString:
+    """One line with `code` and *emphasis*."""
+    return mark_safe(_MARKDOWN.renderInline(text))  # raw HTML is escaped by the parser
+
+
+def _markdown(text: str) -> SafeString:
+    tokens = _MARKDOWN.parse(text)
+    _tame(tokens)
+    return mark_safe(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # raw HTML is escaped by the parser
+
+
+def _tame(tokens: Sequence[Token]) -> None:
+    """No styles, which the content policy refuses, and no headings: the page has its own."""
+    for token in tokens:
+        token.attrs.pop("style", None)
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = "p"
+        if token.type == "link_open":
+            token.attrs["rel"] = "noreferrer external"
+        if token.type in ("fence", "code_block"):
+            token.attrs["tabindex"] = "0"
+        if token.children:
+            _tame(token.children)
+
+
+@register.simple_tag
+def knowledge_link(query: str) -> SafeString:
+    """Attributes of a link to the list under another query: `href`, and the same by htmx."""
+    address = reverse("knowledge") + (f"?{query}" if query else "")
+    return format_html('href="{0}" hx-get="{0}" hx-target="#passages" hx-push-url="true"', address)
+
+
+@register.filter
+def stands_in(passage: Passage) -> str:
+    """Where it is to be looked up: the section of the work it rests on, or the place in the document."""
+    if passage.team_id is not None:
+        return f"{passage.document.title}, {passage.place}"
+    return f"{passage.source}, section {passage.section}" if passage.section[:1].isdigit() else ", ".join(
+        part for part in (passage.source, passage.section) if part
+    )  # fmt: skip
+
+
+@register.filter
+def hardware_words(passage: Passage) -> str:
+    """`TPU`, `GPU`; empty for all hardware."""
+    names = [name for name in passage.hardware if name != "any"]
+    return "" if "any" in passage.hardware else ", ".join(HARDWARE.get(name, name) for name in names)
+
+
+@register.filter
+def bottleneck_label(name: str) -> str:
+    return BOTTLENECK_WORDS.get(name, name)
+
+
+@register.filter
+def tag_words(tag: str) -> str:
+    return tag.replace("_", " ")
+
+
+@register.simple_tag
+def fragments(hit: Any) -> SafeString:
+    """The text around the matched words, these marked."""
+    return mark_safe(
+        "".join(
+            format_html("<mark>{}</mark>", piece.text) if piece.matched else escape(piece.text) for piece in hit.excerpt
+        )
+    )
+
+
+@register.simple_tag
+def document_state(document: Document) -> SafeString:
+    """A document's state as a pill with a word."""
+    word, kind = _STATES.get(State(document.state), ("Ready", "ready"))
+    if document.state == State.READY and getattr(document, "replaced", False):
+        word, kind = f"Replaced version {document.version}", "plain"
+    elif document.state == State.READY and document.embedded < document.living:  # type: ignore[attr-defined]
+        word, kind = "Ready for words", "running"
+    return format_html('<span class="badge badge--{}">{}</span>', kind, word)

@@ -1,0 +1,81 @@
+"""Pages of the knowledge base: searched and browsed, and one passage as a page or in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from knowledge.models import Passage
+from knowledge.retrieval import RANK_CONSTANT
+from knowledge.services import browse, embedding, search
+from knowledge.services.browse import Facet, Filters
+
+MODE_WORDS = {"fused": "both", "vector": "meaning", "text": "words"}
+#: Passages on the page of one that are near to it.
+ALIKE = 5
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def knowledge(request: HttpRequest) -> HttpResponse:
+    """What the team knows: narrowed by topic, hardware, bottleneck and source, and searched by words and meaning."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    page = browse.page(team, Filters.read(request.GET))
+    filters = page.filters
+    facets = browse.facets(team, filters)
+    context = {
+        "here": "knowledge",
+        "page": page,
+        "facets": facets,
+        "chips": list(_chips(facets, filters)),
+        "kept": [(name, getattr(filters, name)) for name in filters.chosen],
+        "modes": [(mode, word, filters.but(mode=mode).query()) for mode, word in MODE_WORDS.items()],
+        "rank_constant": RANK_CONSTANT,
+        "waiting": search.waiting(team),
+        "back_query": filters.query(),
+    }
+    part = "knowledge/_passages.html" if request.htmx else "knowledge/knowledge.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str]]:
+    """What was chosen, with the query that takes it away."""
+    for facet in facets:
+        for value in facet.values:
+            if value.chosen:
+                yield value.label, value.filters.query()
+    if filters.tag:
+        yield filters.tag.replace("_", " "), filters.but(tag="").query()
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def passage(request: HttpRequest, key: str) -> HttpResponse:
+    """The passage that a citation names: its page, or a short form that opens in place."""
+    team = request.membership.team  # type: ignore[attr-defined]
+    found = search.passage(team, key)
+    if found is None:
+        raise Http404("There is no passage of this name; its document may have been deleted.")
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "knowledge/_cited.html", {"passage": found})
+    query = Filters.read(request.GET).query()
+    alike = search.similar(team, found, ALIKE)
+    context = {
+        "here": "knowledge",
+        "passage": found,
+        "document": found.document,
+        "back": reverse("knowledge") + (f"?{query}" if query else ""),
+        "alike": alike.found,
+        "notes": alike.notes,
+        "embedded": not embedding.stale(Passage, embedding.current_embedder().name).filter(pk=found.pk).exists(),
+    }
+    return render(request, "knowledge/passage.html", context)

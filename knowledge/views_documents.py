@@ -1,0 +1,119 @@
+"""Pages of a team's own documents: the list with its form, one with its passages, its file, and its deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import refusal, require, team_ids
+from knowledge.documents.errors import DocumentError
+from knowledge.documents.kinds import ACCEPTED, ENDINGS
+from knowledge.documents.limits import LIMITS
+from knowledge.models import Document, State
+from knowledge.services import documents as service
+
+SIZE = 25
+_TYPES = {"pdf": ("application/pdf", ".pdf"), "markdown": ("text/markdown; charset=utf-8", ".md")}
+_TEXT = ("text/plain; charset=utf-8", ".txt")
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+@vary_on_headers("HX-Request")
+def documents(request: HttpRequest) -> HttpResponse:
+    """What the team added, newest first, and the form to add more."""
+    membership = request.membership  # type: ignore[attr-defined]
+    problem, title = "", request.POST.get("title", "")
+    if request.method == "POST":
+        if not membership.may(Role.ENGINEER):
+            raise PermissionDenied(refusal(Role.ENGINEER))
+        file = request.FILES.get("file")
+        try:
+            if file is None:
+                raise DocumentError(f"Choose a file first: {ACCEPTED}.")
+            received = service.receive(membership.team, request.user, file, title=title)  # type: ignore[arg-type]
+        except DocumentError as error:
+            problem = str(error)
+        else:
+            messages.success(request, received.sentence)
+            return redirect("knowledge-document", received.document.pk)
+    listed = Paginator(service.counted(service.owned(membership.team)), SIZE).get_page(request.GET.get("page"))
+    context = {
+        "here": "knowledge",
+        "listed": listed,
+        "working": any(document.state == State.READING for document in listed),
+        "problem": problem,
+        "title": title,
+        "limits": LIMITS,
+        "endings": ",".join(ENDINGS),
+        "accepted": ACCEPTED,
+    }
+    part = "knowledge/_documents.html" if request.htmx else "knowledge/documents.html"  # type: ignore[attr-defined]
+    return render(request, part, context, status=422 if problem else 200)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def document(request: HttpRequest, pk: int) -> HttpResponse:
+    """A document of the team, or a shipped one, with its passages in their order."""
+    found = _found(request, pk)
+    passages = found.passages.defer("embedding", "search").order_by("position", "pk")
+    if found.team_id is None:
+        passages = passages.filter(retired_at=None)
+    context = {
+        "here": "knowledge",
+        "document": found,
+        "listed": Paginator(passages, SIZE).get_page(request.GET.get("page")),
+        "working": found.state == State.READING,
+        "embedding": found.state == State.READY and found.embedded < found.living,
+        "may_delete": service.may_delete(request.user, found),
+    }
+    part = "knowledge/_document.html" if request.htmx else "knowledge/document.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def original(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """The file as it was added, to look up what a passage cites; always as a download."""
+    found = _found(request, pk)
+    path = service.original(found)
+    if found.team_id is None or not found.path or not path.is_file():
+        raise Http404("There is no file behind this document.")
+    content_type, ending = _TYPES.get(found.kind, _TEXT)
+    name = found.name if found.name.lower().endswith(ending) else f"{found.name}{ending}"
+    return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type=content_type)
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask, then delete a document with its passages."""
+    found = _found(request, pk)
+    if found.team_id is None:
+        raise PermissionDenied("Passages that ship with the product stay; only documents of your team can be deleted.")
+    if not service.may_delete(request.user, found):
+        raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
+    if request.method == "POST":
+        before = service.delete(found)
+        again = f" Its version {before.version} is the current one again." if before else ""
+        messages.success(request, f"Deleted “{found.title}”.{again}")
+        return redirect("knowledge-documents")
+    context = {"here": "knowledge", "document": found, "before": service.version_before(found)}
+    return render(request, "knowledge/delete.html", context)
+
+
+def _found(request: HttpRequest, pk: int) -> Any:
+    """The document for somebody who may see it.  Raises Http404."""
+    mine = service.counted(service.owned(team_ids(request.user))).filter(pk=pk).first()
+    shipped = service.counted(Document.objects.filter(team=None))
+    return mine if mine is not None else get_object_or_404(shipped, pk=pk)
