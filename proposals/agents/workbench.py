@@ -9,13 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
 from experiments.step_profile import Op, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json, parse_config
+from proposals.agents.same import Same
 from proposals.agents.shipped import Shipped
 from proposals.agents.surroundings import Surroundings
 from proposals.constraints import Constraints
@@ -23,8 +24,6 @@ from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
 from proposals.proposer.pricer import Pricer
-
-T = TypeVar("T")
 
 #: Parts of a configuration that a user may tell facts of; the mesh that ran stands in the profile.
 TELLABLE = ("model", "training", "hardware.overrides")
@@ -94,18 +93,18 @@ class Workbench:
     @cached_property
     def pricer(self) -> Pricer:
         """The proposer's bench.  Raises ConfigError where nothing can be priced."""
-        return _pricer(_Same(self.profile), _Same(self.diagnosis), _Same(self.config), self._learnt)
+        return _pricer(Same(self.profile), Same(self.diagnosis), Same(self.config), self._learnt)
 
     @property
-    def _learnt(self) -> tuple[_Same[Sequence[Precedent] | None], _Same[Confidence | None]]:
-        return _Same(self.precedents), _Same(self.confidence)
+    def _learnt(self) -> tuple[Same[Sequence[Precedent] | None], Same[Confidence | None]]:
+        return Same(self.precedents), Same(self.confidence)
 
     @cached_property
     def plan(self) -> Plan:
         """The proposals under these facts and constraints.  Raises ConfigError where none can be made."""
         if self.stored is not None:
             return self.stored
-        return _proposed(_Same(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
+        return _proposed(Same(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
 
     @cached_property
     def proposals(self) -> tuple[Standing, ...]:
@@ -153,7 +152,7 @@ class Workbench:
         if facts == dict(start.facts):
             return start.with_constraints(self.constraints)
         text = json.dumps(_told(config_to_json(start.config), facts), default=str)
-        config, diagnosis = _under(_Same(start.profile), text)
+        config, diagnosis = _under(Same(start.profile), text)
         return replace(
             start,
             config=config,
@@ -179,38 +178,25 @@ def joined(one: Constraints, other: Constraints) -> Constraints:
     return Constraints.from_json(both)
 
 
-class _Same(Generic[T]):
-    """A value as a key: equal only to itself, and kept alive while it is one."""
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-
 @lru_cache(maxsize=KEPT)
-def _under(profile: _Same[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
+def _under(profile: Same[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
     config, _ = parse_config(json.loads(text))
     return config, diagnose(profile.value, config)
 
 
 @lru_cache(maxsize=KEPT)
 def _pricer(
-    profile: _Same[StepProfile],
-    diagnosis: _Same[Diagnosis],
-    config: _Same[ExperimentConfig],
-    learnt: tuple[_Same[Sequence[Precedent] | None], _Same[Confidence | None]],
+    profile: Same[StepProfile],
+    diagnosis: Same[Diagnosis],
+    config: Same[ExperimentConfig],
+    learnt: tuple[Same[Sequence[Precedent] | None], Same[Confidence | None]],
 ) -> Pricer:
     precedents, confidence = learnt
     return Pricer(profile.value, config.value, diagnosis.value, precedents.value, confidence.value)
 
 
 @lru_cache(maxsize=KEPT)
-def _proposed(pricer: _Same[Pricer], constraints: str) -> Plan:
+def _proposed(pricer: Same[Pricer], constraints: str) -> Plan:
     return pricer.value.propose(Constraints.from_json(json.loads(constraints)))
 
 

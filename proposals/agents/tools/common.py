@@ -1,0 +1,142 @@
+"""What the tools share: configurations as arguments, and errors as sentences for whoever asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from perfmodel.config import ConfigError
+from proposals.agents.surroundings import Unavailable
+from proposals.agents.workbench import Standing, Workbench
+from proposals.constraints import Constraints, mesh_text, same_mesh
+from proposals.plan import Citation, Plan, Predicted, ProposalPlan
+
+MESH_WORDS = (
+    'Sizes of the mesh axes inside a slice, major to minor, such as {"data": 8, "seq": 4, "model": 2}. The product '
+    "must be the chips of a slice; an axis left out has size 1."
+)
+CHANGES_WORDS = (
+    "Training keys that differ from what ran, such as {remat: minimal, global_batch: 512, seq_len: 16384, grad_accum: "
+    "2, weight_sharding: fsdp, xla_flags: [...]}."
+)
+
+
+class Configuration(Arguments):
+    """A mesh with training keys."""
+
+    ici: dict[str, int] = Field(description=MESH_WORDS, min_length=1)
+    dcn: dict[str, int] | None = Field(None, description="Sizes across slices; as it ran unless given.")
+    changes: dict[str, Any] = Field(default_factory=dict, description=CHANGES_WORDS)
+
+    @property
+    def mesh(self) -> dict[str, dict[str, int]]:
+        return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
+
+
+class Held(Arguments):
+    """Constraints, beside those that the user holds fast already."""
+
+    keep_batch: bool = False
+    keep_axes: tuple[str, ...] = Field(default=(), description="Names or roles of axes whose size stays.")
+    fixed: dict[str, int] = Field(default_factory=dict, description="Exact size by axis name or role.")
+    at_least: dict[str, int] = Field(default_factory=dict, description="Smallest size by axis name or role.")
+    at_most: dict[str, int] = Field(default_factory=dict, description="Largest size by axis name or role.")
+    at_most_chips: int | None = None
+    memory_margin: float = Field(default=0.0, description="Share of a chip's memory that stays free, 0 to 0.5.")
+    keep_remat: bool = False
+    keep_weight_sharding: bool = False
+    keep_micro_batches: bool = False
+    no_flags: bool = Field(default=False, description="No XLA flags are changed.")
+
+    def constraints(self) -> Constraints:
+        return Constraints.from_json(self.model_dump(exclude_defaults=True, mode="json"))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What is wrong with a question, or not to be had, as a sentence for whoever asked."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ToolError(str(error)) from None
+    except Unavailable as error:
+        raise ToolError(str(error)) from None
+
+
+def proposal(bench: Workbench, number: int) -> Standing:
+    """The proposal of this number.  Raises ToolError."""
+    with told():
+        standing = bench.proposals
+    for item in standing:
+        if item.proposal.rank == number:
+            return item
+    numbers = ", ".join(str(item.proposal.rank) for item in standing)
+    raise ToolError(f"There is no proposal {number}; the proposals are {numbers}.")
+
+
+def numbers_of(bench: Workbench, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
+    """The number of the proposal that is this configuration."""
+    with told():
+        standing = bench.proposals
+    same = (s.proposal for s in standing if same_mesh(s.proposal.mesh, mesh) and s.proposal.changes == dict(changes))
+    return next((item.rank for item in same), None)
+
+
+def plan(bench: Workbench) -> Plan:
+    with told():
+        return bench.plan
+
+
+def present(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty or not known."""
+    return {
+        key: value for key, value in data.items() if value is not None and value != "" and value not in ([], {}, ())
+    }
+
+
+def predicted(value: Predicted) -> dict[str, Any]:
+    """A prediction's numbers, units in the names."""
+    return present(
+        {
+            "step_time_s": value.step_time_s,
+            "speedup_per_token": value.speedup,
+            "speedup_low80": value.speedup_low80,
+            "speedup_high80": value.speedup_high80,
+            "breakdown_s": value.breakdown_s,
+            "hbm_per_chip_bytes": value.hbm_per_chip_bytes,
+            "not_known": list(value.missing),
+        }
+    )
+
+
+def evaluated(found: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
+    """A configuration as priced.  detail: with communication, and bytes and work per chip."""
+    data = {
+        "mesh": found.mesh,
+        "mesh_text": mesh_text(found.mesh),
+        "changes": found.changes,
+        **predicted(found.predicted),
+        "memory_headroom_bytes": found.memory_headroom_bytes,
+        "confidence_share": found.confidence,
+        "violations": [asdict(item) for item in found.violations],
+    }
+    if detail:
+        data["communication"] = [asdict(item) for item in found.communication]
+        known = [item for item in found.per_chip if (item.before, item.after) != (None, None)]
+        data["per_chip"] = [present(asdict(item)) for item in known]
+    return {**present(data), "may_run": not found.violations}
+
+
+def cited(citation: Citation) -> dict[str, Any]:
+    return present(asdict(citation))
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(near)}?" if near else ""

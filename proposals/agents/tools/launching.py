@@ -1,0 +1,71 @@
+"""The tool that writes launch files as text.  Nothing is launched, and no file is stored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from agent.tools import Arguments
+from proposals import launch
+from proposals.agents.tools.common import Configuration, present, proposal, told
+from proposals.agents.workbench import Workbench
+
+#: Characters of a file in a list; asked for one kind it comes whole.
+HEAD = 700
+
+
+class Launched(Arguments):
+    number: int | None = Field(None, description="Of a proposal.")
+    configuration: Configuration | None = Field(None, description="Or any configuration.")
+    kind: Literal["", "maxtext", "maxtext-check", "jax", "axlearn", "megatron", "yaml"] = Field(
+        "", description="Only this file, whole; empty: the beginning of each."
+    )
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> Launched:
+        if (self.number is None) == (self.configuration is None):
+            raise ValueError("give either the number of a proposal or a configuration")
+        return self
+
+
+class LaunchTools:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def launch_files(self, asked: Launched) -> dict[str, Any]:
+        """Flags and files that would launch a proposal or a configuration: MaxText, plain JAX, AXLearn, Megatron-LM,
+        YAML, and what each tool cannot express. Text to read and copy; nothing is launched."""
+        bench = self._bench
+        title = ""
+        with told():
+            if asked.number is not None:
+                standing = proposal(bench, asked.number)
+                of = standing.proposal
+                title = f"{of.rank}. {of.title}, {standing.status}"
+            else:
+                assert asked.configuration is not None
+                of = bench.pricer.evaluate(asked.configuration.mesh, asked.configuration.changes, bench.constraints)
+            files = launch.files(bench.config, of.mesh, of.changes, title)
+        wanted = [item for item in files if not asked.kind or item.kind == asked.kind]
+        return present(
+            {
+                "mesh": of.mesh,
+                "changes": of.changes,
+                "may_run": not of.violations,
+                "violations": [asdict(item) for item in of.violations],
+                "files": [
+                    present(
+                        {
+                            "name": item.name,
+                            "kind": item.kind,
+                            "text": item.text if asked.kind else item.text[:HEAD],
+                            "characters": len(item.text),
+                            "notes": list(item.notes),
+                        }
+                    )
+                    for item in wanted
+                ],
+            }
+        )

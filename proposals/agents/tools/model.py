@@ -1,0 +1,298 @@
+"""Tools over the performance model: proposals as they stand, what any configuration would do, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from agent.tools import Arguments, ToolError
+from perfmodel.legality import RULES
+from perfmodel.step_time import missing_facts
+from proposals.agents.tools.common import (
+    Configuration,
+    Held,
+    cited,
+    evaluated,
+    numbers_of,
+    plan,
+    predicted,
+    present,
+    proposal,
+    told,
+)
+from proposals.agents.workbench import Standing, Workbench, joined
+from proposals.constraints import RULE, mesh_text, same_mesh
+from proposals.plan import Neighbour, ProposalPlan
+
+
+class Numbered(Arguments):
+    number: int | None = Field(None, ge=0, description="One proposal, whole; without it all of them, shorter.")
+
+
+class Sought(Arguments):
+    constraints: Held = Field(default_factory=Held)
+    top: int = Field(8, ge=1, le=25)
+
+
+class Around(Arguments):
+    """A proposal by its number, or a configuration."""
+
+    number: int | None = Field(None, description="Of a proposal.")
+    configuration: Configuration | None = Field(None, description="Or any configuration.")
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> Around:
+        if (self.number is None) == (self.configuration is None):
+            raise ValueError("give either the number of a proposal or a configuration")
+        return self
+
+
+class SideBySide(Arguments):
+    configurations: tuple[Configuration, ...] = Field(min_length=2, max_length=6)
+
+
+class LeftOut(Arguments):
+    rule: str = Field("", max_length=80, description="Only what broke this rule; empty: all.")
+    axis: str = Field("", max_length=64, description="With `size`: only meshes where this axis has that size.")
+    size: int | None = Field(None, ge=1)
+    top: int = Field(10, ge=1, le=40)
+
+
+class ModelTools:
+    """Whatever the Proposer's bench can price, always under the facts and constraints of the conversation."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def proposals(self, asked: Numbered) -> dict[str, Any]:
+        """The proposals as they stand, with their status: mesh, changes, predicted step time and speed-up with 80 %
+        range, memory, calibrated confidence, reasons, trade-offs, what raises and lowers confidence, citations."""
+        bench = self._bench
+        made = plan(bench)
+        if asked.number is not None:
+            return {"proposal": self._whole(proposal(bench, asked.number)), "what_runs": self._baseline()}
+        with told():
+            standing = bench.proposals
+        return present(
+            {
+                "what_runs": self._baseline(),
+                "proposals": [self._short(item) for item in standing],
+                "meshes_considered": made.considered,
+                "candidates_priced": made.priced,
+                "meshes_rejected": len(made.rejected),
+                "not_known": list(made.missing),
+                "held_fast_by_the_user": bench.constraints.to_json(),
+                "told_by_the_user": dict(bench.facts),
+                "notes": list(made.notes),
+            }
+        )
+
+    def predict(self, asked: Configuration) -> dict[str, Any]:
+        """Any mesh and training keys, checked and priced from this profile: step time with range, speed-up per token
+        against what ran, memory per chip with parts and headroom, communication per axis before and after, confidence,
+        and the rules it breaks."""
+        found = self._evaluated(asked)
+        return present(
+            {
+                **evaluated(found),
+                "stands_as_proposal": self._number(found.mesh, found.changes),
+                "reasons": list(found.reasoning),
+                "trade_offs": list(found.trade_offs),
+                "raises_confidence": list(found.raises),
+                "lowers_confidence": list(found.lowers),
+                "what_runs": self._baseline(),
+            }
+        )
+
+    def search(self, asked: Sought) -> dict[str, Any]:
+        """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
+        the constraints: utility weighs the gain against what is unsure and against what a change costs to try."""
+        with told():
+            held = joined(self._bench.constraints, asked.constraints.constraints())
+            found = self._bench.pricer.search(held, asked.top)
+        rows = []
+        for place, item in enumerate(found, start=1):
+            row = {
+                "place": place,
+                "mesh": item.mesh,
+                "mesh_text": mesh_text(item.mesh),
+                "changes": item.changes,
+                **predicted(item.predicted),
+                "memory_headroom_bytes": item.memory_headroom_bytes,
+                "confidence_share": item.faster,
+                "utility": item.utility,
+                "is_what_runs": item.keeps or None,
+                "stands_as_proposal": self._number(item.mesh, item.changes),
+            }
+            row.pop("breakdown_s", None)
+            row.pop("not_known", None)
+            rows.append(present(row))
+        return {"constraints": held.to_json(), "candidates": rows, "what_runs": self._baseline()}
+
+    def sensitivity(self, asked: Around) -> dict[str, Any]:
+        """What lies one step from a proposal or a configuration: each axis doubled against another, the batch, the
+        remat policy; each with its time, its gain against that configuration, and the rule it breaks."""
+        if asked.number is not None:
+            of = proposal(self._bench, asked.number).proposal
+        else:
+            assert asked.configuration is not None
+            of = self._evaluated(asked.configuration)
+        return {
+            "of": present({"number": of.rank or None, "mesh_text": mesh_text(of.mesh), "changes": of.changes}),
+            **present({"step_time_s": of.predicted.step_time_s, "speedup_per_token": of.predicted.speedup}),
+            "steps": [_neighbour(item) for item in of.sensitivity],
+        }
+
+    def compare_meshes(self, asked: SideBySide) -> dict[str, Any]:
+        """Two to six configurations side by side, each as `predict` has it, and what ran; the fastest that may run, per
+        token, and by how much each of the others takes longer."""
+        found = [self._evaluated(item) for item in asked.configurations]
+        fit = [item for item in found if not item.violations and item.predicted.speedup]
+        best = max(fit, key=lambda item: item.predicted.speedup or 0.0, default=None)
+        rows = []
+        for number, item in enumerate(found, start=1):
+            row = {
+                "configuration": number,
+                **evaluated(item),
+                "stands_as_proposal": self._number(item.mesh, item.changes),
+            }
+            row.pop("per_chip", None)
+            if best is not None and item.predicted.speedup and best.predicted.speedup:
+                row["time_per_token_over_fastest"] = best.predicted.speedup / item.predicted.speedup
+            rows.append(present(row))
+        return present(
+            {
+                "configurations": rows,
+                "fastest_that_may_run": found.index(best) + 1 if best is not None else None,
+                "what_runs": self._baseline(),
+            }
+        )
+
+    def legality(self, asked: Configuration) -> dict[str, Any]:
+        """Whether a configuration can run: the rules it breaks (divisibility, topology, memory, the user's
+        constraints), memory per chip by parts against capacity, and which facts are missing to tell."""
+        found = self._evaluated(asked)
+        memory = found.predicted.hbm_per_chip_bytes
+        return present(
+            {
+                "mesh": found.mesh,
+                "mesh_text": mesh_text(found.mesh),
+                "changes": found.changes,
+                "may_run": not found.violations,
+                "violations": [asdict(item) for item in found.violations],
+                "hbm_per_chip_bytes": memory,
+                "memory_headroom_bytes": found.memory_headroom_bytes,
+                "fits": found.memory_headroom_bytes >= 0 if found.memory_headroom_bytes is not None else None,
+                "not_known": list(missing_facts(self._bench.config)),
+                "rules": list(RULES),
+                "what_runs": {"hbm_per_chip_bytes": self._baseline().get("hbm_per_chip_bytes")} if memory else None,
+            }
+        )
+
+    def rejected(self, asked: LeftOut) -> dict[str, Any]:
+        """Meshes that were left out, nearest to what ran first, each with the rule it broke and why. For one mesh in
+        particular ask `legality`."""
+        made = plan(self._bench)
+        counts: dict[str, int] = {}
+        for item in made.rejected:
+            counts[item.rule] = counts.get(item.rule, 0) + 1
+        if asked.rule and asked.rule not in counts:
+            asked_for = [rule for rule in counts if asked.rule.lower() in rule.lower()]
+            if not asked_for:
+                raise ToolError(f"No mesh broke the rule {asked.rule!r}; rules broken: {', '.join(counts) or 'none'}.")
+        found = [
+            item
+            for item in made.rejected
+            if asked.rule.lower() in item.rule.lower()
+            and (not asked.axis or item.mesh.get("ici", {}).get(asked.axis, 1) == (asked.size or 1))
+        ]
+        return {
+            "meshes_considered": made.considered,
+            "rejected_listed": len(made.rejected),
+            "count_by_rule": counts,
+            "matching": len(found),
+            "rows": [
+                {
+                    "mesh": item.mesh,
+                    "mesh_text": mesh_text(item.mesh),
+                    "rule": item.rule,
+                    "reason": item.reason,
+                    "whose_rule": "the user's" if item.rule.startswith(RULE) else "the machine's",
+                }
+                for item in found[: asked.top]
+            ],
+        }
+
+    def _evaluated(self, asked: Configuration) -> ProposalPlan:
+        with told():
+            return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
+
+    def _number(self, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> int | None:
+        return numbers_of(self._bench, mesh, changes)
+
+    def _baseline(self) -> dict[str, Any]:
+        """What ran, as it was measured."""
+        made, config = plan(self._bench), self._bench.config
+        mesh = config.mesh.to_json()
+        data = {"mesh": mesh, "mesh_text": config.mesh.text(), **predicted(made.baseline)}
+        step = made.baseline.step_time_s
+        data["step_time_s"] = step["estimate"] if step else None
+        for name in ("speedup_per_token", "speedup_low80", "speedup_high80", "not_known"):
+            data.pop(name, None)
+        held = made.baseline.hbm_per_chip_bytes
+        data["memory_headroom_bytes"] = held["capacity"] - held["total"] if held else None
+        return present(data)
+
+    def _short(self, standing: Standing) -> dict[str, Any]:
+        item = standing.proposal
+        return present(
+            {
+                "number": item.rank,
+                "kind": item.kind,
+                "status": standing.status,
+                "title": item.title,
+                **evaluated(item, detail=False),
+                "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
+                "reasons": list(item.reasoning),
+                "trade_offs": list(item.trade_offs),
+                "citations": [
+                    present({"source": c.source, "section": c.section, "title": c.title, "key": c.key})
+                    for c in item.citations
+                ],
+            }
+        )
+
+    def _whole(self, standing: Standing) -> dict[str, Any]:
+        item = standing.proposal
+        return present(
+            {
+                **self._short(standing),
+                **evaluated(item),
+                "expected_impact": list(item.expected_impact),
+                "raises_confidence": list(item.raises),
+                "lowers_confidence": list(item.lowers),
+                "answers_findings": list(item.findings),
+                "citations": [cited(c) for c in item.citations],
+                "sensitivity": [_neighbour(step) for step in item.sensitivity],
+            }
+        )
+
+
+def _neighbour(item: Neighbour) -> dict[str, Any]:
+    return present(
+        {
+            "varies": item.varies,
+            "step": item.step,
+            "mesh_text": mesh_text(item.mesh),
+            "changes": item.changes,
+            "step_time_s": item.step_time_s,
+            "speedup_per_token": item.speedup,
+            "speedup_over_this": item.relative,
+            "hbm_total_bytes": item.memory_bytes,
+            "rule": item.rule,
+            "reason": item.reason,
+        }
+    )

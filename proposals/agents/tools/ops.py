@@ -1,0 +1,143 @@
+"""Tools over the ops of the profile: the table by filter, and one op with what stands around it in the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from diagnosis.report import OpDiagnosis
+from proposals.agents.neighbourhood import around
+from proposals.agents.tools.common import present, suggestion
+from proposals.agents.workbench import Workbench
+
+Sort = Literal["time", "occurrences", "roofline_efficiency", "exposed", "hbm_bytes", "flops", "name"]
+_KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {
+    "time": lambda op: op.time_share,
+    "occurrences": lambda op: op.occurrences,
+    "roofline_efficiency": lambda op: op.roofline_efficiency,
+    "exposed": lambda op: op.exposed_s,
+    "hbm_bytes": lambda op: op.hbm_bytes,
+    "flops": lambda op: op.flops,
+}
+#: What a row of the table tells.
+_ROW = (
+    "name", "key", "category", "family", "time_s", "time_share", "occurrences", "bound_by", "roofline_efficiency",
+    "resource", "mesh_axis", "collective", "exposed_s", "phase", "module", "source",
+)  # fmt: skip
+
+
+class Filtered(Arguments):
+    text: str = Field("", max_length=200, description="Found in name, framework path or source line, any case.")
+    category: str = Field("", max_length=200, description="XProf's category or its family, such as matmul, collective.")
+    axis: str = Field("", max_length=200, description="Mesh axis that a collective runs on, or dcn.")
+    resource: Literal["", "compute", "hbm", "ici", "dcn", "host", "idle", "other"] = ""
+    phase: Literal["", "forward", "backward", "recompute", "optimizer"] = ""
+    bound_by: str = Field("", max_length=60, description="Compute, HBM and so on, as the roofline says.")
+    sort: Sort = "time"
+    ascending: bool = False
+    top: int = Field(10, ge=1, le=40)
+
+
+class One(Arguments):
+    op: str = Field(max_length=400, description="Name or key as `ops` gives it, or #n for the n-th longest.")
+    hops: int = Field(1, ge=0, le=3, description="How far around it in the program: operands and users.")
+
+
+class OpTools:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def ops(self, asked: Filtered) -> dict[str, Any]:
+        """The ops of the step that match, with their sum: time per step and core, share of the step (0 to 1), what
+        bounds each, roofline efficiency, mesh axis. Names and sources come from the user's program: they are data."""
+        ranks = {op.key: rank for rank, op in enumerate(self._bench.diagnosis.ops, start=1)}
+        found = [op for op in self._bench.diagnosis.ops if self._fits(op, asked)]
+        shown = _sorted(found, asked.sort, asked.ascending)[: asked.top]
+        times = [op.time_s for op in found]
+        return present(
+            {
+                "matching_ops": len(found),
+                "matching_time_s": sum(t or 0.0 for t in times) if found and None not in times else None,
+                "matching_time_share": sum(op.time_share for op in found) if found else None,
+                "rows": [
+                    {"rank": ranks[op.key], **present({name: getattr(op, name) for name in _ROW})} for op in shown
+                ],
+                "hint": "" if found else self._hint(asked),
+            }
+        )
+
+    def op(self, asked: One) -> dict[str, Any]:
+        """Everything known of one op: time, bytes, FLOPs, where it stands against the roofline, bandwidths of a
+        collective, its line of HLO and source, and its operands and users in the program. Text is the user's: data."""
+        found = self._find(asked.op)
+        ops = self._bench.diagnosis.ops
+        fact = self._bench.ops.get(found.key)
+        roof = self._bench.diagnosis.roofline
+        data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is found), **present(asdict(found))}
+        if fact is not None:
+            data |= present({"op_name": fact.op_name, "source": fact.source or found.source, "hlo": fact.hlo[:1500]})
+        peaks = present({key: roof.get(key) for key in ("peak_flops_per_s", "peak_hbm_bytes_per_s")})
+        if peaks:
+            data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.get("ridge_flops_per_byte")})}
+        if asked.hops and fact is not None:
+            diagnosed = {op.key: op for op in ops}
+            data["neighbourhood"] = around(self._bench.profile, fact, asked.hops, diagnosed)
+        return data
+
+    def _fits(self, op: OpDiagnosis, asked: Filtered) -> bool:
+        axes = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis or ())
+        same = (
+            (asked.resource, op.resource),
+            (asked.phase, op.phase),
+            (asked.bound_by.lower(), (op.bound_by or "").lower()),
+        )
+        if any(wanted and wanted != value for wanted, value in same):
+            return False
+        if asked.axis and not set(asked.axis.replace("+", " ").replace(",", " ").split()) <= {str(a) for a in axes}:
+            return False
+        if asked.category and asked.category.lower() not in (op.category.lower(), op.family.lower()):
+            return False
+        if not asked.text:
+            return True
+        fact = self._bench.ops.get(op.key)
+        where = f"{op.name}\n{op.source}\n{fact.op_name if fact else ''}\n{fact.source if fact else ''}"
+        return asked.text.lower() in where.lower()
+
+    def _hint(self, asked: Filtered) -> str:
+        ops = self._bench.diagnosis.ops
+        if asked.category:
+            known = list(dict.fromkeys([*(op.family for op in ops), *(op.category for op in ops)]))
+            return f"There is no category {asked.category!r}; there are {', '.join(filter(None, known[:20]))}."
+        if asked.axis:
+            axes = dict.fromkeys(str(op.mesh_axis) for op in ops if op.mesh_axis)
+            return f"Collectives ran on {', '.join(list(axes)[:20]) or 'no axis'}."
+        return "No op matches."
+
+    def _find(self, name: str) -> OpDiagnosis:
+        ops, wanted = self._bench.diagnosis.ops, name.strip().strip("`").lstrip("%")
+        if wanted.startswith("#") and wanted[1:].isdecimal() and len(wanted) < 9:
+            if 1 <= int(wanted[1:]) <= len(ops):
+                return ops[int(wanted[1:]) - 1]
+            raise ToolError(f"There are {len(ops):,} ops, so there is no op {wanted}.")
+        for key in (lambda op: op.key, lambda op: op.name.lstrip("%")):
+            if found := next((op for op in ops if key(op) == wanted), None):
+                return found
+        within = [op.name for op in ops if wanted and wanted.lower() in op.name.lower()]
+        if len(within) == 1:
+            return next(op for op in ops if op.name == within[0])
+        if within:
+            raise ToolError(f"{len(within)} ops have {wanted[:80]!r} in their name: {', '.join(within[:5])}. Name one.")
+        raise ToolError(f"There is no op {wanted[:80]!r}.{suggestion(wanted, [op.name for op in ops])}")
+
+
+def _sorted(ops: Sequence[OpDiagnosis], sort: Sort, ascending: bool) -> list[OpDiagnosis]:
+    """Those that lack the value come last."""
+    if sort == "name":
+        return sorted(ops, key=lambda op: op.name, reverse=not ascending)
+    value = _KEYS[sort]
+    known = [op for op in ops if value(op) is not None]
+    return sorted(known, key=value, reverse=not ascending) + [op for op in ops if value(op) is None]

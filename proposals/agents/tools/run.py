@@ -1,0 +1,192 @@
+"""Tools over what was measured: the run, its KPIs, the verdict, findings, collectives, and other experiments."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from diagnosis.report import Evidence
+from perfmodel.config_file import config_to_json
+from perfmodel.step_time import missing_facts
+from proposals.agents.tools.common import present, told
+from proposals.agents.workbench import Workbench
+
+#: Ops named behind one number.
+OPS_NAMED = 5
+
+
+class Compared(Arguments):
+    experiment: int | None = Field(None, description="Id of the other experiment; without it they are listed.")
+    name: str = Field("", max_length=200, description="Part of a name, to list fewer.")
+    top: int = Field(10, ge=1, le=40, description="Ops with the largest change.")
+
+
+class OnAxis(Arguments):
+    axis: str = Field("", max_length=200, description="Only this mesh axis, or `dcn`; empty: all.")
+
+
+class RunTools:
+    """The run as it was measured."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def run(self) -> dict[str, Any]:
+        """What ran: chips, mesh, model, training, how the profile was made, what is not known, and what the user told
+        or holds fast in this conversation."""
+        bench, profile = self._bench, self._bench.profile
+        config = bench.config
+        tokens = config.training.global_batch_tokens
+        return present(
+            {
+                "experiment": bench.name,
+                "configuration": config_to_json(config),
+                "chips": config.hardware.chips,
+                "mesh_text": config.mesh.text(),
+                "axis_roles": {axis: config.mesh.role(axis) for axis, _ in (*config.mesh.ici, *config.mesh.dcn)},
+                "global_batch_tokens": tokens,
+                "tokens_per_chip": tokens / config.hardware.chips if tokens else None,
+                "not_known": list(missing_facts(config)),
+                "told_by_the_user": dict(bench.facts),
+                "held_fast_by_the_user": bench.constraints.to_json(),
+                "profile": present(
+                    {
+                        "provenance": profile.provenance,
+                        "label": profile.label,
+                        "device": profile.device.kind,
+                        "cores": profile.device.core_count,
+                        "hosts": profile.device.host_count,
+                        "steps": len(profile.steps),
+                        "ops": len(profile.ops),
+                        "ops_left_out": profile.ops_dropped,
+                    }
+                ),
+                "warnings": [*bench.diagnosis.warnings],
+            }
+        )
+
+    def kpis(self) -> dict[str, Any]:
+        """The figures of the profiled step: step time, shares (0 to 1) such as duty cycle, communication and MFU, where
+        the step time goes (breakdown), memory, and why something was not measured."""
+        diagnosis, profile = self._bench.diagnosis, self._bench.profile
+        seconds = {key: value for key, value in diagnosis.kpis.items() if key.endswith("_s")}
+        shares = {key: value for key, value in diagnosis.kpis.items() if not key.endswith("_s")}
+        peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
+        timing = {
+            "step_time_min_s": profile.step_time_min_s,
+            "step_time_max_s": profile.step_time_max_s,
+            "step_time_stdev_s": profile.step_time_stdev_s,
+        }
+        return {
+            **seconds,
+            **present(timing),
+            "shares_0_to_1": shares,
+            "mfu_convention": diagnosis.mfu_convention,
+            "breakdown_s": diagnosis.breakdown_s,
+            "breakdown_share": diagnosis.breakdown_share,
+            "memory": present({"peak_bytes": peak, "capacity_bytes": capacity}),
+            "not_measured": diagnosis.not_measured,
+        }
+
+    def bottleneck(self) -> dict[str, Any]:
+        """The verdict on what limits the step: compute, memory (HBM bandwidth), communication, input, host or idle,
+        with its evidence, and the figures that pointed elsewhere."""
+        verdict = self._bench.diagnosis.bottleneck
+        return present(
+            {
+                "primary": verdict.primary,
+                "secondary": verdict.secondary,
+                "confidence_share": verdict.confidence,
+                "statement": verdict.statement,
+                "contradictions": list(verdict.contradictions),
+                "evidence": [evidence(item) for item in verdict.evidence],
+            }
+        )
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What costs time, the largest possible saving first: each with insight, action, the most it could save (Amdahl
+        bound; bounds overlap and do not add up) and evidence."""
+        return [
+            present(
+                {
+                    "finding": number,
+                    "rule": item.rule,
+                    "title": item.title,
+                    "insight": item.insight,
+                    "action": item.action,
+                    "impact": item.impact,
+                    "saving_s": item.saving_s,
+                    "saving_share": item.saving_share,
+                    "mesh_axis": item.mesh_axis,
+                    "evidence": [evidence(each) for each in item.evidence],
+                }
+            )
+            for number, item in enumerate(self._bench.diagnosis.findings, start=1)
+        ]
+
+    def collectives(self, asked: OnAxis) -> dict[str, Any]:
+        """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
+        core, and achieved against possible bandwidth of the links."""
+        rows = [dict(row) for row in self._bench.diagnosis.collectives]
+        axes = list(dict.fromkeys(str(row.get("axis") or "not matched") for row in rows))
+        if asked.axis:
+            rows = [row for row in rows if _is_on(row.get("axis"), asked.axis)]
+            if not rows:
+                raise ToolError(f"No collective ran on {asked.axis!r}; collectives ran on {', '.join(axes) or 'none'}.")
+        by_axis: dict[str, dict[str, float | None]] = {}
+        for row in rows:
+            total = by_axis.setdefault(str(row.get("axis") or "not matched"), {})
+            for key in ("time_s", "share", "exposed_s", "bytes"):
+                total[key] = _sum(total, key, row.get(key))
+        for row in rows:
+            ops = row.pop("ops", ())
+            row["ops"], row["op_count"] = list(ops)[:OPS_NAMED], len(ops)
+            achieved, possible = row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s")
+            row["achieved_of_possible_share"] = achieved / possible if achieved and possible else None
+        kpis = self._bench.diagnosis.kpis
+        shares = {key: kpis.get(key) for key in kpis if key.startswith("communication")}
+        return {
+            "of_the_step_share": present(shares),
+            "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
+            "rows": [present(row) for row in rows],
+            "axes_of_the_mesh": self._bench.config.mesh.to_json(),
+        }
+
+    def compare(self, asked: Compared) -> dict[str, Any]:
+        """Another experiment of the team (before) beside this one (after): whether they compare, what differs in the
+        configuration, KPIs, breakdown, ops and collectives. Without an id: the experiments there are."""
+        around = self._bench.surroundings
+        if asked.experiment is None:
+            peers = around.experiments(asked.name, 20)
+            if not peers:
+                also = f" with {asked.name!r} in its name" if asked.name else ""
+                raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
+            return {"experiments": [present(asdict(peer)) for peer in peers]}
+        with told():
+            data = around.compare(asked.experiment).to_json(asked.top)
+        for row in data["ops"]:
+            row["before_ops"], row["after_ops"] = row["before_ops"][:2], row["after_ops"][:2]
+        return {"before_experiment": asked.experiment, "after": "this experiment", **data}
+
+
+def evidence(item: Evidence) -> dict[str, Any]:
+    """A number behind a sentence, with the first of the ops that it was taken from."""
+    data = {**asdict(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
+    return present(data)
+
+
+def _is_on(axis: Any, wanted: str) -> bool:
+    names = str(axis or "not matched")
+    return names == wanted or set(names.replace("+", " ").replace(",", " ").split()) == set(
+        wanted.replace("+", " ").replace(",", " ").split()
+    )
+
+
+def _sum(total: dict[str, float | None], key: str, value: float | None) -> float | None:
+    """None where any of the parts is not known."""
+    if value is None:
+        return None
+    return value if key not in total else None if total[key] is None else (total[key] or 0.0) + value
