@@ -16,6 +16,7 @@ import numpy as np
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
+from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
@@ -306,7 +307,10 @@ class Pricer:
 
 
 def _worded(case: wording.Case) -> ProposalPlan:
-    citations = cite(wording.tags(case))
+    config = case.config
+    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
+    kind = get_chip(config.hardware.chip).kind
+    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
     citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
     return ProposalPlan(
         rank=case.rank,

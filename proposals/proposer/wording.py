@@ -260,19 +260,18 @@ def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
 
 
 def tags(case: Case) -> list[str]:
-    """What the citations are looked up by."""
-    found = [case.diagnosis.bottleneck.primary]
-    for role, doublings in case.moved.items():
-        found.append(("more_" if doublings > 0 else "less_") + role)
-    found += ["flags"] if "xla_flags" in case.changes else []
-    found += ["remat"] if "remat" in case.changes else []
-    found += ["sharding", "replicated"] if "weight_sharding" in case.changes else []
-    found += ["batch", "more_data"] if "global_batch" in case.changes else []
-    found += ["micro_batch", "pipeline"] if _micro_batches(case) and case.mesh.size("pipeline") > 1 else []
-    found += ["keep"] if not case.moved and not case.changes else []
-    found += ["replicated"] if any(f.rule == "replicated_weights" for f in case.diagnosis.findings) else []
+    """What the citations are looked up by (knowledge/passages/README.md)."""
+    found = [("more_" if doublings > 0 else "less_") + role for role, doublings in case.moved.items()]
+    changes = case.changes
+    found += ["flags", "overlap"] if "xla_flags" in changes else []
+    found += ["remat"] if "remat" in changes else []
+    found += ["fsdp", "replicated"] if "weight_sharding" in changes else []
+    found += ["critical_batch"] if "global_batch" in changes else []
+    found += ["grad_accum"] if _micro_batches(case) else []
+    found += ["pipeline"] if case.mesh.size("pipeline") > 1 else []
+    found += ["keep", "method"] if not case.moved and not changes else []
     found += ["dcn"] if case.config.mesh.dcn_product > 1 else []
-    return found
+    return found + [finding.rule for finding in answered(case)]
 
 
 def answered(case: Case) -> tuple[Finding, ...]:
