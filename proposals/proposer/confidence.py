@@ -16,6 +16,7 @@ from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 from scipy.stats import t as student
 
 from perfmodel.step_time import Z80
@@ -29,12 +30,14 @@ FURTHEST = 3.0
 @dataclass(frozen=True)
 class Confidence:
     """What was learnt.  floor: error of a predicted log gain that the model's own spread does not hold; freedom: of
-    Student's t; families: independent sources in the fit, which own pairs must outweigh; shift: log gain that own runs
-    measured beyond the predicted; stretch: factor on every scale from own runs."""
+    Student's t; families: independent sources in the fit, which own pairs must outweigh; memory_spread: standard
+    deviation between programs of the logarithm of memory needed over computed; shift: log gain that own runs measured
+    beyond the predicted; stretch: factor on every scale from own runs."""
 
     floor: float
     freedom: float
     families: int
+    memory_spread: float
     shift: float = 0.0
     stretch: float = 1.0
 
@@ -52,6 +55,15 @@ class Confidence:
         scale = np.maximum(self.scale(sigma), 1e-9)
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
         return np.asarray(student.cdf((np.asarray(gain) + moved - worth) / scale, self.freedom), dtype=np.float64)
+
+    def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
+        """Probability that a program fits whose computed memory fills so much of a chip (1: all).
+
+        ran: the same of what ran, so that this program does not need so much more than computed; no peak was measured.
+        1 for what needs no more than what ran.
+        """
+        more = ndtr(-np.log(np.maximum(filled, 1e-9)) / self.memory_spread)
+        return np.asarray(np.minimum(1.0, more / ndtr(-np.log(np.maximum(ran, 1e-9)) / self.memory_spread)))
 
     def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
         """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""

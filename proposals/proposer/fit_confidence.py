@@ -17,10 +17,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import t as student
 
+from perfmodel import memory
+from perfmodel.layouts import layouts
+from perfmodel.optico import tuned_runs
 from perfmodel.pairs import SOURCES, Pair, measured_pairs
+from perfmodel.published import load_published
+from perfmodel.workload import from_config
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.confidence_pairs import Predicted, predict_pairs
 
@@ -31,6 +37,7 @@ NUMBERS = Path(__file__).with_name("confidence.json")
 #: Degrees of freedom of Student's t: few, since one program in twenty surprises; more precisely pairs do not tell.
 FREEDOM = 4.0
 #: Bins of stated confidence in the reliability table.
+FILLS = (0.001, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 10.0)
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
 
 
@@ -58,6 +65,32 @@ def floor_of(rows: Sequence[Predicted]) -> float:
     return float(np.sqrt(max(at, 0.0)))
 
 
+@cache
+def fills() -> tuple[tuple[str, float, bool], ...]:
+    """(source, computed memory over capacity, whether it ran) of every run; the published ones all did."""
+    found = [("layouts", run.config, run.step_time_s is not None) for run in layouts()]
+    found += [("optico", run.config, run.step_time_s is not None) for run in tuned_runs()]
+    found += [(f"published {run.chip.kind}", run.config, True) for run in load_published().runs]
+    used = [memory.per_chip(from_config(config)) for _, config, _ in found]
+    filled = [float(np.max(use.total / use.capacity)) for use in used]
+    return tuple((source, share, ran) for (source, _, ran), share in zip(found, filled, strict=True))
+
+
+def memory_spread() -> float:
+    """The spread at which who ran and who did not is likeliest, sources counting alike: without bias, since some need
+    more than computed and others less."""
+    sources = [source for source, _, _ in fills()]
+    weight = np.array([1.0 / sources.count(source) for source in sources])
+    logs = np.log([filled for _, filled, _ in fills()])
+    ran = np.array([came for _, _, came in fills()])
+
+    def unlikely(spread: float) -> float:
+        share = np.clip(ndtr(-logs / spread), 1e-6, 1.0 - 1e-6)
+        return -float(np.sum(weight * np.log(np.where(ran, share, 1.0 - share))))
+
+    return float(minimize_scalar(unlikely, bounds=(0.02, 1.0), method="bounded").x)
+
+
 def families(rows: Sequence[Predicted]) -> list[str]:
     return sorted({row.pair.family for row in rows})
 
@@ -66,7 +99,7 @@ def families(rows: Sequence[Predicted]) -> list[str]:
 def fit() -> Confidence:
     """The fit over all pairs."""
     rows = predictions(True)
-    return Confidence(floor_of(rows), FREEDOM, len(families(rows)))
+    return Confidence(floor_of(rows), FREEDOM, len(families(rows)), memory_spread())
 
 
 def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
@@ -75,7 +108,7 @@ def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
     found = []
     for family in families(rows):
         floor = floor_of([row for row in every if row.pair.family != family])
-        other = Confidence(floor, FREEDOM, len(families(every)) - 1)
+        other = Confidence(floor, FREEDOM, len(families(every)) - 1, fit().memory_spread)
         found += [(row, other) for row in rows if row.pair.family == family]
     return found
 
@@ -84,9 +117,10 @@ def numbers() -> dict[str, Any]:
     """Everything docs/accuracy-confidence.md says."""
     result: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "fit": {name: getattr(fit(), name) for name in ("floor", "freedom", "families")},
+        "fit": {name: getattr(fit(), name) for name in ("floor", "freedom", "families", "memory_spread")},
         "pairs": {source: sum(pair.source == source for pair in pairs()) for source in SOURCES},
     }
+    result["fills"] = _by_fill()
     for name, known in (("known", True), ("unknown", False)):
         rows = held_out(known)
         result[name] = {
@@ -105,6 +139,19 @@ def numbers() -> dict[str, Any]:
             "reliability": reliability(rows),
         }
     return result
+
+
+def _by_fill() -> list[dict[str, Any]]:
+    """By computed memory over capacity: of each source how many ran of how many, and the probability in the middle."""
+    found = []
+    for low, high in pairwise(FILLS):
+        row: dict[str, Any] = {"from": low, "to": high}
+        for name in ("layouts", "optico", "published"):
+            came = [ran for source, filled, ran in fills() if source.startswith(name) and low <= filled < high]
+            row[name] = [sum(came), len(came)]
+        row["fits"] = float(ndtr(-np.log(min((low + high) / 2.0, low + 0.1)) / fit().memory_spread))
+        found.append(row)
+    return found
 
 
 _CHANGES = {
@@ -208,6 +255,7 @@ def toml(found: Confidence) -> str:
             f"floor = {found.floor:.4f}",
             f"freedom = {found.freedom:.1f}",
             f"families = {found.families}",
+            f"memory_spread = {found.memory_spread:.3f}",
             "",
             "[provenance]",
             'source = "measured pairs at the same batch: '

@@ -165,7 +165,10 @@ def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
     if not missing_facts(c.config):
         total = c.used.total
         # What was measured beyond what the model knows of is there on every mesh.
-        beyond = max(0.0, peak - float(total[c.baseline])) if peak else 0.0
+        if not peak:
+            filled = total / c.used.capacity
+            return prices.confidence.fits(filled, filled[c.baseline])
+        beyond = max(0.0, peak - float(total[c.baseline]))
         return np.where(total <= total[c.baseline], 1.0, _room((total + beyond) / c.used.capacity))
     if peak and capacity and high is not None:
         return _room(high / capacity)

@@ -6,7 +6,6 @@ without its history, without the performance model, and without both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,7 +53,7 @@ class BlindPricer(Pricer):
         prices, _ = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
         prices = replace(prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return prices, rank(candidates, prices, self.profile, self.diagnosis, self.precedents)
+        return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ SPREADS = st.floats(0.01, 0.5)
 def test_shipped_numbers_are_what_the_program_finds() -> None:
     found = fit_confidence.fit()
     assert shipped().floor == pytest.approx(found.floor, rel=0.02)
+    assert shipped().memory_spread == pytest.approx(found.memory_spread, rel=0.02)
     assert (shipped().freedom, shipped().families) == (found.freedom, found.families)
 
 
@@ -78,3 +79,12 @@ def test_few_own_pairs_move_the_fit_little_and_many_move_it_all_the_way() -> Non
 
 def test_own_pairs_of_what_ran_teach_nothing() -> None:
     assert updated(shipped(), [OwnPair(0.0, 0.0, 0.3)]) == shipped()
+
+
+@given(st.floats(0.05, 1.5), st.floats(0.05, 1.5), st.floats(0.05, 1.0))
+def test_more_computed_memory_fits_less_surely_and_what_ran_surely(one: float, other: float, ran: float) -> None:
+    less, more = sorted((one, other))
+    fits = shipped().fits
+    assert fits(more, ran) <= fits(less, ran) <= 1.0
+    assert fits(ran, ran) == pytest.approx(1.0)
+    assert fits(more, ran) >= fits(more, 0.05) - 1e-9  # who ran nearly full is no hungry program
