@@ -1,4 +1,4 @@
-"""Servers of Debian's own packages, as an operator runs them: over TCP, with passwords."""
+"""Servers as an operator runs them: over TCP, with passwords.  PostgreSQL with pgvector, or Debian's own without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from asapweb.launcher.postgres import UNPRIVILEGED_USER
+from asapweb.launcher.postgres import UNPRIVILEGED_USER, place_cluster
 
 REDIS = Path("/usr/bin/redis-server")
 
@@ -33,12 +33,12 @@ def missing(what: str) -> None:
 
 
 @contextmanager
-def postgresql_over_tcp(folder: Path) -> Iterator[str]:
-    """A PostgreSQL of the distribution with a database that belongs to an ordinary role; yields its URL."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not versions:
-        missing("postgresql")
-    binaries, data, port = versions[-1].parent, folder / "foreign", free_port()
+def postgresql_over_tcp(folder: Path, binaries: Path, *, prepared: bool = False) -> Iterator[str]:
+    """A PostgreSQL with a database that belongs to an ordinary role; yields its URL.
+
+    prepared: an administrator has created the extension `vector` in it.
+    """
+    data, port = folder / "foreign", free_port()
     as_user = ["setpriv", f"--reuid={UNPRIVILEGED_USER}", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
     data.mkdir(mode=0o700)
     password = folder / "password"
@@ -60,18 +60,39 @@ def postgresql_over_tcp(folder: Path) -> Iterator[str]:
         with _connected(port) as connection:
             connection.execute("create role asap login password 'top secret/@:'")
             connection.execute("create database asap owner asap")
+        if prepared:
+            with _connected(port, "asap") as connection:
+                connection.execute("create extension vector")
         yield f"postgresql://asap:top%20secret%2F%40%3A@127.0.0.1:{port}/asap"
     finally:
         server.terminate()
         server.wait(30)
 
 
-def _connected(port: int) -> psycopg.Connection[tuple[object, ...]]:
+def with_pgvector(folder: Path) -> Path:
+    """The binaries of a PostgreSQL that has the extension: those of our own wheel."""
+    return place_cluster(folder, folder / "log").binaries
+
+
+def of_debian() -> Path:
+    """The distribution's, which has not."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not versions:
+        missing("postgresql")
+    return versions[-1].parent
+
+
+def _connected(port: int, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
     deadline = time.monotonic() + 30
     while True:
         try:
             return psycopg.connect(
-                host="127.0.0.1", port=port, user="postgres", password="postgres secret", autocommit=True
+                host="127.0.0.1",
+                port=port,
+                user="postgres",
+                password="postgres secret",
+                dbname=database,
+                autocommit=True,
             )
         except psycopg.OperationalError:
             if time.monotonic() > deadline:

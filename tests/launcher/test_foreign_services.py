@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
 
 from tests.launcher.application import eventually, refused, running
-from tests.launcher.foreign import free_port, postgresql_over_tcp, redis_over_tcp
+from tests.launcher.foreign import free_port, of_debian, postgresql_over_tcp, redis_over_tcp, with_pgvector
 
 
-def test_debians_postgresql_and_redis_over_tcp(folder: Path) -> None:
+def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
     home = folder / "data"
-    with postgresql_over_tcp(folder) as database, redis_over_tcp(folder) as broker:
+    binaries = with_pgvector(folder)
+    with postgresql_over_tcp(folder, binaries, prepared=True) as database, redis_over_tcp(folder) as broker:
         variables = {"DATABASE_URL": database, "CELERY_BROKER_URL": broker}
         with running(home, **variables) as application:
             assert "PostgreSQL " not in application.text
@@ -24,11 +28,31 @@ def test_debians_postgresql_and_redis_over_tcp(folder: Path) -> None:
             assert eventually(lambda: "take_over_stale" in log.read_text() and "succeeded" in log.read_text())
         with psycopg.connect(database) as connection:
             assert connection.execute("select count(*) from accounts_user").fetchone() == (1,)
+            found = connection.execute("select count(*) from knowledge_passage where search @@ 'gather'::tsquery")
+            assert found.fetchone()[0] > 0
         with running(home, **variables) as again:
             assert "database schema" not in again.text
             assert again.is_ready()
     assert not (home / "postgres").exists()
     assert "secret" not in application.text
+
+
+def test_a_postgresql_without_pgvector_says_what_to_install(folder: Path) -> None:
+    with postgresql_over_tcp(folder, of_debian()) as database:
+        sentence = refused(folder, DATABASE_URL=database, CELERY_BROKER_URL="memory://")
+    assert "pgvector 0.8 or newer" in sentence and "install it" in sentence
+    assert "secret" not in sentence
+
+
+def test_an_extension_that_the_role_may_not_create_is_asked_of_an_administrator(folder: Path) -> None:
+    with postgresql_over_tcp(folder, with_pgvector(folder)) as database:
+        sentence = refused(folder, DATABASE_URL=database, CELERY_BROKER_URL="memory://")
+        assert "CREATE EXTENSION vector in the database asap" in sentence and "role asap" in sentence
+        environment = {**os.environ, "ASAP_HOME": str(folder / "data"), "DATABASE_URL": database}
+        migrating = [sys.executable, "-W", "ignore", "manage.py", "migrate"]
+        by_hand = subprocess.run(migrating, env=environment, capture_output=True, text=True)
+    assert by_hand.returncode == 1
+    assert by_hand.stderr.strip().splitlines()[-1].startswith("CommandError: ASAP Web needs")
 
 
 def test_a_database_that_is_not_there(folder: Path) -> None:

@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from knowledge.passage_file import PassageError
+from knowledge.passage_file import FOLDER, PassageError
 from knowledge.services.shipped import load_shipped
 
 
 class Command(BaseCommand):
     help = "Bring the shipped passages in the database to what the files say; nothing where they agree already."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--folder", type=Path, default=FOLDER, help="where the Markdown files lie")
+
+    def handle(self, *args: Any, folder: Path, **options: Any) -> None:
         try:
-            loaded = load_shipped()
+            loaded = load_shipped(folder)
         except PassageError as error:
-            raise CommandError(f"knowledge/passages/{error}") from None
+            raise CommandError(f"{folder}/{error}") from None
         self.stdout.write(
             f"{loaded.passages} passages: {loaded.added} added, {loaded.changed} changed, {loaded.retired} retired"
         )
