@@ -20,7 +20,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.models import PlanRecord
 from proposals.proposer import Pricer
-from proposals.services import precedents
+from proposals.services import confidence, precedents
 
 T = TypeVar("T")
 
@@ -82,11 +82,15 @@ def of_plan(plan: PlanRecord) -> RunContext:
 
 
 def pricer(plan: PlanRecord) -> Pricer:
-    """The bench on which a plan was made: the same run, configuration and precedents.  Raises as `of_run`."""
+    """The bench on which a plan was made: the same run, configuration and precedents, and what was measured since.
+
+    Raises as `of_run`.
+    """
 
     def make() -> Pricer:
         found = of_plan(plan)
         known = precedents.of_keys(plan.team_id, plan.precedents)
-        return Pricer(found.profile, found.config, found.diagnosis, known.values)
+        return Pricer(found.profile, found.config, found.diagnosis, known.values, learnt)
 
-    return _pricers.get((plan.pk, plan.run.profile.data), make)
+    learnt = confidence.of_team(plan.team_id)
+    return _pricers.get((plan.pk, plan.run.profile.data, learnt), make)

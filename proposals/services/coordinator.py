@@ -27,7 +27,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import propose
-from proposals.services import checks, measuring, plans, precedents
+from proposals.services import checks, confidence, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,8 @@ def _propose(work: Work) -> None:
     work.progress("Pricing the legal meshes", actor="proposer")
     verdict, chip = work.diagnosis.bottleneck.primary, work.config.hardware.chip
     known = precedents.of_run(work.run.team_id, verdict, chip)
-    plan: Plan = propose(work.profile, work.config, work.diagnosis, known.values)
+    learnt = confidence.of_team(work.run.team_id)
+    plan: Plan = propose(work.profile, work.config, work.diagnosis, known.values, confidence=learnt)
     with transaction.atomic():
         plans.store(work.run, plan, precedents=known.keys)
         work.move(RunStatus.CHECKING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 from typing import Any
 
 from django.db import transaction
@@ -25,7 +25,6 @@ from experiments.services import configuration, events
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.step_time import Z80
 from proposals.candidate import candidate
 from proposals.matching import Match, match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
@@ -281,7 +280,7 @@ def complete(pk: int) -> bool:
         found = compare(proposal, run)
     except MeasureError as error:
         return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
-    low, high = (proposal.data["predicted"].get(f"speedup_{end}80") for end in ("low", "high"))
+    reach = range80(made)
     values = {
         "status": Measurement.Status.MEASURED,
         "run": run,
@@ -289,7 +288,7 @@ def complete(pk: int) -> bool:
         "before_step_time_s": found.before_s,
         "after_step_time_s": found.after_s,
         "speedup": found.speedup,
-        "within_range": low <= found.speedup <= high if low and high else None,
+        "within_range": reach[0] <= found.speedup <= reach[1] if reach else None,
         "caveats": list(found.caveats),
         "measured_at": timezone.now(),
         **_said(proposal),
@@ -370,22 +369,24 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
 
 
 def _said(proposal: Proposal) -> dict[str, float | None]:
-    """The prediction as it was when the proposal was approved; a stored proposal's numbers never change."""
+    """The prediction as it was when the proposal was approved; a stored proposal's numbers never change.
+
+    sigma: the model's own spread of the log gain, which the shown range widens by what predictions were off before.
+    """
     predicted = proposal.data["predicted"]
-    speedup, low, high = (predicted.get(key) for key in ("speedup", "speedup_low80", "speedup_high80"))
+    speedup = predicted.get("speedup")
     return {
         "predicted_log_gain": log(speedup) if speedup else None,
-        "predicted_sigma": log(high / low) / (2 * Z80) if low and high else None,
+        "predicted_sigma": predicted.get("sigma"),
         "predicted_confidence": proposal.confidence,
     }
 
 
 def range80(made: Measurement) -> tuple[float, float] | None:
-    """The predicted 80 % range of the speed-up."""
-    if made.predicted_log_gain is None or made.predicted_sigma is None:
-        return None
-    reach = Z80 * made.predicted_sigma
-    return exp(made.predicted_log_gain - reach), exp(made.predicted_log_gain + reach)
+    """The predicted 80 % range of the speed-up, as the proposal shows it."""
+    predicted = made.proposal.data["predicted"]
+    low, high = predicted.get("speedup_low80"), predicted.get("speedup_high80")
+    return (low, high) if low and high else None
 
 
 def _ready_run(experiment: Experiment) -> Run | None:

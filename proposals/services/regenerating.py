@@ -23,7 +23,7 @@ from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, PlanRequest
 from proposals.proposer import propose
-from proposals.services import checks, context, plans, precedents
+from proposals.services import checks, confidence, context, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,8 @@ def _make(made: PlanRequest) -> None:
     found = context.of_run(run, experiment.config)
     constraints = Constraints.from_json(made.constraints)
     known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)
-    plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints=constraints)
+    learnt = confidence.of_team(run.team_id)
+    plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints, learnt)
     with transaction.atomic():
         events.lock(experiment.pk)
         record = plans.store(

@@ -17,7 +17,7 @@ from proposals.services import measuring
 register = template.Library()
 
 #: Where a source opens one of its entries by key.
-_CITED = {"history": "history-cited", "book": "passage", "knowledge": "passage"}
+_CITED = {"history": "history-cited", "book": "knowledge-passage", "knowledge": "knowledge-passage"}
 
 
 @register.inclusion_tag("proposals/_run_of.html", takes_context=True)

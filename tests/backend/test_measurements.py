@@ -19,7 +19,8 @@ from experiments.services import configuration, profiles, runs, uploads
 from experiments.step_profile import Step
 from history.models import HistoryRecord
 from proposals.models import Measurement, PlanRecord, Proposal
-from proposals.services import coordinator, measuring, plans, reviews
+from proposals.proposer.confidence import shipped
+from proposals.services import confidence, coordinator, measuring, plans, reviews
 from proposals.tasks import take_over_stale
 from tests.backend.factories import CONFIG, diagnosis, plan, step_profile, upload
 from tests.backend.threads import in_threads
@@ -66,7 +67,7 @@ def analyse(experiment, value):
 def approved(people, ready):
     """Proposal 1: data 16 instead of data 4 · seq 4, 1.25× predicted, 1.1–1.4× in 80 %, approved."""
     proposal = ready.plan.proposals.get(rank=1)
-    proposal.data["predicted"] |= {"speedup_low80": 1.1, "speedup_high80": 1.4}
+    proposal.data["predicted"] |= {"speedup_low80": 1.1, "speedup_high80": 1.4, "sigma": 0.05}
     proposal.save()
     reviews.decide(proposal, people.reviewer, "approved")
     return proposal
@@ -83,7 +84,7 @@ def test_the_run_of_an_approved_proposal_is_measured_once_its_analysis_is_ready(
     assert (made.before_step_time_s, made.after_step_time_s) == (1.25, 1.0)
     assert made.speedup == pytest.approx(1.25)  # 1.25 s → 1.0 s with the same tokens
     assert made.predicted_log_gain == pytest.approx(log(1.25))
-    assert made.predicted_sigma == pytest.approx(log(1.4 / 1.1) / 2.5631, rel=1e-3)  # the 80 % range is ±1.28 σ
+    assert made.predicted_sigma == 0.05
     assert (made.predicted_confidence, made.within_range, made.outcome) == (0.7, True, "faster")
     assert made.error == pytest.approx(0.0)
     assert list(measuring.waiting(people.team)) == []
@@ -105,6 +106,17 @@ def test_the_result_is_a_record_of_the_history_with_both_sides(people, approved)
     assert "data 4 → 16, seq 4 → 1" in record.change
     assert "1.25× was predicted" in record.effect
     assert (record.experiment_before, record.experiment_after) == (approved.experiment, experiment)
+
+
+def test_own_results_move_the_confidence_of_the_next_proposals(people, approved):
+    """A prediction that came true leaves the fit all but where it was; one far off makes it humbler."""
+    before = confidence.of_team(people.team.pk)
+    assert before == shipped()
+    measuring.link(approved, make_run(people, config_of(approved), 1.6), people.engineer)  # 0.78×, 1.25× was predicted
+    after = confidence.of_team(people.team.pk)
+    assert after.shift < 0 and after.stretch > before.stretch
+    assert after.probability(0.1, 0.05) < before.probability(0.1, 0.05)
+    assert confidence.of_team(people.team.pk + 1) == before
 
 
 def test_doing_it_again_changes_nothing(people, approved):
