@@ -17,7 +17,15 @@ from hypothesis import HealthCheck, settings
 SESSION_HOME = Path(tempfile.mkdtemp(prefix="asap-tests-", dir="/tmp"))
 SESSION_HOME.chmod(0o755)  # the database's own folder is private; as root another user must be able to enter here
 atexit.register(shutil.rmtree, SESSION_HOME, ignore_errors=True)
-for name in ("DATABASE_URL", "ALLOWED_HOSTS", "DEBUG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL", "ASAP_EMBEDDING_MODEL"):
+for name in (
+    "DATABASE_URL",
+    "ALLOWED_HOSTS",
+    "DEBUG",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ASAP_LLM_MODEL",
+    "ASAP_EMBEDDING_MODEL",
+):
     os.environ.pop(name, None)
 os.environ |= {
     "ASAP_HOME": str(SESSION_HOME),
