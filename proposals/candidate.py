@@ -6,19 +6,34 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from perfmodel.config import ExperimentConfig, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.config_file import with_mesh
 from perfmodel.workload import REMAT_OPEN
 
+#: Keys of a proposal's changes that are the hardware's.
+HARDWARE_KEYS = ("topology", "slices")
+
 
 def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match."""
+    """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match.
+
+    changes: training keys; where fewer chips are asked for, `topology` and `slices` of the hardware too.
+    """
     proposed = Mesh(
         ici=tuple(mesh["ici"].items()), dcn=tuple(mesh.get("dcn", {}).items()), axis_roles=config.mesh.axis_roles
     )
     known = {field.name for field in fields(Training)}
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in changes.items() if key in known}
-    found = replace(with_mesh(config, proposed), training=replace(config.training, **values))
+    on = with_mesh(replace(config, hardware=hardware_of(config, changes)), proposed)
+    found = replace(on, training=replace(config.training, **values))
     if "remat" in values:  # a policy that is named is no longer a default that nobody asked for
         found = replace(found, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
     return found
+
+
+def hardware_of(config: ExperimentConfig, changes: Mapping[str, Any]) -> Hardware:
+    """The chips of a proposal: those that ran, or the fewer that its changes name."""
+    own = config.hardware
+    return replace(
+        own, topology=tuple(changes.get("topology", own.topology)), slices=int(changes.get("slices", own.slices))
+    )

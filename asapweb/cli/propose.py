@@ -112,6 +112,7 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
     keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep what runs")
     what = "that no change gains what is worth it" if keeps else "that the step gets faster per token"
+    what = "that each chip gets through more tokens" if "topology" in item["changes"] else what
     lines.append(f"   confidence {item['confidence']:.0%} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]

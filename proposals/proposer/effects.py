@@ -116,6 +116,8 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
     changes, training = case.changes, case.config.training
     if "xla_flags" in changes:
         yield "What the compiler can overlap is seen only in the next profile; buffers in flight take some memory."
+    if "topology" in changes:
+        yield "Fewer chips take longer for the same tokens; the confidence is that each chip gets through more of them."
     if "remat" in changes:
         yield _remat_cost(case)
     if "weight_sharding" in changes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from perfmodel.checks import shown
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import TRAINING_KEYS, read_training
+from proposals.candidate import HARDWARE_KEYS, hardware_of
 from proposals.plan import Broken
 from proposals.proposer.changes import Change
 
@@ -46,12 +48,14 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     """Training keys that differ from what ran.  Raises ConfigError for an unknown key or a value it cannot take."""
     if not isinstance(data, Mapping):
         raise ConfigError("changes", "must map training keys to their values")
+    chips = _fewer(config, {key: data[key] for key in HARDWARE_KEYS if key in data})
+    data = {key: value for key, value in data.items() if key not in HARDWARE_KEYS}
     for key in data:
         if key not in TRAINING_KEYS:
             known = " ".join(TRAINING_KEYS)
             raise ConfigError(f"training.{str(key)[:40]}", f"is not a training key; known are {known}")
     training = read_training(config, data)
-    found: Change = {}
+    found: Change = chips
     for key in data:
         value = getattr(training, key)
         if value != getattr(config.training, key):
@@ -59,9 +63,28 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     return found
 
 
-def products(config: ExperimentConfig, mesh: Mesh) -> tuple[Broken, ...]:
+def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
+    """`topology` and `slices` of a proposal on fewer chips; nothing where they are what ran."""
+    own = config.hardware
+    topology, slices = data.get("topology", list(own.topology)), data.get("slices", own.slices)
+    whole = [size for size in topology if type(size) is int and size > 0] if isinstance(topology, list | tuple) else []
+    if len(whole) != len(own.topology) or list(whole) != list(topology):
+        text = f"is {shown(topology)}; give {len(own.topology)} whole numbers of chips"
+        raise ConfigError("hardware.topology", text)
+    if type(slices) is not int or not 1 <= slices <= MOST_SIZE:
+        raise ConfigError("hardware.slices", f"is {shown(slices)}; give a whole number from 1 on")
+    if prod(whole) * slices > own.chips:
+        raise ConfigError(
+            "hardware.topology", f"has more than the {own.chips:,} chips that ran; give no more than these"
+        )
+    if (tuple(whole), slices) == (own.topology, own.slices):
+        return {}
+    return {"topology": whole, "slices": slices}
+
+
+def products(config: ExperimentConfig, mesh: Mesh, change: Change) -> tuple[Broken, ...]:
     """The rule `chips`, where a mesh names another number of chips than there is."""
-    hardware = config.hardware
+    hardware = hardware_of(config, change)
     if mesh.ici_product == hardware.chips_per_slice and mesh.dcn_product == hardware.slices:
         return ()
     if mesh.ici_product != hardware.chips_per_slice:

@@ -202,6 +202,9 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         for name, size in bound.items():
             own = np.prod(sizes[:, columns(name, "ici")], axis=1)
             yield rule(f"{name} {sign} {size}", compare(own, size)[c.mesh_of], f"{name} {sign} {size}.")
+    if constraints.at_most_chips is not None:
+        most = constraints.at_most_chips
+        yield rule(f"at most {most} chips", c.chips > most, f"no more than {most:,} chips are used.")
     if constraints.excluded:
         meshes = [c.mesh_at(row).to_json() for row in range(len(sizes))]
         for left_out in constraints.excluded:

@@ -27,6 +27,7 @@ from proposals.proposer.changes import Change, further_changes, schedule_flags, 
 from proposals.proposer.choose import choose, in_order, keeping_is_right
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
+from proposals.proposer.fewer import fewer_chips
 from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
@@ -77,7 +78,7 @@ class Pricer:
         ConfigError where a constraint makes no sense, or too little is left.
         """
         asked = constraints or Constraints()
-        candidates, rejected, prices, ranked = self._field(asked)
+        candidates, rejected, considered, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
@@ -97,7 +98,7 @@ class Pricer:
             baseline=baseline,
             proposals=tuple(proposals),
             rejected=tuple(rejected),
-            considered=len(self._space.sizes),
+            considered=considered,
             missing=self.missing,
             observed={name: {"time_s": seconds, "share": seconds / step} for name, seconds in times.items()},
             priced=len(candidates),
@@ -107,7 +108,7 @@ class Pricer:
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
         """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
-        candidates, _, prices, ranked = self._field(constraints or Constraints())
+        candidates, _, _, prices, ranked = self._field(constraints or Constraints())
         known = not self.missing
         found = []
         for index in in_order(candidates, ranked)[:top]:
@@ -142,7 +143,7 @@ class Pricer:
         asked = constraints or Constraints()
         asked.check(self.config)
         own, change = given_mesh(self.config, mesh), given_changes(self.config, changes or {})
-        wrong = products(self.config, own)
+        wrong = products(self.config, own, change)
         if wrong:
             return self._impossible(own, change, wrong)
         steps = list(detail.steps_from(self.config, own, change))
@@ -162,20 +163,20 @@ class Pricer:
     def _library(self) -> Library:
         return library_for(self.config, self.diagnosis, self.precedents)
 
-    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], Prices, Ranked]:
-        """All legal candidates within the constraints, priced and ranked, and the nearest of the rejected meshes."""
+    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, Prices, Ranked]:
+        """All legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, and how
+        many meshes were considered."""
         asked.check(self.config)
-        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
-            raise ConfigError(
-                "constraints.at_most_chips",
-                f"is {asked.at_most_chips:,}, but the configuration has {self.config.hardware.chips:,} chips; give it "
-                "a smaller topology and a mesh for it, then propose again",
-            )
         changes = self._changes(asked)
-        candidates, rejected = legal(self._space, self.config, changes, asked)
+        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
+            found = fewer_chips(self.config, self.calibration.baseline, changes, asked)
+            candidates, rejected, considered = found
+        else:
+            candidates, rejected = legal(self._space, self.config, changes, asked)
+            considered = len(self._space.sizes)
         prices, ranked = self._priced(candidates)
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
-        return candidates, rejected, prices, ranked
+        return candidates, rejected, considered, prices, ranked
 
     @cached_property
     def _space(self) -> Space:

@@ -52,7 +52,8 @@ HIDDEN_SPREAD = 0.3
 
 @dataclass(frozen=True)
 class Prices:
-    """Arrays over the candidates.  time_s: expected step; gain: log of the speed-up per token; sigma: its spread.
+    """Arrays over the candidates.  time_s: expected step; gain: log of the speed-up per token (and chip, where there
+    are fewer); sigma: its spread.
 
     parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
     `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
@@ -100,11 +101,12 @@ class Prices:
             "high80": float(high),
         }
         missing = tuple(self.calibration.assumed)
+        speedup = float(np.exp(gain) / candidates.chips_ratio[index])
         return Predicted(
             step_time_s=step if self.seconds else None,
-            speedup=float(np.exp(gain)),
-            speedup_low80=float(np.exp(gain - Z80 * spread)),
-            speedup_high80=float(np.exp(gain + Z80 * spread)),
+            speedup=speedup,
+            speedup_low80=speedup * float(np.exp(-Z80 * spread)),
+            speedup_high80=speedup * float(np.exp(Z80 * spread)),
             sigma=sigma,
             hbm_per_chip_bytes=_memory(candidates, index),
             breakdown_s=by_axis(parts, candidates.config, candidates.mesh(index)) if self.seconds else {},
@@ -180,7 +182,8 @@ def price(
     distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
     parts = {name: c.flat(values) for name, values in priced.parts_s.items()}
     shifts = _stalls(parts, c.baseline, observed, diagnosis)
-    shifts += observed.work_s["attention"] * c.tokens_ratio * (_imbalance(c) - 1.0)
+    each = c.tokens_ratio * c.chips_ratio  # tokens on a chip
+    shifts += observed.work_s["attention"] * each * (_imbalance(c) - 1.0)
     parts["compute"] = np.maximum(parts["compute"] + shifts, 0.05 * parts["compute"])
     hbm = [name for name in parts if name.startswith("hbm:")]
     parts["hbm"] = sum((parts.pop(name) for name in hbm), parts["hbm"])
@@ -193,7 +196,7 @@ def price(
         ratio = observed.step_s / float(total[c.baseline])
         parts = {name: values * ratio for name, values in parts.items()}
     # What nothing explains is taken to be work on the tokens.
-    parts["other"] = parts["other"] * c.tokens_ratio
+    parts["other"] = parts["other"] * each
     unsure = _hide(parts, c, observed, diagnosis)
     total = sum(parts.values(), np.zeros(len(c)))
     known = "model" not in calibration.assumed
@@ -207,7 +210,7 @@ def price(
     return Prices(
         calibration=calibration,
         time_s=total,
-        gain=np.log(observed.step_s / total * c.tokens_ratio),
+        gain=np.log(observed.step_s / total * each),
         sigma=np.where(ran, 0.0, sigma),
         parts_s=parts,
         memory_high_bytes=None if high is None else c.flat(high),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -149,13 +150,16 @@ class Candidates:
         """Whether an axis takes a part of a torus dimension, so that the mesh needs split physical axes."""
         if chip_of(self.config.hardware).kind != "tpu":
             return np.zeros(len(self), dtype=bool)
-        dims = [n for n in self.config.hardware.topology if n > 1]
+        ran = self.config.hardware.topology
         inside = [i for i, (place, _) in enumerate(self.columns) if place == "ici"]
         if isinstance(self.meshes, Space):
-            rows = [[int(n) for n in sizes if n > 1] for sizes in self.sizes[:, inside]]
-        else:
-            rows = [[n for _, n in mesh.ici if n > 1] for mesh in self.meshes]
-        found = np.array([not fills_whole_dimensions(row, dims) for row in rows])
+            rows = [([int(n) for n in sizes if n > 1], ran) for sizes in self.sizes[:, inside]]
+        else:  # side by side, each has a change of its own
+            rows = [
+                ([n for _, n in mesh.ici if n > 1], change.get("topology", ran))
+                for mesh, change in zip(self.meshes, self.changes, strict=True)
+            ]
+        found = np.array([not fills_whole_dimensions(row, [n for n in dims if n > 1]) for row, dims in rows])
         return np.asarray(found[self.mesh_of])
 
     @cached_property
@@ -163,6 +167,18 @@ class Candidates:
         """Tokens of a candidate's step over those of what ran."""
         batch = self.flat(self.work.training.global_batch)
         return np.asarray(batch / batch[self.baseline])
+
+    @cached_property
+    def chips(self) -> Floats:
+        """Chips of each candidate: those that ran, or fewer."""
+        own = self.config.hardware
+        each = [prod(c.get("topology", own.topology)) * c.get("slices", own.slices) for c in self.changes]
+        return np.array(each, dtype=np.float64)[self.change_of]
+
+    @cached_property
+    def chips_ratio(self) -> Floats:
+        """Chips that ran over those of a candidate."""
+        return np.asarray(self.chips[self.baseline] / self.chips)
 
     @cached_property
     def used(self) -> memory.MemoryUse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,8 @@ def _changed_words(case: Case) -> Iterator[str]:
         yield f"split the batch into {count} micro-batches" if count > 1 else "the batch in one piece"
     if "micro_batch" in changes:
         yield f"micro-batches of {changes['micro_batch']}"
+    if "topology" in changes:
+        yield f"on {_slice(changes['topology'], changes['slices'])}"
     if "xla_flags" in changes:
         yield "hide communication behind compute" if _more_flags(case) else "other XLA flags"
     for name in changes:
@@ -111,7 +113,14 @@ def _changed_words(case: Case) -> Iterator[str]:
 
 
 #: Training keys with sentences of their own.
-PRICED_KEYS = ("global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "xla_flags")
+PRICED_KEYS = (
+    "global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "xla_flags", "topology", "slices"
+)  # fmt: skip
+
+
+def _slice(topology: Sequence[int], slices: int) -> str:
+    size = "×".join(map(str, topology))
+    return f"{slices} slices of {size} chips" if slices > 1 else f"{size} chips"
 
 
 def _more_flags(case: Case) -> bool:
@@ -157,6 +166,10 @@ def _change_reasons(case: Case) -> Iterator[str]:
             f"{format_time(case.exposed_s)} of communication per step is exposed; with asynchronous collectives "
             f"part of it can run beside compute.{rest}"
         )
+    if "topology" in changes:
+        hardware = case.config.hardware
+        now, then = _slice(changes["topology"], changes["slices"]), _slice(hardware.topology, hardware.slices)
+        yield f"You asked for fewer chips: {now} in place of {then}."
     if "remat" in changes:
         yield _remat_reason(case)
     if "weight_sharding" in changes:
