@@ -160,7 +160,7 @@ def _under(current: Section, begun: Sequence[Section], lines: list[str]) -> Iter
             return
         cuts.append(cut)
     yield current, lines[: cuts[0] if cuts else len(lines)]
-    for section, cut, end in zip(begun, cuts, [*cuts[1:], len(lines)], strict=True):
+    for section, cut, end in zip(begun, cuts, [*cuts[1:], len(lines)], strict=False):
         yield section, lines[cut + 1 : end]  # the title itself is the section's name
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from typing import Any
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.limits import LIMITS, Limits
 from knowledge.documents.pieces import Piece
+
+logger = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parents[2]
 _START = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from knowledge.documents.worker import main; main()"
@@ -51,15 +54,17 @@ def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
                 }
             )
         )
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, str(job), str(result)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder, "MALLOC_ARENA_MAX": "2"},
-            start_new_session=True,
-        )
+        with (Path(folder) / "stderr").open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _START, str(job), str(result)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                cwd=folder,
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder,
+                     "MALLOC_ARENA_MAX": "2"},
+                start_new_session=True,
+            )  # fmt: skip
         try:
             code = process.wait(limits.wall_s)
         except subprocess.TimeoutExpired:
@@ -68,10 +73,10 @@ def read(path: Path, name: str, kind: str, limits: Limits = LIMITS) -> Read:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        return _answer(code, result, name)
+        return _answer(code, result, Path(folder) / "stderr", name)
 
 
-def _answer(code: int, result: Path, name: str) -> Read:
+def _answer(code: int, result: Path, said: Path, name: str) -> Read:
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         raise DocumentError(f"Reading {name} took too long and was stopped; add it in parts, or as plain text.")
     answer: Any = None
@@ -79,6 +84,7 @@ def _answer(code: int, result: Path, name: str) -> Read:
         with contextlib.suppress(OSError, ValueError):
             answer = json.loads(result.read_bytes())
     if not isinstance(answer, dict):
+        logger.error("the reader of %s ended with %s:\n%s", name, code, said.read_text("utf-8", "replace")[-4000:])
         raise DocumentError(f"{name} could not be read: the reader ended on it; export it again, or add it as text.")
     if "error" in answer:
         raise DocumentError(answer["error"], too_large=bool(answer.get("too_large")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from math import isclose
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from django.db.models import Count, Q, QuerySet
 from accounts.models import Team
 from knowledge.models import Document, Passage
 from knowledge.passage_file import BOTTLENECKS
-from knowledge.retrieval import MODES, Hit, Mode, retrieve
+from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
 from knowledge.services.search import visible
 from perfmodel.chips import load_chips
 
@@ -113,6 +114,15 @@ class Row:
     passage: Passage
     hit: Hit | None = None
 
+    @property
+    def fused(self) -> float | None:
+        """The score of both lists together; None where only one list had anything."""
+        if self.hit is None:
+            return None
+        ranks = [place.rank for place in (self.hit.vector, self.hit.text) if place is not None]
+        score = sum(1 / (RANK_CONSTANT + rank) for rank in ranks)
+        return score if isclose(score, self.hit.score) else None
+
 
 @dataclass(frozen=True)
 class Page:
@@ -125,6 +135,11 @@ class Page:
     embedder: str = ""
     notes: tuple[str, ...] = ()
     more: bool = False
+
+    @property
+    def by_meaning(self) -> bool:
+        """Whether any passage of the page was found by its vector."""
+        return any(row.hit is not None and row.hit.vector is not None for row in self.rows)
 
     @property
     def first(self) -> int:

@@ -86,7 +86,9 @@ def hardware_words(passage: Passage) -> str:
 
 @register.filter
 def bottleneck_label(name: str) -> str:
-    return BOTTLENECK_WORDS.get(name, name)
+    """In a sentence: `memory capacity`, `HBM bandwidth`."""
+    label = BOTTLENECK_WORDS.get(name, name)
+    return label if label[:2].isupper() else label.lower()
 
 
 @register.filter

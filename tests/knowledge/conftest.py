@@ -14,6 +14,9 @@ import pytest
 from knowledge.embedding.choose import _endpoint
 from knowledge.models import Document, Kind, Passage, stamped
 from knowledge.services.embedding import embed_some
+from tests.backend.conftest import data_folder, people
+
+__all__ = ["data_folder", "passages", "people", "use_endpoint"]
 
 TEXTS = {
     "data": ("Data parallelism", "All weights on each chip; gradients are all-reduced over the data axis once a step."),
