@@ -20,7 +20,7 @@ from experiments.step_profile import Step
 from history.models import HistoryRecord
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
-from proposals.services import confidence, coordinator, measuring, plans, reviews
+from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews
 from proposals.tasks import take_over_stale
 from tests.backend.factories import CONFIG, diagnosis, plan, step_profile, upload
 from tests.backend.threads import in_threads
@@ -344,6 +344,34 @@ def test_the_coordinator_measures_by_itself(transactional_db):
     made.refresh_from_db()
     assert (made.status, made.speedup) == ("measured", pytest.approx(1.25 / 1.1))
     assert PlanRecord.objects.get(run=run).config == configuration_of(experiment)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
+    """The shipped CPU recordings, one as what ran and one as what was proposed: both read, diagnosed and compared."""
+    from experiments.samples.samples import SAMPLES
+    from tests.backend.factories import make_people
+    from tests.backend.test_coordinator import upload_sample
+
+    people = make_people()
+    samples = {sample.key: sample for sample in SAMPLES}
+    before = upload_sample(people, samples["cpu-data2-seq2-model2"])
+    coordinator.advance(runs.newest(before).pk)
+    record = plans.newest(before)
+    own = own_mesh.add(record, people.engineer, {"ici": {"data": 8, "seq": 1, "model": 1}})
+    reviews.decide(own, people.reviewer, "approved")
+    after = upload_sample(people, samples["cpu-data8"])
+    assert measuring.offers(after) == [own]  # its configuration says so before it is analysed
+    made = measuring.link(own, after, people.engineer)
+    coordinator.advance(runs.newest(after).pk)
+    made.refresh_from_db()
+    assert made.status == Measurement.Status.MEASURED, made.reason
+    steps = [runs.newest(item).profile.step_time_s for item in (before, after)]
+    assert made.speedup == pytest.approx(steps[0] / steps[1])  # the same batch
+    assert any("CPU" in line for line in made.caveats)
+    kept = HistoryRecord.objects.get(key=made.record)
+    assert kept.before["kpis"]["step_time_s"] == pytest.approx(steps[0]) and kept.bottleneck
 
 
 def configuration_of(experiment):

@@ -1,0 +1,172 @@
+"""The whole loop in the browser: approve, upload what ran, and see it measured, on the card and in the history."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import overflow, violations
+
+
+def analyse(experiment_pk: int, step_s: float) -> None:
+    """What the worker does with an uploaded run: its profile as read, then the real engines up to ready."""
+    from experiments.models import Experiment, RunStatus
+    from experiments.services import profiles, runs
+    from experiments.step_profile import Step
+    from proposals.services import coordinator
+    from tests.browser.factories import step_profile
+
+    run = runs.newest(Experiment.objects.get(pk=experiment_pk))
+    assert run is not None
+    value = dataclasses.replace(step_profile(), step_time_s=step_s, steps=tuple(Step(n, step_s) for n in (1, 2, 3)))
+    assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
+    with transaction.atomic():
+        profiles.store(run.profile, value, profiles.write(run, value))
+    assert runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
+    coordinator.advance(run.pk)
+    run.refresh_from_db()
+    assert run.status == RunStatus.READY, run.reason
+
+
+@pytest.fixture
+def fresh(people: Any) -> Any:
+    """An experiment of its own for each test: its decisions are taken here."""
+    from tests.browser.factories import make_ready
+
+    return make_ready(people, "Loop baseline")
+
+
+def test_approve_upload_measure_and_find_it_in_the_history(
+    server: str, fresh: Any, as_reviewer: Any, page: Page, tmp_path: Path
+) -> None:
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    page.locator("#proposal-1").get_by_role("button", name="Approve").click()
+    card = page.locator("#proposal-1")
+    expect(card).to_contain_text("Waits for its measurement")
+    assert violations(page) == []
+    card.get_by_role("link", name="Upload its profile").click()
+    expect(page.locator("main")).to_contain_text("The run of proposal 1 of Loop baseline")
+    expect(page.locator("#config_text")).to_have_value(re.compile(r"data: 8\n"))
+    assert violations(page) == []
+    file = tmp_path / "after.xplane.pb"
+    file.write_bytes(b"\x0a\x00")
+    page.set_input_files("#files", file)
+    page.get_by_role("button", name="Start analysis").click()
+    page.wait_for_url(re.compile(r"/experiments/\d+/$"))
+    expect(page.locator("main")).to_contain_text("the measured effect stands beside the prediction by itself")
+    number = int(re.findall(r"/experiments/(\d+)/", page.url)[0])
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    expect(page.locator("#proposal-1")).to_contain_text("Being measured")
+
+    analyse(number, 1.84 / 1.2)  # what ran took 1.84 s, with the same batch
+
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    result = page.locator("#result-1")
+    expect(result).to_contain_text("Predicted against measured")
+    expect(result.get_by_role("row", name="Speed-up per token")).to_contain_text("1.20×")
+    for theme, width in (("light", 1280), ("dark", 390)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.reload()
+        assert violations(page) == [], theme
+        assert overflow(page) <= 0, width
+    page.set_viewport_size({"width": 1280, "height": 900})
+    result.get_by_role("link", name="all results").click()
+    expect(page.get_by_role("heading", name="Predicted against measured")).to_be_visible()
+    expect(page.get_by_role("table")).to_contain_text("1.20×")
+    assert violations(page) == [] and overflow(page) <= 0
+    page.goto(f"{server}/history/?q=Loop")
+    expect(page.locator("main")).to_contain_text("Halve tensor parallelism")
+    page.goto(f"{server}/experiments/{number}/")
+    expect(page.locator("main")).to_contain_text("The run of proposal 1 of Loop baseline")
+
+
+def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
+    from experiments.services import uploads
+    from proposals.services import launching, reviews
+    from tests.browser.factories import upload
+
+    people = as_reviewer
+    proposal = fresh.proposals.get(rank=1)
+    reviews.decide(proposal, people.reviewer, "approved")
+    same = uploads.receive(people.team, people.engineer, [upload()], launching.configuration_text(proposal))
+    page.goto(f"{server}/experiments/{same.pk}/")
+    offer = page.get_by_role("note").filter(has_text="This looks like proposal 1 of Loop baseline")
+    assert violations(page) == []
+    offer.get_by_role("button", name="Count it").click()
+    expect(page.locator("main")).to_contain_text("the measured effect stands beside the prediction by itself")
+
+
+def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    page.locator("#proposal-3").get_by_role("button", name="Approve").click()
+    page.locator("#proposal-3").get_by_text("It failed…").click()
+    page.get_by_label("What went wrong").select_option("out_of_memory")
+    page.get_by_label("What it said").fill("RESOURCE_EXHAUSTED")
+    assert violations(page) == []
+    page.get_by_role("button", name="Keep as failed").click()
+    expect(page.locator("#result-3")).to_contain_text("It did not run")
+    expect(page.locator("#result-3")).to_contain_text("RESOURCE_EXHAUSTED")
+
+
+def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    page.get_by_role("link", name="Enter a mesh").click()
+    answer = page.locator("#own-answer")
+    expect(answer).to_contain_text("Keep what runs")
+    page.get_by_label("model", exact=True).fill("4")
+    expect(answer).to_contain_text("The mesh names 32 chips of a slice; there are 64")
+    expect(answer.get_by_role("button", name="Add as a proposal")).to_be_disabled()
+    assert violations(page) == []
+    page.get_by_label("data", exact=True).fill("8")
+    expect(answer.get_by_text("Legal")).to_be_visible()
+    assert violations(page) == []
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert overflow(page) <= 0
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_label("seq", exact=True).fill("1")
+    page.get_by_label("data", exact=True).fill("16")
+    expect(answer.get_by_text("Legal")).to_be_visible()
+    answer.get_by_role("button", name="Add as a proposal").click()
+    card = page.locator("#proposal-4")
+    expect(card).to_contain_text("Your own")
+    card.get_by_text("One step away").click()
+    card.get_by_role("link", name=re.compile("^Open ")).first.click()
+    expect(page.locator("#own-answer")).to_contain_text("Step time")
+
+
+def test_proposals_are_asked_for_again_within_constraints(
+    server: str, fresh: Any, as_reviewer: Any, page: Page
+) -> None:
+    from proposals.models import PlanRequest
+    from proposals.services import regenerating
+
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    page.get_by_text("Propose again, within constraints").click()
+    assert violations(page) == []
+    page.get_by_label("Keep the global batch").check()
+    page.get_by_label("What seq may do").select_option("keep")
+    page.get_by_role("button", name="Propose again", exact=True).click()
+    expect(page.locator("#asked")).to_contain_text("the seq axis stays as it is")
+    regenerating.make(PlanRequest.objects.get(run__experiment=fresh).pk)
+    expect(page.get_by_role("navigation", name="Plans")).to_contain_text("Plan 2 of 2")
+    within = page.locator(".within")
+    expect(within.get_by_role("button")).to_have_count(2)
+    for theme, width in (("light", 1280), ("dark", 390)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.reload()
+        assert violations(page) == [], theme
+        assert overflow(page) <= 0, width
+    page.set_viewport_size({"width": 1280, "height": 900})
+    within.get_by_role("button", name=re.compile("seq axis")).click()
+    expect(page.locator("#asked")).to_contain_text("the global batch stays as it is")
+    expect(page.locator("#asked")).not_to_contain_text("seq")
+    page.get_by_role("link", name="Plan 1", exact=True).click()
+    expect(page.locator("#proposal-1")).to_contain_text("Halve tensor parallelism")
