@@ -159,7 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
         from history.models import FacetCount, HistoryRecord
         from history.services.filters import Filters, Position
         from history.services.search import page
-        from history.services.similar import Features, precedents, similar
+        from history.services.similar import Features, similar
+        from proposals.services.precedents import of_run
 
         team, took = fill(options.records)
         print(
@@ -199,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, calls in {
             "similar to a record": [lambda r=r: similar(team, r) for r in some],  # type: ignore[misc]
             "similar to a case": [lambda: similar(team, case)],
-            "precedents": [lambda: precedents(team, bottleneck="communication", chip="v5p")],
+            "precedents for a proposal": [lambda c=c: of_run(team.pk, "communication", c) for c in CHIPS],  # type: ignore[misc]
         }.items():
             p50, p95 = timed(calls, options.rounds)
             print(f"  {name:36} p50 {p50 * 1e3:6.1f} ms   p95 {p95 * 1e3:6.1f} ms; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")

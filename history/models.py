@@ -122,12 +122,24 @@ class HistoryRecord(Scoped, Embedded):
             *Embedded.Meta.indexes,
             models.Index(fields=["team", "-id"], name="history_newest"),
             models.Index(fields=["team", "-order", "-id"], name="history_by_effect"),
-            models.Index(fields=["team", "chip"], name="history_by_chip"),
-            models.Index(fields=["team", "model_name"], name="history_by_model"),
-            models.Index(fields=["team", "model_family"], name="history_by_family"),
-            models.Index(fields=["team", "chips"], name="history_by_chips"),
-            models.Index(fields=["team", "bottleneck"], name="history_by_bottleneck"),
-            GinIndex(fields=["changes"], name="history_by_change"),
+            models.Index(fields=["team", "chip", "bottleneck"], name="history_by_chip"),
+            models.Index(fields=["team", "model_name", "bottleneck"], name="history_by_model"),
+            # All that a list is narrowed and sorted by: rare combinations are found without reading the records.
+            models.Index(
+                fields=[
+                    "team",
+                    "provenance",
+                    "outcome",
+                    "hardware",
+                    "bottleneck",
+                    "chip",
+                    "model_family",
+                    "model_name",
+                    "chips",
+                ],
+                include=["changes", "order", "id"],
+                name="history_facets",
+            ),
             GinIndex(fields=["moves"], name="history_by_move"),
         ]
 

@@ -174,6 +174,8 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
     for value in record.changes:
         if value not in CHANGES:
             yield "changes", f"has {shown(value)}{suggestion(value, CHANGES)}; use {', '.join(CHANGES)}"
+    if len(set(record.changes)) < len(record.changes):
+        yield "changes", "names one of them twice; name each once"
     yield from _outcome_problems(record)
     for column in ("chips", "slices"):
         number = getattr(record, column)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.contrib.postgres.fields import ArrayField
+from django.db import connection, transaction
+from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
 
 from accounts.models import Team
 from history.models import FacetCount, HistoryRecord
@@ -116,18 +119,16 @@ def _in_order(ids: list[int], filters: Filters, total: int) -> tuple[list[Histor
     """(rows, number of the first, whether more follow, whether some stand before)."""
     back, position = filters.before is not None, filters.before or filters.after
     order = _order(filters, back)
-    scopes = [Q(team=None), *(Q(team_id=pk) for pk in ids)]
     wanted = narrowing(filters) & (_beyond(filters, position, back) if position else Q())
     size = filters.size + 1
     if total <= FEW and filters.narrows:
-        # Read without a limit: with one the planner may walk an index of the order through everything else.
         pairs = sorted(
-            HistoryRecord.objects.filter(_of(ids), wanted).order_by().values_list("order", "pk"),
+            _pairs(ids, wanted),
             key=lambda pair: pair if filters.by_effect else pair[1],
             reverse=order[0].startswith("-"),
         )[:size]
     else:
-        pairs = _merged([HistoryRecord.objects.filter(scope, wanted) for scope in scopes], order, size)
+        pairs = _merged([HistoryRecord.objects.filter(scope, wanted) for scope in _scopes(ids)], order, size)
     more = len(pairs) > filters.size
     pks = [pk for _, pk in pairs[: filters.size]]
     by_pk = HistoryRecord.objects.defer(*UNSEEN).in_bulk(pks)
@@ -139,6 +140,18 @@ def _in_order(ids: list[int], filters: Filters, total: int) -> tuple[list[Histor
     rows.reverse()
     first = max(1, position.number - len(rows)) if more else 1
     return rows, first, bool(rows), more
+
+
+def _scopes(ids: Sequence[int]) -> list[Q]:
+    """One condition for each part of an index that begins with the team."""
+    return [Q(team=None), *(Q(team_id=pk) for pk in ids)]
+
+
+def _pairs(ids: Sequence[int], wanted: Q) -> list[tuple[float, int]]:
+    """(order, pk) of all that match, in no order: with a limit the planner might walk an index of the order through
+    everything else, so this is for few."""
+    parts = [HistoryRecord.objects.filter(scope, wanted).order_by() for scope in _scopes(ids)]
+    return [pair for part in parts for pair in part.values_list("order", "pk")]
 
 
 def _merged(parts: list[QuerySet[HistoryRecord]], order: list[str], size: int) -> list[tuple[float, int]]:
@@ -216,11 +229,24 @@ _TALLIED = (
 
 
 def _pool(ids: list[int], filters: Filters) -> tuple[list[Hit], tuple[str, ...]]:
-    rows = HistoryRecord.objects.filter(_of(ids), narrowing(filters))
-    found = retrieve(rows, words.query_words(filters.q), k=POOL)
+    wanted, query = narrowing(filters), words.query_words(filters.q)
+    if filters.narrows and count(FacetCount.objects.filter(_of(ids), wanted)) <= FEW:
+        # Few are compared one by one: an index of vectors would be walked far for them.
+        pks = [pk for _, pk in _pairs(ids, wanted)]
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_indexscan = off")
+            found = retrieve(HistoryRecord.objects.filter(_among(pks)), query, k=POOL)
+    else:
+        found = retrieve(HistoryRecord.objects.filter(_of(ids), wanted), query, k=POOL)
     nearest = max((hit.vector.score for hit in found.hits if hit.vector), default=0.0)
     hits = [hit for hit in found.hits if hit.text or (hit.vector and hit.vector.score >= nearest - NEAR)]
     return hits, found.notes
+
+
+def _among(pks: list[int]) -> Any:
+    """The condition `id = ANY(array)`: one parameter, however many there are."""
+    array = Value(pks, output_field=ArrayField(BigIntegerField()))
+    return Func(F("pk"), array, template="%(expressions)s)", arg_joiner=" = ANY(", output_field=BooleanField())
 
 
 def _tally(name: str, records: Iterable[HistoryRecord]) -> dict[str, int]:

@@ -103,17 +103,6 @@ def similar(teams: Team | Iterable[int], to: HistoryRecord | Features, k: int = 
     return tuple(rated[:k])
 
 
-def precedents(teams: Team | Iterable[int], *, bottleneck: str, chip: str = "", limit: int = 200) -> tuple[Record, ...]:
-    """Records that may bear on a proposal: the mesh moved, the effect was measured, the bottleneck is the same.
-
-    Those on the same chip come first, then the newest.  `history.moves` gives their sizes by role and their move.
-    """
-    rows = HistoryRecord.objects.filter(pk__in=visible(teams).values("pk"), bottleneck=bottleneck).exclude(moves=[])
-    rows = rows.filter(speedup__isnull=False).defer("embedding", "search").order_by("-pk")
-    own = list(rows.filter(chip=chip)[:limit]) if chip else []
-    return tuple(to_record(row) for row in (own + list(rows.exclude(chip=chip)[: limit - len(own)])))
-
-
 def _candidates(rows: QuerySet[HistoryRecord], case: Features) -> set[int]:
     conditions = []
     signs = moves.signs(case.move)

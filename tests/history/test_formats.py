@@ -50,7 +50,7 @@ def records(draw) -> Record:
         id=draw(titles),
         title=draw(titles),
         change=draw(text),
-        changes=tuple(draw(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))),
+        changes=tuple(draw(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3, unique=True))),
         before=draw(sides),
         after=draw(sides),
         outcome="failed" if failure else "faster" if speedup is None else outcome_of(speedup),

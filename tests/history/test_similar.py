@@ -6,7 +6,7 @@ from history import moves
 from history.record import Side
 from history.services import store
 from history.services.compare import difference
-from history.services.similar import WEIGHTS, Features, precedents, similar
+from history.services.similar import WEIGHTS, Features, similar
 from tests.history.records import record, side
 
 
@@ -61,14 +61,6 @@ def test_a_case_that_is_not_stored_finds_its_like(stored):
     case = Features(chip="h100", chips=512, bottleneck="communication", move={"data": 1.0, "seq": -1.0})
     assert keys(similar(people.team, case, k=1)) == ["other chip"]
     assert similar(people.team, Features(), k=3) == ()
-
-
-def test_precedents_moved_the_mesh_under_the_same_bottleneck(stored):
-    people, _ = stored
-    found = [value.id for value in precedents(people.team, bottleneck="communication", chip="h100")]
-    assert found[0] == "other chip"
-    assert set(found) == {"twin", "other way", "other chip", "other model", "case"}
-    assert precedents(people.team, bottleneck="input") == ()
 
 
 def test_a_move_is_counted_by_role_over_both_networks():
