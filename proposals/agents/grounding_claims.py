@@ -1,0 +1,193 @@
+"""What a text claims: its sentences with their place in the markdown, and the numbers in each, in SI.
+
+A number keeps its kind (a time, a share, a ratio, bytes, …), so that `23 %` is looked up among shares and `23 s` among
+times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["time", "share", "ratio", "bytes", "bytes_per_s", "flops", "flops_per_s", "intensity", "bare"]
+
+_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_WORDS = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15}
+_UNITS: dict[str, tuple[Kind, float]] = {
+    "s": ("time", 1.0), "sec": ("time", 1.0), "secs": ("time", 1.0), "second": ("time", 1.0),
+    "ms": ("time", 1e-3), "millisecond": ("time", 1e-3), "µs": ("time", 1e-6), "μs": ("time", 1e-6),
+    "us": ("time", 1e-6), "microsecond": ("time", 1e-6), "ns": ("time", 1e-9), "min": ("time", 60.0),
+    "minute": ("time", 60.0), "h": ("time", 3600.0), "hour": ("time", 3600.0),
+    "%": ("share", 1e-2), "percent": ("share", 1e-2), "per cent": ("share", 1e-2), "pp": ("share", 1e-2),
+    "percentage point": ("share", 1e-2),
+    "×": ("ratio", 1.0), "x": ("ratio", 1.0), "-fold": ("ratio", 1.0), "fold": ("ratio", 1.0), "times": ("ratio", 1.0),
+    "FLOP/byte": ("intensity", 1.0), "FLOPs/byte": ("intensity", 1.0), "FLOP/B": ("intensity", 1.0),
+    "thousand": ("bare", 1e3), "million": ("bare", 1e6), "billion": ("bare", 1e9), "trillion": ("bare", 1e12),
+    "k": ("bare", 1e3), "K": ("bare", 1e3), "M": ("bare", 1e6), "B": ("bare", 1e9), "T": ("bare", 1e12),
+}  # fmt: skip
+for _p, _f in _PREFIX.items():
+    if _p:
+        _UNITS[f"{_p}B"], _UNITS[f"{_p}B/s"] = ("bytes", _f), ("bytes_per_s", _f)
+        if _p not in ("k", "K"):
+            _UNITS[f"{_p}b/s"] = ("bytes_per_s", _f / 8)
+        _b = 1024.0 ** ("KMGTPE".index(_p.upper()) + 1)
+        _UNITS[f"{_p.upper()}iB"], _UNITS[f"{_p.upper()}iB/s"] = ("bytes", _b), ("bytes_per_s", _b)
+    for _w in ("FLOP", "FLOPs"):
+        _UNITS[f"{_p}{_w}"], _UNITS[f"{_p}{_w}/s"] = ("flops", _f), ("flops_per_s", _f)
+    _UNITS[f"{_p}FLOPS"] = ("flops_per_s", _f)
+for _p, _f in {"": 1.0, **_WORDS}.items():
+    _UNITS[f"{_p}byte"], _UNITS[f"{_p}bytes/s"] = ("bytes", _f), ("bytes_per_s", _f)
+
+_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
+_NUMBER = re.compile(
+    r"(?:(?<![\w.#@/-])|(?<=\d[-–/]))[−-]?(?P<digits>\d{1,3}(?:[,\u202f]\d{3})+|\d+)(?P<fraction>\.\d+)?"
+    rf"(?P<power>[eE][+-]?\d+)?(?:[\s\u00a0\u202f]?(?P<unit>{_UNIT})s?(?![\w%]|-\w))?(?![\w%]|\.\d)"
+)
+#: Where a source is pointed at, or things are counted off: nothing that could be measured.
+_POINTER = re.compile(
+    r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|https?://\S+|(?:\b(?:sections?|chapters?|chs?\.?|appendix|appendices|experiment|"
+    r"figure|fig\.|table|equation|rank|rule|finding|findings|option)\s+|§\s?)[A-Z]?\.?#?\d+(?:\.\d+)*"
+    r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s",
+    re.IGNORECASE,
+)
+#: What joins two numbers that share the unit of the second: `27–42 s`, `from 1.1 to 1.3×`, `8 → 16 GB`.
+_JOINT = re.compile(r"\s*(?:–|-|—|to|and|or|→|->|/|,|;|vs\.?|versus)\s*[−-]?$")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as printed.  value in SI; half: half of the last digit printed, in SI; start: in its sentence."""
+
+    text: str
+    value: float
+    half: float
+    kind: Kind
+    start: int
+    decimals: int = 0
+
+    @property
+    def is_small_count(self) -> bool:
+        """A counting word written as a figure (`2 of the 3 axes`), which claims nothing that could be measured."""
+        return self.kind == "bare" and self.value == int(self.value) and self.value <= 4 and not self.decimals
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, list item, heading or table row.  start, end: its place in the markdown.
+
+    before: what stands before it in its block, then its heading, for what it takes up; header: of a table's columns.
+    """
+
+    text: str
+    start: int
+    end: int
+    before: str = ""
+    heading: str = ""
+    header: tuple[str, ...] = ()
+    block: int = 0
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Where its subject may be named, nearest first."""
+        return tuple(part for part in (self.text, " ".join(self.header), self.before, self.heading) if part)
+
+
+def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
+    """The numbers that a sentence claims.  header: the columns of the table whose row it is."""
+    plain = _POINTER.sub(lambda match: " " * len(match[0]), text)
+    found: list[tuple[re.Match[str], Kind, float, str]] = []
+    for match in _NUMBER.finditer(plain):
+        unit = match["unit"] or ""
+        kind, factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")) or ("bare", 1.0)
+        if not unit and header:
+            kind, factor = _of_column(plain, match.start(), header)
+        found.append((match, kind, factor, unit))
+    for place, (match, kind, factor, unit) in enumerate(found):
+        if kind == "bare" and not unit and place + 1 < len(found):
+            following, next_kind, next_factor, next_unit = found[place + 1]
+            if next_unit and _JOINT.fullmatch(plain[match.end() : following.start()]):
+                kind, factor = next_kind, next_factor
+                found[place] = (match, kind, factor, next_unit)
+        digits = re.sub(r"[,\u202f]", "", match["digits"])
+        decimals = len(match["fraction"]) - 1 if match["fraction"] else 0
+        power = 10.0 ** int(match["power"][1:]) if match["power"] else 1.0
+        value = float(digits + (match["fraction"] or "")) * power * factor
+        half = 0.5 * 10.0**-decimals * power * factor
+        if not decimals and not match["power"] and (zeros := len(digits) - len(digits.rstrip("0"))):
+            half *= 10.0 ** min(zeros, max(0, len(digits) - 2))  # `1,200` may be 1,234 to two digits
+        yield Number(match[0].strip(), value, half, kind, match.start(), decimals)
+
+
+_IN_HEADER = re.compile(rf"(?:[(\[,]|\bin\b)\s*(?P<unit>{_UNIT})s?\s*[)\]]?\s*$")
+
+
+def _of_column(row: str, at: int, header: tuple[str, ...]) -> tuple[Kind, float]:
+    column = row[:at].count("|") - (1 if row.lstrip().startswith("|") else 0)
+    if not 0 <= column < len(header):
+        return "bare", 1.0
+    match = _IN_HEADER.search(header[column].strip())
+    if match is None:
+        return "bare", 1.0
+    return _UNITS.get(match["unit"]) or ("bare", 1.0)
+
+
+_LIST = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s")
+_RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$")
+#: A sentence ends at a stop before a capital, a figure, a quotation or a formatted word; not inside a number, after an
+#: initial or a common abbreviation.
+_END = re.compile(
+    r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\bFig)(?<![ (][A-Z])[.!?][\"'”’)*_]*\s+(?=[A-Z0-9`\"“'(*_\[])"
+)
+
+
+def sentences(markdown: str) -> list[Sentence]:
+    """The sentences of a markdown text, in order; each with its place, so that it can be taken out."""
+    found: list[Sentence] = []
+    heading, before, row_before = "", "", ""
+    header: tuple[str, ...] = ()
+    prose: list[tuple[int, str]] = []  # lines of the paragraph or list item that is being read
+    block = at = 0
+
+    def close() -> None:
+        nonlocal before
+        if not prose:
+            return
+        start, text = prose[0][0], "".join(line for _, line in prose)
+        prose.clear()
+        marker = _LIST.match(text)
+        offset, least = 0, marker.end() if marker else 0
+        for end in [m.end() for m in _END.finditer(text) if m.end() > least] + [len(text)]:
+            piece = text[offset:end]
+            if said := " ".join(piece[least:].split() if offset < least else piece.split()):
+                found.append(Sentence(said, start + offset, start + end, before, heading, (), block))
+                before = said
+            offset = end
+
+    for line in markdown.splitlines(keepends=True):
+        start, at = at, at + len(line)
+        text = line.strip()
+        if not text or _FENCE.match(line):
+            close()
+            before, header, row_before, block = "", (), "", block + 1
+        elif _RULE.match(line) and "|" in row_before:
+            header = tuple(part.strip() for part in row_before.strip("|").split("|"))
+            found.pop()  # the header claims nothing by itself
+        elif _HEADING.match(line):
+            close()
+            heading, before, header, block = text.lstrip("# "), "", (), block + 1
+            found.append(Sentence(heading, start, at, block=block))
+        elif text.startswith("|") or header:
+            close()
+            row_before = text
+            found.append(Sentence(text, start, at, "", heading, header, block))
+        else:
+            if _LIST.match(line):
+                close()
+                block += 1
+            prose.append((start, line))
+    close()
+    return found

@@ -1,0 +1,158 @@
+"""A number with what it is of: its kind, the quantities that its key names, and the configuration, op or document that
+its row is about.  So a share of idle time does not back a share of communication.
+
+Here, too: how a text writes axes with sizes, and sizes joined by ×.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proposals.agents.grounding_claims import Kind
+
+About = Literal["configuration", "op", "document"]
+Mesh = frozenset[tuple[str, int]]
+
+#: Quantities: how a text speaks of them, and how keys and units do.  Words of one quantity mean the same; a number
+#: whose key names none of them may be said of anything.
+QUANTITIES: Mapping[str, tuple[str, str]] = {
+    "step": (r"\bsteps?\b|iteration|faster|slower|speed|gain|quick|throughput|per token|baseline|what r[au]n",
+             r"\bstep|speedup|time_per_token|relative|over_fastest|over_this"),
+    "compute": (r"comput|arithmetic|matmul|matri|flop|mxu|products?\b", r"compute|flops|mxu|matmul"),
+    "hbm": (r"\bhbm\b|memory[- ]b|bandwidth of (?:the )?memory", r"\bhbm(?!_per_chip|_total)|hbm_utilization"),
+    "memory": (r"memory|\bhbm\b|\bfits?\b|headroom|\broom\b|capacity|per chip|free\b|margin",
+               r"hbm_per_chip|memory|headroom|capacity|peak_bytes|hbm_total|per_chip"),
+    "communication": (r"communicat|collective|\bici\b|\bdcn\b|exposed|all-?(?:gather|reduce|to-?all)|reduce-?scatter|"
+                      r"permute|\blinks?\b|bandwidth|network|\bwires?\b|hidden|overlap|exchang|\bax[ei]s\b|traffic",
+                      r"communicat|\bici|\bdcn|collective|exposed|achieved|possible|in_flight|hidden|waiting"),
+    "idle": (r"\bidle|stall|wait|bubble", r"idle|waiting|stall"),
+    "input": (r"\binput|infeed|data pipeline", r"\binput"),
+    "host": (r"\bhost", r"\bhost(?!s)"),
+    "duty": (r"duty|busy", r"duty"),
+    "mfu": (r"\bmfu\b|model flop|utili[sz]ation", r"mfu|flops_utilization"),
+    "goodput": (r"goodput|productive", r"goodput"),
+    "roofline": (r"roof|utili[sz]|efficien|peak|ridge|intensity",
+                 r"roofline|utilization|efficiency|peak|ridge|intensity"),
+    "confidence": (r"confiden|probab|likel|chance|certain|\bsure|calibrat|\bodds", r"confidence"),
+    "saving": (r"\bsav|amdahl|at most|recover|\bcosts?\b|bound", r"saving"),
+    "weights": (r"weight|param", r"params|weights|parameters"),
+    "optimizer": (r"optimi[sz]er", r"optimizer"),
+    "gradients": (r"gradient", r"gradients"),
+    "activations": (r"activation", r"activations"),
+    "batch": (r"batch|sequences", r"batch|sequences|grad_accum"),
+    "tokens": (r"token", r"token|seq_len"),
+    "length": (r"sequence length|context|seq_len|tokens long", r"seq_len"),
+    "chips": (r"\bchips?\b|device|\bgpus?\b|\btpus?\b|slice|\bcores?\b|torus|topology|pod",
+              r"chips|cores|hosts|slices|topology"),
+    "layers": (r"layer|\bd_|heads|vocab|expert|hidden size",
+               r"model\.|layers|d_model|d_ff|heads|head_dim|vocab|experts"),
+    "ops": (r"\bops?\b|occurrenc|kernel|instruction|times\b", r"ops|occurrences|count|matching"),
+    "meshes": (r"mesh|candidate|considered|configuration|rejected|rule|option|priced",
+               r"meshes|candidates|rejected|listed|count_by"),
+    "records": (r"record|precedent|past|publish|paper|history|\bruns?\b|measured|evidence", r"records|history|found"),
+    "spread": (r"spread|deviat|vari|range|between|minimum|maximum", r"stdev|spread|_min|_max|low80|high80|lower|upper"),
+    "utility": (r"utility", r"utility"),
+}  # fmt: skip
+_SAID = {name: re.compile(said, re.IGNORECASE) for name, (said, _) in QUANTITIES.items()}
+_KEYED = {name: re.compile(keyed) for name, (_, keyed) in QUANTITIES.items()}
+
+
+def quantities(text: str) -> frozenset[str]:
+    """The quantities that a text speaks of."""
+    return frozenset(name for name, pattern in _SAID.items() if pattern.search(text))
+
+
+def keyed(name: str) -> frozenset[str]:
+    """The quantities that a key names."""
+    return frozenset(each for each, pattern in _KEYED.items() if pattern.search(name))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that was returned or told.
+
+    value: in SI, signs do not count.  kind: None where any unit would do (a whole number of something).  of: the
+    quantities that its key names; about: (kind of thing, name) of its row; axes: that its row names.  path: the key;
+    leaf: its last part, `text` for a number inside a text.  baseline: whether it is of what ran.
+    """
+
+    value: float
+    kind: Kind | None
+    result: str = ""
+    tool: str = ""
+    path: str = ""
+    of: frozenset[str] = frozenset()
+    about: frozenset[tuple[About, str]] = frozenset()
+    axes: frozenset[str] = frozenset()
+    row: str = ""
+    leaf: str = ""
+    baseline: bool = False
+
+
+_PAIR = re.compile(
+    r"(?<![\w-])(?P<dcn>dcn[._ ])?(?P<axis>[A-Za-z][A-Za-z0-9_]*)[`\"]*\s?(?P<sign>=|:|\s)\s?(?P<size>\d{1,7})"
+    r"(?:\s?(?:→|->|⟶|to)\s?(?P<to>\d{1,7}))?(?![\w%×]|\.\d|\s?(?:×|%))"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An axis with its size as a text has it; to: the size that it changes to.  plain: joined by a space alone."""
+
+    axis: str
+    size: int
+    to: int | None
+    start: int
+    end: int
+    plain: bool = False
+
+    @property
+    def last(self) -> int:
+        return self.size if self.to is None else self.to
+
+
+def axis_sizes(text: str, axes: Iterable[str]) -> list[Pair]:
+    """Axes with sizes: `data 8`, `data=8`, `"data": 8`, `dcn.data 2`, `data 8 → 16`."""
+    known = set(axes)
+    found = []
+    for match in _PAIR.finditer(text):
+        if match["axis"] in known:
+            name = f"dcn.{match['axis']}" if match["dcn"] else match["axis"]
+            to = int(match["to"]) if match["to"] else None
+            plain = not match["sign"].strip()
+            found.append(Pair(name, int(match["size"]), to, match.start(), match.end(), plain))
+    return found
+
+
+def mesh_of(data: Mapping[str, Any]) -> Mesh:
+    """{"ici": …, "dcn": …} as pairs, axes of size 1 left out."""
+    pairs = [(axis, size) for axis, size in (data.get("ici") or {}).items()]
+    pairs += [(f"dcn.{axis}", size) for axis, size in (data.get("dcn") or {}).items()]
+    return frozenset((axis, size) for axis, size in pairs if size != 1)
+
+
+def named(mesh: Mesh) -> str:
+    return " ".join(f"{axis}={size}" for axis, size in sorted(mesh))
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sizes joined by ×: `8 × 8 × 8`."""
+
+    sizes: tuple[int, ...]
+    text: str
+    start: int
+    end: int
+
+
+_PRODUCT = re.compile(r"(?<![\w.,])\d{1,7}(?:\s?[×x]\s?\d{1,7})+(?![\w.])")
+
+
+def products(text: str) -> list[Product]:
+    return [
+        Product(tuple(int(size) for size in re.findall(r"\d+", match[0])), match[0], match.start(), match.end())
+        for match in _PRODUCT.finditer(text)
+    ]
