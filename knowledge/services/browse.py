@@ -164,19 +164,25 @@ def page(team: Team | None, filters: Filters) -> Page:
     left = rows(team, filters)
     total = left.count() if filters.chosen else available
     if not filters.q:
-        wanted = left.select_related("document").defer("embedding", "search")
-        ordered = wanted.order_by("document__team_id", "document__title", "document_id", "position", "pk")
-        found = tuple(Row(passage) for passage in ordered[filters.offset : filters.offset + SIZE])
-        return Page(filters, found, total, available, more=filters.offset + len(found) < total)
+        # Shipped documents were stored first.  Only the page's own rows are read whole.
+        ordered = left.order_by("document_id", "position", "pk").values_list("pk", flat=True)
+        pks = list(ordered[filters.offset : filters.offset + SIZE])
+        passages = _read(pks)
+        found = tuple(Row(passages[pk]) for pk in pks if pk in passages)
+        return Page(filters, found, total, available, more=filters.offset + len(pks) < total)
     offset = min(filters.offset, DEEPEST - SIZE)
     filters = replace(filters, offset=offset)
     result = retrieve(left, filters.q, k=SIZE + 1, mode=filters.mode, offset=offset)
     hits = result.hits[:SIZE]
-    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk([hit.pk for hit in hits])
+    passages = _read([hit.pk for hit in hits])
     return Page(
         filters, tuple(Row(passages[hit.pk], hit) for hit in hits if hit.pk in passages), total, available,
         result.embedder, result.notes, more=len(result.hits) > SIZE and offset + SIZE < DEEPEST,
     )  # fmt: skip
+
+
+def _read(pks: list[Any]) -> dict[Any, Passage]:
+    return Passage.objects.select_related("document").defer("embedding", "search").in_bulk(pks)
 
 
 def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Passage]:
@@ -196,13 +202,16 @@ def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Pas
 
 def facets(team: Team | None, filters: Filters) -> list[Facet]:
     """Each facet with what the other filters leave of its values; a chosen value is there even if nothing is left."""
+    topics = tuple(_topics(team, filters))
     made = {
-        "topic": tuple(_topics(team, filters)),
+        "topic": tuple(value for value in topics if not value.own),
+        "document": tuple(value for value in topics if value.own),
         "hardware": tuple(_listed(filters, "hardware", _hardware(team, filters))),
         "bottleneck": tuple(_listed(filters, "bottleneck", _bottlenecks(team, filters))),
         "source": tuple(_sources(team, filters)),
     }
-    return [Facet(name, FACETS[name], values) for name, values in made.items() if values]
+    titles = {**FACETS, "document": "Documents of the team"}
+    return [Facet(name, titles[name], values) for name, values in made.items() if values]
 
 
 def _topics(team: Team | None, filters: Filters) -> Iterator[Value]:
@@ -211,8 +220,7 @@ def _topics(team: Team | None, filters: Filters) -> Iterator[Value]:
     if filters.topic is not None:
         counts.setdefault(filters.topic, 0)
     wanted = Document.objects.filter(pk__in=counts).filter(Q(team=None) | Q(team=team) if team else Q(team=None))
-    documents = sorted(wanted, key=lambda each: (each.team_id is None, each.title.lower()))
-    for document in documents:
+    for document in sorted(wanted, key=lambda each: each.title.lower()):
         yield _value(filters, "topic", document.pk, document.title, counts[document.pk], document.team_id is not None)
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from knowledge.models import Document, Kind, Passage, State
-from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE
+from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE, Facet
 
 register = template.Library()
 
@@ -65,6 +65,12 @@ def knowledge_link(query: str) -> SafeString:
     """Attributes of a link to the list under another query: `href`, and the same by htmx."""
     address = reverse("knowledge") + (f"?{query}" if query else "")
     return format_html('href="{0}" hx-get="{0}" hx-target="#passages" hx-push-url="true"', address)
+
+
+@register.filter
+def late_choice(facet: Facet, shown: int) -> bool:
+    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
+    return any(value.chosen for value in facet.values[shown:])
 
 
 @register.filter
