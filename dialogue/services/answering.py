@@ -1,0 +1,227 @@
+"""A worker's side of a thread: take the answer, let the agents write it, keep every step.
+
+The text is written into the row as it comes, so the page can read it at any point, a dead worker loses nothing that
+was shown, and the stream needs no process of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from agent.control import Cancel
+from agent.events import (
+    Complaint,
+    Final,
+    ModelResponse,
+    Retry,
+    RunEvent,
+    Stopped,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    event_to_json,
+)
+from dialogue.models import Held, Message
+from dialogue.services import asking
+from experiments.services import events, workers
+from experiments.services.text import clean, clean_json
+from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
+from proposals.constraints import Constraints
+
+logger = logging.getLogger(__name__)
+
+#: How often text goes to the database while it comes: often enough that it reads as a stream.
+FLUSH_EVERY_S = 0.05
+#: How often the row is asked whether somebody wants the answer to stop.
+LOOK_EVERY_S = 0.3
+STALE_AFTER = timedelta(seconds=30)
+MAX_ATTEMPTS = 2
+#: Earlier messages that an answer can read.
+REMEMBERED = 40
+_EFFECTS = (ConstraintTold, FactTold, MeshOffered, Question)
+
+
+@dataclass
+class Writing:
+    """An answer while it is being written.  cancel: set when somebody asks it to stop, or the worker lost it."""
+
+    answer: Message
+    worker: str
+    cancel: Cancel
+    began: float = field(default_factory=time.monotonic)
+    text: str = ""
+    flushed: str = ""
+    flushed_at: float = 0.0
+    looked_at: float = 0.0
+    pending: dict[str, int] = field(default_factory=dict)
+
+    def take(self, said: Said) -> None:
+        """Store one thing that the agents said or did."""
+        if isinstance(said, TextDelta):
+            self.text += clean(said.text)
+            self.flush()
+        elif isinstance(said, _EFFECTS):
+            self._effect(said)
+        else:
+            self._event(said)
+        self.look()
+
+    def flush(self, now: bool = False) -> None:
+        """Write the text as far as it has come."""
+        moment = time.monotonic()
+        if self.text == self.flushed or not (now or moment - self.flushed_at >= FLUSH_EVERY_S):
+            return
+        values: dict[str, Any] = {"text": self.text, "heartbeat_at": timezone.now()}
+        if self.answer.first_text_s is None:
+            values["first_text_s"] = self.answer.first_text_s = round(moment - self.began, 4)
+        self._update(**values)
+        self.flushed, self.flushed_at = self.text, moment
+
+    def look(self) -> None:
+        """Now and then: is the answer still ours, and still wanted?"""
+        if time.monotonic() - self.looked_at < LOOK_EVERY_S:
+            return
+        self.looked_at = time.monotonic()
+        row = Message.objects.filter(pk=self.answer.pk).values_list("worker", "status", "stop_asked").first()
+        if row is None or row[0] != self.worker or row[1] != Message.Status.ANSWERING or row[2]:
+            self.cancel.set()
+
+    def _update(self, **values: Any) -> None:
+        ours = Message.objects.filter(pk=self.answer.pk, worker=self.worker, status=Message.Status.ANSWERING)
+        if not ours.update(**values):
+            self.cancel.set()
+
+    def _withdraw(self) -> None:
+        """What was written so far does not count: the page shows it anew."""
+        self.text = self.flushed = ""
+        self._update(text="", revision=F("revision") + 1)
+
+    def _event(self, event: RunEvent) -> None:
+        if isinstance(event, Retry | Complaint):
+            self._withdraw()
+        data = {**event_to_json(event), "thread": self.answer.thread_id, "message": self.answer.pk}
+        data.pop("kind")
+        response = event if isinstance(event, ModelResponse) else None
+        row = events.append(
+            self.answer.thread.experiment_id,
+            event.kind,
+            "coordinator",
+            data=clean_json(data),
+            duration_s=getattr(event, "duration_s", None),
+            tokens=response.usage.tokens if response else None,
+            cost_usd=response.cost_usd if response else None,
+        )
+        if isinstance(event, ToolCalled):
+            self.answer.steps.append(
+                {
+                    "tool": event.call.name,
+                    "arguments": clean(event.call.arguments)[:400],
+                    "result": event.result_id,
+                    "event": row.pk,
+                    "ok": None,
+                }
+            )
+            self._update(steps=self.answer.steps)
+        elif isinstance(event, ToolReturned):
+            for step in self.answer.steps:
+                if step["result"] == event.result_id and step["ok"] is None:
+                    step.update(ok=event.ok, returned=row.pk, duration_s=round(event.duration_s, 4), error=event.error)
+            self._update(steps=self.answer.steps)
+        elif isinstance(event, Stopped):
+            self.answer.note = event.sentence
+        elif isinstance(event, Final):
+            if isinstance(event.answer, str):
+                self.text = clean(event.answer)
+            self.answer.tokens, self.answer.cost_usd = event.usage.tokens or None, event.cost_usd
+
+    def _effect(self, effect: Effect) -> None:
+        self.answer.effects.append(clean_json(asdict(effect)))
+        with transaction.atomic():
+            self._update(effects=self.answer.effects)
+            if isinstance(effect, ConstraintTold):
+                keys = {*effect.dropped, *effect.constraint}
+                self._drop(Held.Kind.CONSTRAINT, keys)
+                for key, value in effect.constraint.items():
+                    self._hold(Held.Kind.CONSTRAINT, key, value, effect.sentence)
+            elif isinstance(effect, FactTold):
+                self._drop(Held.Kind.FACT, [effect.path])
+                if effect.value is not None:
+                    self._hold(Held.Kind.FACT, effect.path, effect.value, effect.sentence)
+
+    def _hold(self, kind: str, key: str, value: Any, sentence: str) -> None:
+        Held.objects.create(
+            thread_id=self.answer.thread_id, kind=kind, key=key[:100], value=clean_json(value),
+            sentence=clean(sentence)[:300], message=self.answer,
+        )  # fmt: skip
+
+    def _drop(self, kind: str, keys: Iterable[str]) -> None:
+        held = Held.objects.filter(thread_id=self.answer.thread_id, kind=kind, key__in=list(keys), removed_at=None)
+        held.update(removed_at=timezone.now())
+
+
+def claim(pk: int, worker: str) -> Message | None:
+    """Take an answer for this worker; None where it has ended, or a live worker has it."""
+    stale = Q(status=Message.Status.ANSWERING) & (Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker))
+    holder = Message.objects.filter(pk=pk).values_list("worker", flat=True).first()
+    if holder and workers.is_known_dead(holder):
+        stale |= Q(status=Message.Status.ANSWERING, worker=holder)
+    free = Message.objects.filter(Q(pk=pk) & (Q(status=Message.Status.QUEUED) | stale))
+    taken = free.update(
+        status=Message.Status.ANSWERING,
+        worker=worker,
+        heartbeat_at=timezone.now(),
+        attempts=F("attempts") + 1,
+        text="",
+        steps=[],
+        effects=[],
+        revision=F("attempts"),
+    )
+    if not taken:
+        return None
+    answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
+    if answer.attempts > MAX_ATTEMPTS:
+        end(answer, worker, Message.Status.FAILED, note="The worker that wrote this answer died twice; ask again.")
+        return None
+    return answer
+
+
+def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> bool:
+    """The answer has ended; False where another worker has it."""
+    ours = Message.objects.filter(pk=answer.pk, worker=worker, status=Message.Status.ANSWERING)
+    return bool(ours.update(status=status, finished_at=timezone.now(), **values))
+
+
+def question_of(answer: Message) -> Ask:
+    """What the agents are asked: the question, the thread before it, and what it holds fast."""
+    assert answer.question is not None
+    earlier = answer.thread.messages.filter(pk__lt=answer.question_id).exclude(text="").order_by("-pk")[:REMEMBERED]
+    turns = [Turn("user" if m.role == Message.Role.USER else "assistant", m.text) for m in reversed(earlier)]
+    held = asking.held_by(answer.thread)
+    constraints = {item.key: item.value for item in held if item.kind == Held.Kind.CONSTRAINT}
+    facts = {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
+    return Ask(answer.question.text, tuple(turns), Constraints.from_json(constraints), facts)
+
+
+def sweep() -> list[int]:
+    """Queue again what no live worker writes; returns the answers' keys."""
+    now = timezone.now()
+    found = []
+    for row in Message.objects.filter(status__in=asking.OPEN).only(
+        "pk", "status", "worker", "heartbeat_at", "created_at"
+    ):
+        beat = row.heartbeat_at or row.created_at
+        lost = row.status == Message.Status.ANSWERING and workers.is_known_dead(row.worker)
+        if lost or beat < now - STALE_AFTER:
+            Message.objects.filter(pk=row.pk, status=Message.Status.QUEUED).update(heartbeat_at=now)
+            asking.send(row.pk)
+            found.append(row.pk)
+    return found

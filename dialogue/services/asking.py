@@ -1,0 +1,127 @@
+"""A user's side of a thread: open it, ask, stop, ask again, take back what was held fast."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from accounts.models import User
+from dialogue.models import Held, Message, Thread
+from experiments.models import Experiment
+from experiments.services import events
+from experiments.services.text import clean, title
+
+logger = logging.getLogger(__name__)
+
+#: Of one question.
+MOST_CHARACTERS = 8_000
+#: Messages of one thread; a longer one is better begun anew.
+MOST_MESSAGES = 400
+MOST_THREADS = 200
+TITLE_CHARACTERS = 80
+ANSWER = "dialogue.tasks.answer"
+OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
+
+
+class DialogueError(Exception):
+    """What was asked for cannot be done.  The text is a sentence for the user."""
+
+
+def open_thread(experiment: Experiment, user: User) -> Thread:
+    """A new, empty thread; one that the user has opened and not used yet is given again."""
+    unused = Thread.objects.filter(experiment=experiment, created_by=user, messages=None).first()
+    if unused is not None:
+        return unused
+    if Thread.objects.filter(experiment=experiment).count() >= MOST_THREADS:
+        raise DialogueError(f"This experiment has {MOST_THREADS} conversations; delete one that is not needed.")
+    return Thread.objects.create(team_id=experiment.team_id, experiment=experiment, created_by=user)
+
+
+def ask(thread: Thread, user: User, text: str) -> Message:
+    """Store the question and queue its answer; returns the answer, still to be written."""
+    text = clean(text).strip()
+    if not text:
+        raise DialogueError("Write a question first.")
+    if len(text) > MOST_CHARACTERS:
+        raise DialogueError(f"A question may have at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
+    with transaction.atomic():
+        events.lock(thread.experiment_id)
+        if thread.messages.filter(status__in=OPEN).exists():
+            raise DialogueError("The answer before is still being written; wait for it, or stop it.")
+        if thread.messages.count() >= MOST_MESSAGES:
+            raise DialogueError("This conversation has grown too long; start a new one.")
+        question = Message.objects.create(thread=thread, role=Message.Role.USER, author=user, text=text)
+        if not thread.title:
+            thread.title = title(text)[:TITLE_CHARACTERS]
+        thread.save(update_fields=["title", "updated_at"])
+        event = {"thread": thread.pk, "message": question.pk, "text": text}
+        events.append(thread.experiment_id, "message", "user", user=user, data=event)
+        return _queue(question)
+
+
+def retry(answer: Message, user: User) -> Message:
+    """Another answer to the question of the last one, which stays."""
+    with transaction.atomic():
+        events.lock(answer.thread.experiment_id)
+        newest = answer.thread.messages.order_by("-pk").first()
+        if answer.question is None or newest != answer or answer.status in OPEN:
+            raise DialogueError("Only the last answer can be asked for again, once it has ended.")
+        event = {"thread": answer.thread_id, "message": answer.question_id, "again": True}
+        events.append(answer.thread.experiment_id, "message", "user", user=user, data=event)
+        return _queue(answer.question)
+
+
+def stop(answer: Message) -> bool:
+    """Ask the worker to stop; False where the answer has ended."""
+    waiting = Message.objects.filter(pk=answer.pk, status=Message.Status.QUEUED)
+    ended = {"status": Message.Status.STOPPED, "finished_at": timezone.now(), "note": "Stopped before it began."}
+    if waiting.update(**ended):
+        return True
+    return bool(Message.objects.filter(pk=answer.pk, status=Message.Status.ANSWERING).update(stop_asked=True))
+
+
+def release(held: Held, user: User) -> bool:
+    """Take back what the thread holds fast; False where it was taken back before."""
+    with transaction.atomic():
+        events.lock(held.thread.experiment_id)
+        if not Held.objects.filter(pk=held.pk, removed_at=None).update(removed_at=timezone.now(), removed_by=user):
+            return False
+        event = {"thread": held.thread_id, "released": held.key, "sentence": held.sentence}
+        events.append(held.thread.experiment_id, "message", "user", user=user, data=event)
+        return True
+
+
+def held_by(thread: Thread) -> list[Held]:
+    """What the thread holds fast now, oldest first."""
+    return list(thread.held.filter(removed_at=None).order_by("pk"))
+
+
+def delete(thread: Thread, user: User) -> None:
+    """The thread and its messages go; what they did stays in the Sharding Memory."""
+    with transaction.atomic():
+        events.lock(thread.experiment_id)
+        event = {"thread": thread.pk, "deleted": True, "title": thread.title}
+        events.append(thread.experiment_id, "message", "user", user=user, data=event)
+        thread.delete()
+
+
+def _queue(question: Message) -> Message:
+    answer = Message.objects.create(
+        thread=question.thread, role=Message.Role.ASSISTANT, question=question, status=Message.Status.QUEUED
+    )
+    transaction.on_commit(lambda: send(answer.pk))
+    return answer
+
+
+def send(pk: int) -> None:
+    """Hand an answer to the workers.  Where the broker cannot be reached the periodic sweep takes it up."""
+    options: dict[str, Any] = {"args": [pk], "retry": False}
+    try:
+        current_app.send_task(ANSWER, **options)
+    except (OperationalError, OSError):
+        logger.warning("answer %s is not queued: the broker cannot be reached; the sweep will take it up", pk)
