@@ -33,6 +33,8 @@ PAGES = {
     "/experiments/{pk}/launch/": "This proposal is not approved",
     "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
     "/history/": "Optimization database",
+    "/measurements/": "Predicted against measured",
+    "/history/waiting/": "Waiting for a measurement",
     "/settings/": "API tokens",
 }
 
