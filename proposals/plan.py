@@ -110,7 +110,8 @@ class ProposalPlan:
     confidence: probability 0–1 that the step gets faster per token; raises and lowers: what moves it, as sentences.
     sensitivity: one-step neighbours.  memory_headroom_bytes: what a program can fill less what is needed, negative
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
-    constraints that *keep what runs* breaks; empty for every other proposal.
+    constraints that *keep what runs* breaks; empty for every other proposal.  doublings: factors of two moved between
+    axes, how far it is from what ran.
     """
 
     rank: int
@@ -132,6 +133,7 @@ class ProposalPlan:
     communication: tuple[Communication, ...] = ()
     per_chip: tuple[PerChip, ...] = ()
     violations: tuple[Broken, ...] = ()
+    doublings: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""

@@ -157,7 +157,7 @@ def raises(case: Case) -> Iterator[str]:
     verdict = case.diagnosis.bottleneck
     if verdict.confidence >= 0.7:
         yield f"The verdict ({verdict.primary}) is {verdict.confidence * 100:.0f} % certain."
-    distance = sum(map(abs, case.moved.values())) / 2
+    distance = case.doublings
     if case.moved and distance <= 1:
         yield "One doubling away from what was measured."
     if case.precedent is not None and (case.precedent.time_ratio or 1.0) < 1.0:
@@ -191,7 +191,7 @@ def lowers(case: Case) -> Iterator[str]:
         yield f"Not known: {', '.join(unknown)}; those terms were scaled from the profile or assumed."
     if case.observed.stand_in:
         yield "The profile was recorded on another kind of chip than the configuration names; times carry over poorly."
-    distance = sum(map(abs, case.moved.values())) / 2
+    distance = case.doublings
     if distance > 1:
         yield f"{distance:g} doublings away from what was measured."
     fresh = [ROLE_NAMES[role] for role in case.moved if sizes_by_role(case.config.mesh).get(role, 1) == 1]

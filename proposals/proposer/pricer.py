@@ -20,7 +20,7 @@ from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.constraints import Constraints
+from proposals.constraints import RULE, Constraints, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
@@ -81,7 +81,12 @@ class Pricer:
         candidates, rejected, considered, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
-        choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
+        try:
+            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
+        except ConfigError as error:
+            near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
+            why = f"; of the others the nearest is {mesh_text(near.mesh)}: {near.reason}" if near else ""
+            raise ConfigError(error.field, f"{error.message}{why}") from error
         keeping = keeping_is_right(candidates, ranked, self.diagnosis)
         baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
         proposals = []
@@ -329,4 +334,5 @@ def _worded(case: wording.Case) -> ProposalPlan:
         lowers=tuple(effects.lowers(case)),
         findings=tuple(finding.rule for finding in wording.answered(case)),
         violations=case.broken,
+        doublings=case.doublings,
     )

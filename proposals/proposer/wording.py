@@ -72,6 +72,11 @@ class Case:
         """Doublings by canonical role."""
         return moves(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
 
+    @property
+    def doublings(self) -> float:
+        """Factors of two moved between axes: half the sum, as one axis grows by what another loses."""
+        return sum(map(abs, self.moved.values())) / 2
+
 
 def title(case: Case) -> str:
     words = list(_changed_words(case))
