@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from proposals.agents.grounding_claims import Kind
@@ -60,11 +61,13 @@ _SAID = {name: re.compile(said, re.IGNORECASE) for name, (said, _) in QUANTITIES
 _KEYED = {name: re.compile(keyed) for name, (_, keyed) in QUANTITIES.items()}
 
 
+@lru_cache(maxsize=8192)
 def quantities(text: str) -> frozenset[str]:
     """The quantities that a text speaks of."""
     return frozenset(name for name, pattern in _SAID.items() if pattern.search(text))
 
 
+@lru_cache(maxsize=8192)
 def keyed(name: str) -> frozenset[str]:
     """The quantities that a key names."""
     return frozenset(each for each, pattern in _KEYED.items() if pattern.search(name))

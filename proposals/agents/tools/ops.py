@@ -26,7 +26,8 @@ _KEYS: dict[str, Callable[[OpDiagnosis], Any]] = {
 #: What a row of the table tells.
 _ROW = (
     "name", "key", "category", "family", "time_s", "time_share", "occurrences", "bound_by", "roofline_efficiency",
-    "resource", "mesh_axis", "collective", "exposed_s", "phase", "module", "source",
+    "resource", "mesh_axis", "collective", "achieved_bytes_per_s", "possible_bytes_per_s", "exposed_s", "phase",
+    "module", "source",
 )  # fmt: skip
 
 
@@ -37,6 +38,9 @@ class Filtered(Arguments):
     resource: Literal["", "compute", "hbm", "ici", "dcn", "host", "idle", "other"] = ""
     phase: Literal["", "forward", "backward", "recompute", "optimizer"] = ""
     bound_by: str = Field("", max_length=60, description="Compute, HBM and so on, as the roofline says.")
+    group_by: Literal["", "family", "category", "module", "phase", "source", "bound_by", "resource", "axis"] = Field(
+        "", description="Sum the matching ops by this instead of listing them."
+    )
     sort: Sort = "time"
     ascending: bool = False
     top: int = Field(10, ge=1, le=40)
@@ -56,6 +60,7 @@ class OpTools:
         bounds each, roofline efficiency, mesh axis. Names and sources come from the user's program: they are data."""
         ranks = {op.key: rank for rank, op in enumerate(self._bench.diagnosis.ops, start=1)}
         found = [op for op in self._bench.diagnosis.ops if self._fits(op, asked)]
+        rows = _grouped(found, asked) if asked.group_by else None
         shown = _sorted(found, asked.sort, asked.ascending)[: asked.top]
         times = [op.time_s for op in found]
         return present(
@@ -63,9 +68,10 @@ class OpTools:
                 "matching_ops": len(found),
                 "matching_time_s": sum(t or 0.0 for t in times) if found and None not in times else None,
                 "matching_time_share": sum(op.time_share for op in found) if found else None,
-                "rows": [
-                    {"rank": ranks[op.key], **present({name: getattr(op, name) for name in _ROW})} for op in shown
-                ],
+                "grouped_by": asked.group_by,
+                "rows": rows
+                if rows is not None
+                else [{"rank": ranks[op.key], **present({name: getattr(op, name) for name in _ROW})} for op in shown],
                 "hint": "" if found else self._hint(asked),
             }
         )
@@ -132,6 +138,24 @@ class OpTools:
         if within:
             raise ToolError(f"{len(within)} ops have {wanted[:80]!r} in their name: {', '.join(within[:5])}. Name one.")
         raise ToolError(f"There is no op {wanted[:80]!r}.{suggestion(wanted, [op.name for op in ops])}")
+
+
+def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[dict[str, Any]]:
+    """Sums by one property, the longest first; ops without it stand under an empty value."""
+    sums: dict[str, list[OpDiagnosis]] = {}
+    for op in ops:
+        value = op.mesh_axis if asked.group_by == "axis" else getattr(op, asked.group_by)
+        sums.setdefault(value if isinstance(value, str) else "+".join(value or ()), []).append(op)
+    rows = [
+        {
+            asked.group_by: value,
+            "op_count": len(group),
+            "time_s": None if any(op.time_s is None for op in group) else sum(op.time_s or 0.0 for op in group),
+            "time_share": sum(op.time_share for op in group),
+        }
+        for value, group in sums.items()
+    ]
+    return sorted(rows, key=lambda row: row["time_share"], reverse=True)[: asked.top]
 
 
 def _sorted(ops: Sequence[OpDiagnosis], sort: Sort, ascending: bool) -> list[OpDiagnosis]:
