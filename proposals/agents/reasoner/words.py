@@ -1,0 +1,125 @@
+"""Figures and small phrases of an answer.  A figure of the model always says that it is predicted, with its range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+
+Row = Mapping[str, Any]
+#: Speed-ups nearer than this are the same for anyone who would measure them.
+SAME = 0.01
+
+
+def mesh(row: Row) -> str:
+    """The mesh in backticks, without axes of size 1 where that leaves any."""
+    return f"`{row['mesh_text']}`" if row.get("mesh_text") else "the mesh"
+
+
+def mesh_of(sizes: Mapping[str, Mapping[str, int]]) -> str:
+    parts = [f"{axis} {size}" for axis, size in sizes["ici"].items()]
+    parts += [f"dcn.{axis} {size}" for axis, size in sizes.get("dcn", {}).items() if size > 1]
+    return f"`{' · '.join(parts)}`"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}×" if 0.095 < value < 100 else f"{value:.3g}×"
+
+
+def speed(row: Row) -> str:
+    """`1.08× per token (0.85× to 1.37× in four of five such cases)`."""
+    value = row.get("speedup_per_token")
+    if value is None:
+        return "no predicted speed-up"
+    return f"{ratio(value)} per token ({span(row)})"
+
+
+def span(row: Row) -> str:
+    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    return f"{ratio(low)} to {ratio(high)} in four of five such cases" if low and high else "without a range"
+
+
+def step(row: Row) -> str:
+    """The predicted step time with its range."""
+    time = row.get("step_time_s")
+    if isinstance(time, Mapping):
+        return f"{format_time(time['estimate'])} ({format_time(time['low80'])} to {format_time(time['high80'])})"
+    return format_time(time) if time else "not measured"
+
+
+def estimate(row: Row) -> str:
+    time = row.get("step_time_s")
+    if isinstance(time, Mapping):
+        return format_time(time["estimate"])
+    return format_time(time) if time else "–"
+
+
+def percent(value: float) -> str:
+    """A confidence: whole per cents, as it is known no better."""
+    return f"{value * 100:.0f} %"
+
+
+def share(value: float) -> str:
+    return format_share(value)
+
+
+def time(value: float) -> str:
+    return format_time(value)
+
+
+def size(value: float) -> str:
+    return format_bytes(value)
+
+
+def memory(row: Row) -> str:
+    """`12.3 GB of 15.9 GB`, or that nobody knows."""
+    held = row.get("hbm_per_chip_bytes")
+    if not held or held.get("total") is None:
+        return "not known"
+    return f"{size(held['total'])} of {size(held['capacity'])}"
+
+
+def changes(row: Row) -> str:
+    """Changed training keys in a few words; empty where there are none."""
+    return ", ".join(setting(key, value) for key, value in (row.get("changes") or {}).items())
+
+
+def setting(key: str, value: Any) -> str:
+    names = {
+        "global_batch": "batch", "seq_len": "sequence length", "grad_accum": "gradient accumulation",
+        "weight_sharding": "weight sharding", "micro_batch": "micro-batch",
+    }  # fmt: skip
+    if key == "xla_flags":
+        return "more XLA flags"
+    return f"{names.get(key, key)} {value:,}" if isinstance(value, int) else f"{names.get(key, key)} {value}"
+
+
+def configuration(row: Row) -> str:
+    """Mesh and changes as one name."""
+    changed = changes(row)
+    return f"{mesh(row)} with {changed}" if changed else mesh(row)
+
+
+def listed(items: Sequence[str], word: str = "and") -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[:2] and not text[:2].isupper() else text
+
+
+def title(row: Row) -> str:
+    return f"**Proposal {row['number']}** ({lower_first(str(row['title']))}, {mesh(row)})"
+
+
+def violations(row: Row) -> list[str]:
+    return [str(item["reason"]) for item in row.get("violations", ())]
+
+
+def missing(names: Sequence[str]) -> str:
+    """Facts that are not known, in words."""
+    words = {"model": "the model", "training.global_batch": "the global batch", "training.seq_len": "the sequence length"}
+    return listed([words.get(name, name) for name in names])
