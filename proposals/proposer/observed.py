@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
+from perfmodel.step_time import missing_facts
+from perfmodel.terms import step_terms
+from perfmodel.workload import from_config
 
 #: Kinds of communication, by what moves; each scales with the mesh in its own way (`pricing`).
 TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplaced")
@@ -86,6 +89,25 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         weights_arithmetic_s=work["weights_hbm"] * arithmetic,
         stand_in=profile.device.chip != config.hardware.chip,
     )
+
+
+def recomputes_nothing(config: ExperimentConfig, observed: Observed, diagnosis: Diagnosis) -> bool:
+    """Whether the profile shows that what the configuration says is recomputed is not.
+
+    Two things must say so: ops of the backward pass are named, none of them as recomputed; and the chip executed fewer
+    operations than the model's with half of a recomputation.  Attention kernels, which compilers often do not count,
+    are left out of that sum.
+    """
+    if missing_facts(config) or config.training.remat not in ("full", "offload") or observed.flops is None:
+        return False
+    phases = {op.phase for op in diagnosis.ops}
+    if "recompute" in phases or "backward" not in phases:
+        return False
+    work = from_config(config)
+    terms = step_terms(work)
+    forward = terms.dense_forward_s + terms.experts_forward_s
+    least = (terms.dense_s + terms.experts_s + terms.head_s + 0.5 * forward) * work.chip.peak
+    return observed.flops < float(least.reshape(-1)[0])
 
 
 def work_of(op: OpDiagnosis) -> str | None:

@@ -31,7 +31,7 @@ from proposals.proposer.fewer import fewer_chips
 from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.observed import observe
+from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
@@ -68,7 +68,9 @@ class Pricer:
         self.observed = observed
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
-        self.calibration = calibrated(config, profile, diagnosis, observed)
+        self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
+        ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
+        self.calibration = calibrated(ran, profile, diagnosis, observed)
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
@@ -219,13 +221,19 @@ class Pricer:
         return left, found, rank(left, found, self.profile, self.diagnosis, self._library)
 
     def _notes(self, asked: Constraints, prices: Prices) -> tuple[str, ...]:
+        found = []
         measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
         if asked.memory_margin and self.missing and not measured:
-            return (
+            found.append(
                 "The memory margin could not be checked: without model, batch, sequence length or a measured peak "
-                "nobody knows what a mesh needs.",
+                "nobody knows what a mesh needs."
             )
-        return ()
+        if self.recomputes_nothing:
+            found.append(
+                f"The configuration says remat {self.config.training.remat}, yet the profile shows no recomputation; "
+                "what ran is priced as the profile shows it."
+            )
+        return tuple(found)
 
     def _case(
         self,

@@ -17,7 +17,10 @@ from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Trai
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.plan import Plan
-from proposals.proposer import propose
+from proposals.proposer import Pricer, propose
+from tests.diagnosis.generated import MIDDLE, Scenario
+from tests.diagnosis.generated import config as configured
+from tests.diagnosis.generated import profile as profiled
 
 CORES, STEPS = 16, 4
 
@@ -242,3 +245,18 @@ def test_the_three_do_not_all_stand_on_one_assumption() -> None:
         moved.append({(axis, step > 0) for axis, step in axes.items() if step} | set(item.changes))
     common = moved[0] & moved[1]
     assert not common or common - moved[2]
+
+
+def test_recomputation_that_the_profile_does_not_show_is_nothing_to_gain_from() -> None:
+    """The same run twice, once recomputing; the configuration says it does both times."""
+    run = Scenario(
+        "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), MIDDLE, 256, 4096, remat="full"
+    )  # fmt: skip
+    setup = configured(run)
+    lighter = {"remat": "none"}
+    for ran, gains in ((profiled(run), True), (profiled(replace(run, remat="none")), False)):
+        bench = Pricer(ran, setup, diagnose(ran, setup))
+        own = bench.evaluate(setup.mesh.to_json(), lighter)
+        assert ((own.predicted.speedup or 0.0) > 1.1) is gains
+        assert (own.predicted.speedup == pytest.approx(1.0)) is not gains
+        assert any("no recomputation" in text for text in bench.propose().notes) is not gains
