@@ -198,6 +198,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
+#: A model may take minutes to answer, mostly waiting: answers have workers of their own, with threads.
+CELERY_TASK_ROUTES = {"dialogue.tasks.answer": {"queue": "dialogue"}}
 CELERY_BEAT_SCHEDULE = {
     # A run whose worker died goes to another one.
     "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},

@@ -40,6 +40,8 @@ from asapweb.launcher.supervisor import Supervisor
 from knowledge.pgvector import complaint
 
 HEARTBEAT_FRESH_S = 15.0
+#: Answers written at the same moment; further ones wait.
+ANSWERS_AT_ONCE = 16
 #: How long a database or broker of the environment may take to come up beside us.
 PATIENCE_S = 10.0
 
@@ -108,7 +110,9 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
 
     link = _Preparation(home, ["knowledge", "link", address.url])
     sole_worker = "CELERY_BROKER_URL" in embedded
-    supervisor.start(_worker(home, options, sole=sole_worker), _web(home, address, options))
+    supervisor.start(
+        _worker(home, options, sole=sole_worker), _answerer(home, sole=sole_worker), _web(home, address, options)
+    )
     sign_in = link.answer()["link"]
     write_holder(home, address.url)
     if address.moved:
@@ -187,13 +191,25 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
 
 
 def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
-    heartbeat = home.run / "worker.alive"
+    """Does all background work but answers.  sole: nobody else takes work from its broker."""
     schedule = home.run / "beat-schedule"
+    more = ["--pool", "prefork", "--concurrency", str(options.workers), "--beat", "--schedule", str(schedule)]
+    return _celery(home, "worker", "asap", more, sole=sole, left="beat-schedule*")
+
+
+def _answerer(home: Home, *, sole: bool) -> Piece:
+    """Writes answers: mostly waiting for a model, so threads will do."""
+    more = ["--pool", "threads", "--concurrency", str(ANSWERS_AT_ONCE), "--queues", "dialogue"]
+    return _celery(home, "answerer", "dialogue", more, sole=sole)
+
+
+def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, left: str = "") -> Piece:
+    heartbeat = home.run / f"{name}.alive"
 
     def forget() -> None:
         heartbeat.unlink(missing_ok=True)
-        for left in home.run.glob("beat-schedule*"):
-            left.unlink()
+        for path in home.run.glob(left) if left else ():
+            path.unlink()
 
     def is_alive() -> bool:
         try:
@@ -202,14 +218,16 @@ def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
             return False
 
     return Piece(
-        name="worker",
+        name=name,
         command=lambda: [
-            sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker",
-            "--pool", "prefork", "--concurrency", str(options.workers), "--beat", "--schedule", str(schedule),
-            "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", "asap@%h",
+            sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker", *more,
+            "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", f"{node}@%h",
         ],
-        log=home.log("worker"), home=home.path, is_healthy=is_alive, before_start=forget,
-        environment={"ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole else "0"},
+        log=home.log(name), home=home.path, is_healthy=is_alive, before_start=forget,
+        # What a dead worker left undone is delivered again by the one that works for all.
+        environment={
+            "ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole and name == "worker" else "0",
+        },
         dies_with_us="QUIT", ends_within_s=5.0,
         # While a foreign broker is away the worker waits for it, which is no reason to end what it is doing.
         hung_after_s=120.0 if sole else math.inf,

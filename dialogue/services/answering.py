@@ -62,7 +62,7 @@ class Writing:
     flushed: str = ""
     flushed_at: float = 0.0
     looked_at: float = 0.0
-    pending: dict[str, int] = field(default_factory=dict)
+    results: list[ToolReturned] = field(default_factory=list)
 
     def take(self, said: Said) -> None:
         """Store one thing that the agents said or did."""
@@ -132,6 +132,7 @@ class Writing:
             )
             self._update(steps=self.answer.steps)
         elif isinstance(event, ToolReturned):
+            self.results.append(event)
             for step in self.answer.steps:
                 if step["result"] == event.result_id and step["ok"] is None:
                     step.update(ok=event.ok, returned=row.pk, duration_s=round(event.duration_s, 4), error=event.error)

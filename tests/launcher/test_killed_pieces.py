@@ -14,7 +14,7 @@ import pytest
 from tests.launcher.application import Application, eventually, running
 
 
-@pytest.mark.parametrize("piece", ["PostgreSQL", "Redis", "worker", "web server"])
+@pytest.mark.parametrize("piece", ["PostgreSQL", "Redis", "worker", "answerer", "web server"])
 def test_a_killed_piece_is_started_again(used_home: Path, piece: str) -> None:
     with running(used_home) as application:
         _remember(used_home, piece)

@@ -13,7 +13,7 @@ from tests.launcher.application import Application, eventually, processes_of, re
 
 
 def test_first_start_brings_everything_up_and_prints_one_link(first_start: Application) -> None:
-    for part in ("PostgreSQL", "Redis", "worker", "web server"):
+    for part in ("PostgreSQL", "Redis", "worker", "answerer", "web server"):
         assert f"{part} " in first_start.text
     assert "database schema" in first_start.text
     assert first_start.text.count("/sign-in/") == 1
