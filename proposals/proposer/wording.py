@@ -292,18 +292,31 @@ def tags(case: Case) -> list[str]:
     return found + [finding.rule for finding in answered(case)]
 
 
+#: Rules of findings that a changed training key bears on.
+_ANSWERS = {
+    "xla_flags": ("exposed_communication", "async_collective_waits", "gradient_reduction", "fsdp_gathers_exposed"),
+    "weight_sharding": ("replicated_weights", "fsdp_gathers_exposed", "optimizer_update", "memory_near_capacity"),
+    "global_batch": ("gradient_reduction", "fsdp_gathers_exposed", "low_matrix_efficiency"),
+}
+
+
 def answered(case: Case) -> tuple[Finding, ...]:
-    """Findings that a move bears on: those about its axis, and replicated weights where the model is cut smaller."""
+    """Findings that a proposal bears on: those about an axis that moves, and those about a key that changes."""
     axes = {axis for axis, _ in case.config.mesh.ici if case.config.mesh.role(axis) in case.moved}
     axes |= {"data"} if "fsdp" in axes else set()
-    if "xla_flags" in case.changes:
-        words = ("exposed", "async", "gradient")
-        return tuple(f for f in case.diagnosis.findings if any(word in f.rule for word in words))
+    rules = {rule for key in case.changes for rule in _ANSWERS.get(key, ())}
+    if "remat" in case.changes:
+        lighter = RECOMPUTES[case.changes["remat"]] < RECOMPUTES[case.config.training.remat]
+        rules.add("recompute" if lighter else "memory_near_capacity")
+    if _micro_batches(case) > 0:
+        rules |= {"memory_near_capacity", *(["pipeline_bubble"] if case.mesh.size("pipeline") > 1 else [])}
+    if case.moved.get("model", 0.0) > 0:
+        rules.add("replicated_weights")
     return tuple(
         finding
         for finding in case.diagnosis.findings
-        if (finding.mesh_axis and axes & set(finding.mesh_axis.replace(",", " ").replace("+", " ").split()))
-        or (finding.rule == "replicated_weights" and case.moved.get("model", 0.0) > 0)
+        if finding.rule in rules
+        or (finding.mesh_axis and axes & set(finding.mesh_axis.replace(",", " ").replace("+", " ").split()))
     )
 
 
