@@ -63,7 +63,8 @@ def text(numbers: Mapping[str, Any]) -> str:
             "A second number is learnt of memory, where no peak was measured: programs need more or less than the "
             f"model computes by a factor whose logarithm has the spread {fit['memory_spread']:.2f}, from who ran and "
             "who did not among the sweeps, OptiCo's runs and the published ones (which all ran), sources counting "
-            "alike. That a program ran at its own computed memory says that it is none of the hungriest (`Confidence.fits`).",
+            "alike. That a program ran at its own computed memory says that it is none of the hungriest "
+            "(`Confidence.fits`).",
             "",
             "| computed, of the memory a chip has | sweeps: ran | OptiCo: ran | published: ran | probability |",
             "|---|--:|--:|--:|--:|",
