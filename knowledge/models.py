@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
@@ -97,6 +98,7 @@ class Passage(Embedded):
 
     class Meta(Embedded.Meta):
         ordering = ["document", "position", "pk"]
+        indexes = [*Embedded.Meta.indexes, GinIndex(fields=["bottlenecks"], name="passage_bottlenecks")]
         constraints = [
             models.UniqueConstraint(fields=["key"], condition=Q(team=None), name="one_shipped_passage_per_key"),
             models.UniqueConstraint(fields=["team", "key"], name="one_passage_per_team_and_key"),

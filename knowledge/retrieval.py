@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
+from django.core.exceptions import EmptyResultSet
 from django.db.models import QuerySet
 from numpy.typing import NDArray
 
@@ -89,6 +90,10 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     query = spelled(query)
     if not any(character.isalnum() for character in query):
         return Retrieval((), mode)
+    try:
+        rows.query.sql_with_params()
+    except EmptyResultSet:  # a filter that nothing can pass
+        return Retrieval((), mode)
     words = parse(query)
     candidates = max(CANDIDATES, k + offset)
     notes: list[str] = []
@@ -99,7 +104,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
             embedder = current_embedder()
             vector = _vector_of(query, embedder.name)
             embedder_name = embedder.name
-            by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates)
+            by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates, k + offset)
         except EmbeddingError as error:
             notes.append(f"{error} Found by words alone.")
     by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
@@ -129,7 +134,7 @@ def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
     if to.embedding is None:
         return Retrieval((), "vector", notes=("It has no vector yet: the workers are computing it.",))
     others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
-    found = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k)
+    found = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k, k)
     hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(found, 1))
     return Retrieval(hits, "vector", to.embedding_model)
 

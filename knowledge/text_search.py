@@ -26,7 +26,7 @@ from django.db.models.lookups import GreaterThan
 from knowledge.embedded import WORDS, Embedded
 
 #: Rows that are ranked; where more hold a stem of the query, its rarest stems and pairs of stems decide which.
-RANKED = 1000
+RANKED = 500
 CORRELATION = 3.0
 #: Above so many pages of 8 kB the frequency of a stem is taken from the planner's statistics, not counted.
 COUNTED_PAGES = 1000

@@ -185,6 +185,10 @@ class Migration(migrations.Migration):
                 "abstract": False,
             },
         ),
+        migrations.AddIndex(
+            model_name="passage",
+            index=django.contrib.postgres.indexes.GinIndex(fields=["bottlenecks"], name="passage_bottlenecks"),
+        ),
         # A ranking reads the stems of many rows; where they lie beside the row that takes half the time.
         migrations.RunSQL("alter table knowledge_passage alter column search set storage main", migrations.RunSQL.noop),
         migrations.AddConstraint(

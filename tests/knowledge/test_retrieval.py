@@ -89,6 +89,12 @@ def test_nothing_to_search_in(db) -> None:
     assert search(None, "sharding").found == ()
 
 
+def test_a_filter_that_nothing_can_pass(passages) -> None:
+    for mode in MODES:
+        assert retrieve(Passage.objects.filter(pk__in=[]), "sharding", mode=mode).hits == ()
+        assert retrieve(Passage.objects.none(), "sharding", mode=mode).hits == ()
+
+
 def test_what_holds_markup_stays_text(passages) -> None:
     add_passages(passages, {"markup": ("Markup", "The mesh is \x02written\x03 in <script> tags & where a<b and c>d.")})
     answer = search(None, "mesh markup written", mode="text")
