@@ -43,14 +43,17 @@ FROM unnest(%s::bigint[]) AS watched (id)
 
 @dataclass
 class Watcher:
-    """Wakes the streams of one event loop whose experiment has a newer event than they know of.
+    """Wakes the streams of one event loop whose row has news.
 
-    Its thread is the only one that reads for the streams, so all of them together hold one connection; it is given
-    back when the last stream ends.
+    look: the present state of each watched row, by key; news is whatever differs from the last look.  Its thread is the
+    only one that reads for the streams, so all of them together hold one connection; it is given back when the last
+    stream ends.
     """
 
+    look: Callable[[list[int]], list[tuple[int, Any]]]
+    every_s: float = POLL_EVERY_S
     waiting: dict[int, set[asyncio.Event]] = field(default_factory=dict)
-    newest: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, Any] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     executor: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="event-stream")
@@ -59,53 +62,58 @@ class Watcher:
     async def read(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
 
-    def add(self, experiment_id: int) -> asyncio.Event:
+    def add(self, key: int) -> asyncio.Event:
         news = asyncio.Event()
-        self.waiting.setdefault(experiment_id, set()).add(news)
+        self.waiting.setdefault(key, set()).add(news)
         if self.task is None or self.task.done():
             self.task = asyncio.get_running_loop().create_task(self._watch(), name="event-stream-watcher")
         return news
 
-    def remove(self, experiment_id: int, news: asyncio.Event) -> None:
-        streams = self.waiting.get(experiment_id, set())
+    def remove(self, key: int, news: asyncio.Event) -> None:
+        streams = self.waiting.get(key, set())
         streams.discard(news)
         if not streams:
-            self.waiting.pop(experiment_id, None)
-            self.newest.pop(experiment_id, None)
+            self.waiting.pop(key, None)
+            self.newest.pop(key, None)
 
     async def _watch(self) -> None:
         try:
             while self.waiting:
                 try:
-                    found = await self.read(_newest, list(self.waiting))
+                    found = await self.read(self.look, list(self.waiting))
                 except DatabaseError:
                     await self.read(connections.close_all)
                     await asyncio.sleep(1.0)
                     continue
-                for experiment_id, last in found:
-                    if last is not None and last != self.newest.get(experiment_id):
-                        self.newest[experiment_id] = last
-                        for news in self.waiting.get(experiment_id, ()):
+                for key, state in found:
+                    if state is not None and state != self.newest.get(key):
+                        self.newest[key] = state
+                        for news in self.waiting.get(key, ()):
                             news.set()
-                await asyncio.sleep(POLL_EVERY_S)
+                await asyncio.sleep(self.every_s)
         finally:
             self.executor.submit(connections.close_all)
 
 
-_watchers: WeakKeyDictionary[asyncio.AbstractEventLoop, Watcher] = WeakKeyDictionary()
+@dataclass(frozen=True)
+class Watchers:
+    """One watcher per event loop, of the same kind of row."""
 
+    look: Callable[[list[int]], list[tuple[int, Any]]]
+    every_s: float = POLL_EVERY_S
+    of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Watcher] = field(default_factory=WeakKeyDictionary)
 
-def _watcher() -> Watcher:
-    loop = asyncio.get_running_loop()
-    if loop not in _watchers:
-        _watchers[loop] = Watcher()
-    return _watchers[loop]
+    def here(self) -> Watcher:
+        return self.of_loop.setdefault(asyncio.get_running_loop(), Watcher(self.look, self.every_s))
 
 
 def _newest(experiment_ids: list[int]) -> list[tuple[int, int | None]]:
     with connection.cursor() as cursor:
         cursor.execute(_NEWEST, [experiment_ids])
         return cursor.fetchall()
+
+
+_WATCHERS = Watchers(_newest)
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ class SignedOut(Exception):
     """Neither a session nor a token says who asks."""
 
 
-def _user(request: HttpRequest) -> Any:
+def who(request: HttpRequest) -> Any:
     """Whom the session, or else the API token, stands for; raises SignedOut."""
     if request.user.is_authenticated:
         return request.user
@@ -143,7 +151,7 @@ def _user(request: HttpRequest) -> Any:
 def _allowed(request: HttpRequest, pk: int, last_id: int) -> bool:
     """Check permission (raising) and whether anything is left to stream; gives this request's connection back."""
     try:
-        experiment = get_for(_user(request), Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk)
+        experiment = get_for(who(request), Experiment.objects.only("pk", "team_id", "state"), Role.VIEWER, pk=pk)
         return not (RunStatus(experiment.state).is_final and not events.after(pk, last_id).exists())
     finally:
         connections.close_all()  # the stream may stay open for long, and reads through the watcher
@@ -179,7 +187,7 @@ async def stream(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 async def _messages(experiment_id: int, last_id: int) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
-    watcher = _watcher()
+    watcher = _WATCHERS.here()
     news = watcher.add(experiment_id)
     ends_at = loop.time() + MAX_STREAM_S
     try:

@@ -219,7 +219,7 @@ def test_a_wrong_method_and_a_wrong_id_are_refused():
 
 
 def streams_of(experiment):
-    watcher = stream._watcher()
+    watcher = stream._WATCHERS.here()
     return len(watcher.waiting.get(experiment.pk, ()))
 
 

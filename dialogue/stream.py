@@ -1,0 +1,162 @@
+"""An answer as it is written (server-sent events), resumable at the character where it broke off.
+
+The id of each event is `<revision>.<characters>.<steps>.<steps done>.<effects>`: all that a browser needs to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, connections
+from django.db.models import F, Func, IntegerField, Value
+from django.db.models.functions import Length, Substr
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.views.decorators.http import require_GET
+
+from accounts.models import Role
+from accounts.permissions import get_for
+from dialogue.models import Message, Thread
+from experiments.stream import KEEP_ALIVE_EVERY_S, MAX_STREAM_S, SignedOut, Watchers, who
+
+#: Text comes in pieces of this age at most.
+POLL_EVERY_S = 0.04
+
+
+def _count(column: str) -> Func:
+    return Func(F(column), function="jsonb_array_length", output_field=IntegerField())
+
+
+def _state(keys: list[int]) -> list[tuple[int, Any]]:
+    rows = Message.objects.filter(pk__in=keys).annotate(
+        n=Length("text"), done=Func(F("steps"), Value("$[*] ? (@.ok != null)"), function="jsonb_path_query_array")
+    )
+    return [(row[0], row[1:]) for row in rows.values_list("pk", "revision", "n", "status", "done", _count("effects"))]
+
+
+_WATCHERS = Watchers(_state, POLL_EVERY_S)
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a browser has read."""
+
+    revision: int = 0
+    characters: int = 0
+    steps: int = 0
+    done: int = 0
+    effects: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        parts = text.split(".")
+        if len(parts) != 5 or not all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts):
+            return None
+        return cls(*map(int, parts))
+
+    def __str__(self) -> str:
+        return f"{self.revision}.{self.characters}.{self.steps}.{self.done}.{self.effects}"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a stream sends next: events as (name, data), how far that leads, and whether the answer has ended."""
+
+    events: list[tuple[str, dict[str, Any]]]
+    place: Place
+    over: bool
+
+
+def read(pk: int, place: Place) -> Piece:
+    """What came after `place`; text that was withdrawn meanwhile is announced by `reset`."""
+    columns = ("revision", "status", "steps", "effects", "note", "provider")
+    row = (
+        Message.objects.filter(pk=pk)
+        .annotate(rest=Substr("text", place.characters + 1))
+        .values(*columns, "rest")
+        .first()
+    )
+    if row is None:
+        return Piece([("end", {"status": "gone"})], place, True)
+    events: list[tuple[str, dict[str, Any]]] = []
+    if row["revision"] != place.revision:
+        place = Place(row["revision"])
+        events.append(("reset", {}))
+        row["rest"] = Message.objects.filter(pk=pk).values_list("text", flat=True).first() or ""
+    done = sum(step["ok"] is not None for step in row["steps"])
+    if len(row["steps"]) > place.steps or done > place.done:
+        events.append(("steps", {"steps": row["steps"]}))
+    if row["rest"]:
+        events.append(("text", {"at": place.characters, "text": row["rest"]}))
+    if len(row["effects"]) > place.effects:
+        events.append(("effects", {"effects": row["effects"][place.effects :]}))
+    place = Place(place.revision, place.characters + len(row["rest"]), len(row["steps"]), done, len(row["effects"]))
+    over = Message.Status(row["status"]).is_final
+    if over:
+        events.append(("end", {"status": row["status"], "note": row["note"], "provider": row["provider"]}))
+    return Piece(events, place, over)
+
+
+def _find(request: HttpRequest, pk: int) -> bool:
+    """Whether the answer is one the user may read (raises otherwise)."""
+    try:
+        message = Message.objects.filter(pk=pk, role=Message.Role.ASSISTANT).values("thread_id").first()
+        get_for(
+            who(request), Thread.objects.only("pk", "team_id"), Role.VIEWER, pk=message["thread_id"] if message else 0
+        )
+        return True
+    finally:
+        connections.close_all()  # the stream may stay open for long, and reads through the watcher
+
+
+@require_GET
+async def stream(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """`/answers/<pk>/stream/`: events `text` {at, text}, `steps`, `effects`, `reset` (what came so far is withdrawn),
+    `end` {status, note, provider}; then it closes.  Resumes after `Last-Event-ID`, or `?after=` of the page."""
+    given = request.headers.get("Last-Event-ID") or request.GET.get("after") or str(Place())
+    place = Place.parse(given)
+    if place is None:
+        return HttpResponse("Last-Event-ID must be five numbers.\n", status=400, content_type="text/plain")
+    try:
+        await sync_to_async(_find)(request, pk)
+    except SignedOut:
+        return HttpResponse("Sign in to follow this answer.\n", status=401, content_type="text/plain")
+    response = StreamingHttpResponse(_messages(pk, place), content_type="text/event-stream")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _messages(pk: int, place: Place) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    watcher = _WATCHERS.here()
+    news = watcher.add(pk)
+    ends_at = loop.time() + MAX_STREAM_S
+    try:
+        yield "retry: 1000\n\n"
+        while loop.time() < ends_at:
+            news.clear()
+            try:
+                piece = await watcher.read(read, pk, place)
+            except DatabaseError:  # the database restarts; the watcher closes the broken connection
+                await asyncio.sleep(1.0)
+                continue
+            place = piece.place
+            for name, data in piece.events:
+                yield f"id: {place}\nevent: {name}\ndata: {json.dumps(data)}\n\n"
+            if piece.over:
+                return
+            while True:
+                try:
+                    await asyncio.wait_for(news.wait(), KEEP_ALIVE_EVERY_S)
+                    break
+                except TimeoutError:
+                    yield ": keep-alive\n\n"
+                    if loop.time() >= ends_at:
+                        break
+    finally:
+        watcher.remove(pk, news)
