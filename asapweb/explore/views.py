@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.models import Role
 from accounts.permissions import require
 from asapweb.explore import answer as answers
-from asapweb.explore import measured, report, spaces
+from asapweb.explore import measured, proposing, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.spaces import Meshes
 from asapweb.explore.state import State, divisors, from_config, read, searchable
@@ -293,5 +293,5 @@ def accuracy_page(request: HttpRequest) -> HttpResponse:
     numbers = accuracy()
     context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}
     if numbers is not None:
-        context |= report.context(numbers)
+        context |= report.context(numbers) | proposing.context()
     return render(request, "accuracy/accuracy.html", context)

@@ -15,6 +15,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asapweb.explore import proposing
 from asapweb.explore.spaces import meshes_of, ways
 from asapweb.explore.state import divisors, from_config, pairs_of, read, refit
 from asapweb.explore.treemap import treemap
@@ -379,6 +380,17 @@ def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
     assert numbers["worst"][0]["id"] in html
     scatter = data_in(html, "x-agreement")
     assert sum(len(group["points"]) for group in scatter["groups"]) == numbers["rows"]
+
+
+def test_the_accuracy_page_shows_how_good_proposals_are(people: People):
+    html, numbers = page(people.client("viewer"), "/accuracy/"), proposing.context()
+    assert f"{numbers['confidence']['pairs']:,} pairs of measured runs" in html
+    for row in numbers["confidence"]["reliability"]:
+        assert f"{row['right'] * 100:.1f}\u00a0%" in html
+    for words, rows, _ in numbers["cases"]:
+        assert words in html
+        for _, row in rows:
+            assert f"<b>{row['family_top'] * 100:.0f}\u00a0%</b>" in html
 
 
 def test_predictions_carry_the_error_of_their_chip(people: People):

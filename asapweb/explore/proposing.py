@@ -1,0 +1,46 @@
+"""How good proposals are, for the Accuracy page: their confidence (`make fit`) and cases with a known answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import proposals
+
+_FOLDER = Path(proposals.__file__).parent
+CONFIDENCE_FILE = _FOLDER / "proposer" / "confidence.json"
+CASES_FILE = _FOLDER / "accuracy.json"
+_HALVES = {"open": "Open while the proposer was written", "kept apart": "Kept apart"}
+_ROWS = ("recipes, TPU", "recipes, GPU", "sweeps")
+_NAMES = {
+    "recipes, TPU": "Published recipes, TPU",
+    "recipes, GPU": "Published recipes, GPU",
+    "sweeps": "Measured sweeps",
+}
+
+
+@cache
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+
+
+def context() -> dict[str, Any]:
+    """`confidence`: scores and reliability where the model is known; `cases`: rows by half, with the sweeps' own.
+
+    Each None where its program has not run.
+    """
+    stated, cases = _read(CONFIDENCE_FILE), _read(CASES_FILE)
+    return {
+        "confidence": stated and {"pairs": sum(stated["pairs"].values()), **stated["known"]},
+        "cases": cases
+        and [
+            (words, [(_NAMES[name], cases["halves"][half][name]) for name in _ROWS], cases["halves"][half]["sweeps"])
+            for half, words in _HALVES.items()
+        ],
+    }
