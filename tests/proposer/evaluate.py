@@ -18,7 +18,7 @@ import numpy as np
 from diagnosis.analyzer import diagnose
 from perfmodel import accounting
 from perfmodel.chips import get_chip
-from perfmodel.config import Mesh
+from perfmodel.config import ConfigError, Mesh
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
@@ -154,7 +154,17 @@ def outcomes(variant: Variant, apart: bool | None = None, every: int = 1) -> tup
     """Of the open half, of the half kept apart, or of both; of every so many only."""
     chosen = [case for case in cases() if apart is None or case.apart == apart]
     chosen = [case for case in chosen if case.source == "recipe"] if variant.held else chosen
-    return tuple(outcome(case, variant) for case in chosen[::every])
+    return tuple(one for case in chosen[::every] if (one := _outcome(case, variant)) is not None)
+
+
+def _outcome(case: Case, variant: Variant) -> Outcome | None:
+    """None where with all keys held fast fewer than three legal meshes are left."""
+    try:
+        return outcome(case, variant)
+    except ConfigError:
+        if variant.held:
+            return None
+        raise
 
 
 def shares(found: Sequence[Outcome]) -> dict[str, Any]:
