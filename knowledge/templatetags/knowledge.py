@@ -19,6 +19,10 @@ register = template.Library()
 
 #: Raw HTML stays text and nothing is loaded from elsewhere; links are checked by markdown-it.
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+_MARKDOWN.add_render_rule(
+    "table_open", lambda *_: '<div class="tablewrap" tabindex="0" role="region" aria-label="Table"><table>\n'
+)
+_MARKDOWN.add_render_rule("table_close", lambda *_: "</table></div>\n")
 #: A badge's kind for the state of a document.
 _STATES = {State.READING: ("Being read", "running"), State.FAILED: ("Not readable", "failed")}
 
