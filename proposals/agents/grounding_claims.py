@@ -42,7 +42,7 @@ for _p, _f in {"": 1.0, **_WORDS}.items():
 
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _NUMBER = re.compile(
-    r"(?:(?<![\w.#@/-])|(?<=\d[-–/]))[−-]?(?P<digits>\d{1,3}(?:[,\u202f]\d{3})+|\d+)(?P<fraction>\.\d+)?"
+    r"(?:(?<![\w.#@/-])(?<!\w:)|(?<=\d[-–/]))[−-]?(?P<digits>\d{1,3}(?:[,\u202f]\d{3})+|\d+)(?P<fraction>\.\d+)?"
     rf"(?P<power>[eE][+-]?\d+)?(?:[\s\u00a0\u202f]?(?P<unit>{_UNIT})s?(?![\w%]|-\w))?(?![\w%]|\.\d)"
 )
 #: Where a source is pointed at, or things are counted off: nothing that could be measured.

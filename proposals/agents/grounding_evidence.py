@@ -10,7 +10,19 @@ from typing import Any
 from agent.events import ToolReturned
 from perfmodel.config import ROLES
 from proposals.agents.grounding_claims import Kind, numbers, sentences
-from proposals.agents.grounding_facts import About, Fact, Mesh, axis_sizes, keyed, mesh_of, named, products, quantities
+from proposals.agents.grounding_facts import (
+    About,
+    Fact,
+    Mesh,
+    axis_sizes,
+    clause,
+    keyed,
+    mesh_of,
+    named,
+    products,
+    quantities,
+    stems,
+)
 
 
 @dataclass
@@ -63,6 +75,26 @@ class Evidence:
                 self.told.append(Fact(claim.value, claim.kind, tool="the user", path="what the user said"))
 
     @cached_property
+    def siblings(self) -> dict[tuple[str, str], frozenset[str]]:
+        """What the rows of one list are called, by result and path."""
+        found: dict[tuple[str, str], frozenset[str]] = {}
+        for fact in self.facts:
+            if fact.labels and fact.leaf != "text":
+                key = (fact.result, fact.path)
+                found[key] = found.get(key, frozenset()) | fact.labels
+        return found
+
+    @cached_property
+    def configurations(self) -> dict[str, set[str]]:
+        """Configurations by result, what ran left aside."""
+        found: dict[str, set[str]] = {}
+        for fact in self.facts:
+            if not fact.baseline:
+                names = {name for of, name in fact.about if of == "configuration" and not name.isdecimal()}
+                found.setdefault(fact.result, set()).update(names)
+        return found
+
+    @cached_property
     def text(self) -> str:
         """All texts and the user's words, in lower case, to look names up in."""
         return "\n".join([*(text for _, text in self.texts), *self.words]).lower()
@@ -93,6 +125,8 @@ class _At:
     about: frozenset[tuple[About, str]] = frozenset()
     axes: frozenset[str] = frozenset()
     kind: Kind | None = None
+    of: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
     row: str = ""
     baseline: bool = False
 
@@ -165,7 +199,8 @@ class _Walk:
         axes = at.axes
         for axis in [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else ():
             axes |= set(str(axis).replace("+", " ").replace(",", " ").split())
-        return replace(at, about=about | names, axes=axes)
+        of, labels = _called(value)
+        return replace(at, about=about | names, axes=axes, of=at.of | of, labels=at.labels | labels)
 
     def _configuration(self, value: Mapping[str, Any]) -> Mesh | None:
         mesh, text = value.get("mesh"), value.get("mesh_text")
@@ -193,11 +228,26 @@ class _Walk:
     def _number(self, value: float, at: _At) -> None:
         leaf = at.path[-1] if at.path else ""
         axes = at.axes | set(leaf.partition(":")[2].split("+")) if leaf.startswith("ici:") else at.axes
-        self._add(Fact(abs(value), at.kind, of=keyed(at.name), about=at.about, axes=axes, leaf=leaf), at)
+        labels = at.labels
+        if at.path[-2:-1] in (("ici",), ("dcn",)):
+            labels = stems(f"{leaf} {' '.join(_WORDS_OF.get(leaf, ()))} parallel sharding shards") | {leaf}
+        elif leaf in _ORDINALS:
+            return
+        self._add(
+            Fact(
+                abs(value),
+                at.kind,
+                of=keyed(at.name) | at.of | _OF_TOOL.get(self.returned.name, frozenset()),
+                axes=axes,
+                labels=labels,
+                leaf=leaf,
+            ),
+            at,
+        )
 
     def _text(self, text: str, at: _At) -> None:
         self.evidence.texts.append((self.returned.result_id, text))
-        if at.path and at.path[-1] in _NAMES:
+        if at.path and (at.path[-1] in _NAMES or at.path[-2:] == ("evidence", "text")):
             return
         for sentence in sentences(text):
             for pair in axis_sizes(sentence.text, self.evidence.axes):
@@ -206,7 +256,8 @@ class _Walk:
             of = quantities(f"{sentence.text} {at.name.replace('_', ' ')}")
             for claim in numbers(sentence.text, sentence.header):
                 kind = None if claim.kind == "bare" else claim.kind
-                self._add(Fact(claim.value, kind, of=of, about=at.about, axes=at.axes, leaf="text"), at)
+                near, whole = stems(clause(sentence.text, claim.start)), stems(sentence.text)
+                self._add(Fact(claim.value, kind, of=of, axes=at.axes, labels=whole, clause=near, leaf="text"), at)
 
     def _add(self, fact: Fact, at: _At) -> None:
         self.evidence.facts.append(
@@ -215,14 +266,54 @@ class _Walk:
                 result=self.returned.result_id,
                 tool=self.returned.name,
                 path=at.name,
+                about=at.about,
+                needs_name=bool(_ONE_OF_MANY & set(at.path)),
                 row=at.row,
                 baseline=at.baseline,
             )
         )
 
 
+#: Numbers by which rows are counted off.
+_ORDINALS = ("rank", "finding", "hop", "place", "configuration", "number", "experiment", "characters", "op_count")
+#: Lists whose rows are many configurations alike.
+_ONE_OF_MANY = frozenset(("sensitivity", "one_step_away", "candidates"))
+#: How else axes are called.
+_WORDS_OF = {
+    "model": ("tensor",), "tensor": ("model",), "seq": ("sequence", "context"), "context": ("sequence",),
+    "expert": ("experts",), "pipeline": ("stages",), "replica": ("replicas",),
+}  # fmt: skip
+
+
+def _called(row: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """(quantities that a row says it is of, stems of what it is called); nothing where its keys say all."""
+
+    def said(*keys: str) -> str:
+        return " ".join(str(row[key]) for key in keys if isinstance(row.get(key), str))
+
+    if "rule" in row and "insight" in row:
+        return frozenset(), stems(said("title", "insight", "action"))
+    if "category" in row and "key" in row:
+        return frozenset(("ops",)), stems(said("name", "category", "family", "module", "phase", "collective"))
+    if "op_count" in row and "time_share" in row:
+        return frozenset(("ops",)), stems(" ".join(str(value) for value in row.values() if isinstance(value, str)))
+    if "label" in row:
+        return quantities(said("label")), stems(said("label", "category"))
+    if "outcome" in row and "title" in row:
+        return frozenset(("records",)), stems(said("title", "change"))
+    if "moves" in row:
+        return quantities(said("moves")), frozenset()
+    if "before" in row and "after" in row:
+        return quantities(said("name")) | keyed(said("key", "term")), stems(said("field"))
+    return frozenset(), frozenset()
+
+
+#: What all numbers of a tool are of.
+_OF_TOOL: Mapping[str, frozenset[str]] = {
+    "collectives": frozenset(("communication",)), "ops": frozenset(("ops",)), "op": frozenset(("ops",)),
+}  # fmt: skip
 #: Texts that are names, whose digits claim nothing.
-_NAMES = ("hlo", "op_name", "key", "name", "id", "url", "mesh_text")
+_NAMES = ("hlo", "op_name", "key", "name", "id", "url", "mesh_text", "section", "source", "step")
 
 
 def _stated(row: Mapping[str, Any], key: str) -> Kind | None:

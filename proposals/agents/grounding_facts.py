@@ -20,7 +20,8 @@ Mesh = frozenset[tuple[str, int]]
 #: Quantities: how a text speaks of them, and how keys and units do.  Words of one quantity mean the same; a number
 #: whose key names none of them may be said of anything.
 QUANTITIES: Mapping[str, tuple[str, str]] = {
-    "step": (r"\bsteps?\b|iteration|faster|slower|speed|gain|quick|throughput|per token|baseline|what r[au]n",
+    "step": (r"(?<!of the )(?<!per )(?<!of a )(?<!each )\bsteps?\b|iteration|faster|slower|speed|gain|quick|"
+             r"throughput|per token|baseline|what r[au]n",
              r"\bstep|speedup|time_per_token|relative|over_fastest|over_this"),
     "compute": (r"comput|arithmetic|matmul|matri|flop|mxu|products?\b", r"compute|flops|mxu|matmul"),
     "hbm": (r"\bhbm\b|memory[- ]b|bandwidth of (?:the )?memory", r"\bhbm(?!_per_chip|_total)|hbm_utilization"),
@@ -53,9 +54,11 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "ops": (r"\bops?\b|occurrenc|kernel|instruction|times\b", r"ops|occurrences|count|matching"),
     "meshes": (r"mesh|candidate|considered|configuration|rejected|rule|option|priced",
                r"meshes|candidates|rejected|listed|count_by"),
-    "records": (r"record|precedent|past|publish|paper|history|\bruns?\b|measured|evidence", r"records|history|found"),
+    "records": (r"record|precedent|\bpast\b|publish|paper|history|earlier|elsewhere", r"records|history|found"),
     "spread": (r"spread|deviat|vari|range|between|minimum|maximum", r"stdev|spread|_min|_max|low80|high80|lower|upper"),
+    "stragglers": (r"straggl|slowest|\blags?\b|behind", r"straggl|core_max|core_min"),
     "utility": (r"utility", r"utility"),
+    "other": (r"\bother\b|\brest\b|remain|unexplained", r"\bother\b"),
 }  # fmt: skip
 _SAID = {name: re.compile(said, re.IGNORECASE) for name, (said, _) in QUANTITIES.items()}
 _KEYED = {name: re.compile(keyed) for name, (_, keyed) in QUANTITIES.items()}
@@ -73,12 +76,43 @@ def keyed(name: str) -> frozenset[str]:
     return frozenset(each for each, pattern in _KEYED.items() if pattern.search(name))
 
 
+_STEM = re.compile(r"[a-z]{3,}")
+#: Stems that stand in any sentence of a diagnosis.
+_ANY = frozenset(
+    word[:5]
+    for word in _STEM.findall(
+        "take takes step steps time this that with from over than more less most much many each what which where when "
+        "into they them their have been were would could should about while there other axis axes chip chips share "
+        "limits mesh only also still some same does done goes every between because what whose total average mean the "
+        "and for are was but not its has had out per one two all any can may now how why who our you your yes "
+        "their nor yet via use used uses of"
+    )
+)
+
+
+def stems(text: str) -> frozenset[str]:
+    """Beginnings of the words that tell one text from another."""
+    return frozenset(word[:5] for word in _STEM.findall(text.lower().replace("_", " ").replace("-", " "))) - _ANY
+
+
+_CLAUSE = re.compile(r"[;:,()|]|\s[–—]\s")
+
+
+def clause(text: str, at: int) -> str:
+    """The part of a sentence, between commas and the like, that holds a place."""
+    start = max((match.end() for match in _CLAUSE.finditer(text) if match.end() <= at), default=0)
+    end = min((match.start() for match in _CLAUSE.finditer(text) if match.start() > at), default=len(text))
+    return text[start:end]
+
+
 @dataclass(frozen=True)
 class Fact:
     """A number that was returned or told.
 
     value: in SI, signs do not count.  kind: None where any unit would do (a whole number of something).  of: the
-    quantities that its key names; about: (kind of thing, name) of its row; axes: that its row names.  path: the key;
+    quantities that its key names; about: (kind of thing, name) of its row; axes: that its row names.
+    labels: stems of what its row is called, where many rows hold the same numbers; needs_name: whether a sentence must
+    name its configuration, since it is one of many; clause: stems around a number inside a text.  path: the key;
     leaf: its last part, `text` for a number inside a text.  baseline: whether it is of what ran.
     """
 
@@ -90,6 +124,9 @@ class Fact:
     of: frozenset[str] = frozenset()
     about: frozenset[tuple[About, str]] = frozenset()
     axes: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    needs_name: bool = False
+    clause: frozenset[str] = frozenset()
     row: str = ""
     leaf: str = ""
     baseline: bool = False

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from proposals.agents.grounding_claims import Number, Sentence
 from proposals.agents.grounding_evidence import Evidence
-from proposals.agents.grounding_facts import Fact, Pair, axis_sizes, named, quantities
+from proposals.agents.grounding_facts import Fact, Pair, axis_sizes, clause, keyed, named, quantities, stems
 
 #: Words that set two numbers against each other, or a part against its whole.
 _COMPARES = re.compile(
@@ -23,6 +23,8 @@ _ORDINAL = re.compile(r"\b(first|second|third|fourth|fifth)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 #: Keys whose numbers are set against those of another configuration; ranges are not.
 _SET_AGAINST = ("estimate", "step_time_s", "speedup_per_token", "total", "confidence_share", "memory_headroom_bytes")
+#: Ends of a range.
+_RANGE = ("low80", "high80", "lower", "upper")
 #: Parts and the wholes that they are shares of, by the end of their paths.
 _WHOLES = {"hbm_per_chip_bytes": ("capacity", "total"), "breakdown_s": ("estimate", "step_time_s")}
 
@@ -77,6 +79,8 @@ class Match:
             cell = sentence.header[column] if 0 <= column < len(sentence.header) else ""
             if found := quantities(cell):
                 return found
+        if found := quantities(clause(sentence.text, number.start)):
+            return found
         for part in (sentence.text, *((" ".join(sentence.header),) if sentence.header else ())):
             if found := quantities(part):
                 return found
@@ -135,12 +139,56 @@ class Match:
         return False
 
     def _fits(self, fact: Fact, number: Number) -> bool:
+        """Whether the sentence can be about a fact: nothing it names speaks against it, and something for it."""
         if self._other(fact):
             return False
+        own = {name for of, name in fact.about if of == "configuration"}
+        if fact.needs_name and not own & self._configurations and not fact.baseline:
+            return False
         topics = self._topics(number)
-        if not fact.of or not topics or fact.of & topics:
+        if fact.leaf.endswith(_RANGE) and "spread" not in quantities(self._sentence.text):
+            return False
+        if any(of == "document" for of, _ in fact.about) and not self._tells_of_records(fact):
+            return False
+        if {name for of, name in fact.about if of == "op"} & self._ops:
             return True
-        return bool({name for of, name in fact.about if of == "op"} & self._ops) or bool(fact.axes & self._axes)
+        if fact.leaf == "text":
+            return self._retold(fact, number)
+        axes = self._axes_near(number)
+        if fact.axes and axes and not fact.axes & axes:
+            return False
+        if fact.labels:
+            near = stems(clause(self._sentence.text, number.start))
+            rows = self._evidence.siblings.get((fact.result, fact.path), frozenset())
+            return bool(fact.labels & (near if near & rows else self._stems))
+        return not topics or bool(fact.of & topics) or bool(fact.axes & axes)
+
+    def _tells_of_records(self, fact: Fact) -> bool:
+        own = {name for of, name in fact.about if of == "document"}
+        return bool(own & self._documents) or "records" in quantities(f"{self._sentence.text} {self._sentence.before}")
+
+    def _retold(self, fact: Fact, number: Number) -> bool:
+        """Whether the sentence, with what stands before it, tells what the text says that holds the number."""
+        shared = fact.labels & self._stems
+        if len(shared) < min(3, len(fact.labels)) and 2 * len(shared) < max(len(self._own_stems), 1):
+            return False
+        near = stems(clause(self._sentence.text, number.start))
+        return not near or not fact.clause or bool(near & fact.clause)
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        sentence = self._sentence
+        words = {word.lower() for word in re.findall(r"\w+", sentence.text)} & self._evidence.axes
+        return stems(f"{sentence.text} {sentence.before} {sentence.heading}") | words
+
+    @cached_property
+    def _own_stems(self) -> frozenset[str]:
+        return stems(self._sentence.text)
+
+    def _axes_near(self, number: Number) -> frozenset[str]:
+        """Axes named in the clause of the number, or else in the sentence."""
+        near = clause(self._sentence.text, number.start)
+        return frozenset(set(re.findall(r"[A-Za-z]\w*", near)) & self._evidence.axes) or self._axes
 
     def _derived(self, number: Number) -> Iterator[tuple[float, Fact, Fact]]:
         """(value, and the two numbers that it follows from)."""
@@ -157,7 +205,10 @@ class Match:
             for one, other in self._pairs(usable):
                 yield from self._between(number, one, other)
         if number.kind == "share" and _OF.search(text):
-            yield from ((part.value / whole.value, part, whole) for part, whole in _parts(usable))
+            topics = quantities(text)
+            for part, whole in _parts(usable):
+                if keyed(part.leaf) & topics:
+                    yield part.value / whole.value, part, whole
 
     def _pairs(self, usable: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
         """Numbers of one result that mean the same: of what ran and a configuration, or of two that are named."""
@@ -169,8 +220,17 @@ class Match:
                 continue
             for at, one in enumerate(group):
                 for other in group[at + 1 :]:
-                    if one.baseline != other.baseline or (not one.baseline and self._both_named(one, other)):
+                    if one.baseline != other.baseline:
+                        named_ = one if other.baseline else other
+                        if one.row == other.row or self._is_meant(named_):
+                            yield one, other
+                    elif not one.baseline and self._both_named(one, other):
                         yield one, other
+
+    def _is_meant(self, fact: Fact) -> bool:
+        """Whether the sentence is about a fact's configuration, or the result has no other."""
+        own = {name for of, name in fact.about if of == "configuration"}
+        return bool(own & self._configurations) or len(self._evidence.configurations.get(fact.result, ())) == 1
 
     def _both_named(self, one: Fact, other: Fact) -> bool:
         sides = [{name for of, name in fact.about if of == "configuration"} for fact in (one, other)]
@@ -221,7 +281,9 @@ def _parts(usable: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
 
 def _kinds(number: Number, fact: Fact) -> bool:
     if number.kind == "bare":
-        return fact.kind in (None, "ratio", "share", "intensity") if number.decimals else fact.kind in (None, "ratio")
+        if number.decimals:
+            return fact.kind in (None, "ratio", "share", "intensity")
+        return fact.kind is None and fact.value == int(fact.value)
     return fact.kind == number.kind
 
 

@@ -143,7 +143,7 @@ class ModelTools:
         return {
             "of": present({"number": of.rank or None, "mesh_text": mesh_text(of.mesh), "changes": of.changes}),
             **present({"step_time_s": of.predicted.step_time_s, "speedup_per_token": of.predicted.speedup}),
-            "steps": [_neighbour(item) for item in of.sensitivity],
+            "one_step_away": [_neighbour(item) for item in of.sensitivity],
         }
 
     def compare_meshes(self, asked: SideBySide) -> dict[str, Any]:

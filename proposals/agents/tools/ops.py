@@ -146,7 +146,7 @@ def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[dict[str, Any]
     for op in ops:
         value = op.mesh_axis if asked.group_by == "axis" else getattr(op, asked.group_by)
         sums.setdefault(value if isinstance(value, str) else "+".join(value or ()), []).append(op)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             asked.group_by: value,
             "op_count": len(group),
