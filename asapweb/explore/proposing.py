@@ -37,7 +37,7 @@ def context() -> dict[str, Any]:
     """
     stated, cases = _read(CONFIDENCE_FILE), _read(CASES_FILE)
     return {
-        "confidence": stated and {"pairs": sum(stated["pairs"].values()), **stated["known"]},
+        "confidence": stated and stated["known"],
         "cases": cases
         and [
             (words, [(_NAMES[name], cases["halves"][half][name]) for name in _ROWS], cases["halves"][half]["sweeps"])

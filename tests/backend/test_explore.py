@@ -384,7 +384,7 @@ def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
 
 def test_the_accuracy_page_shows_how_good_proposals_are(people: People):
     html, numbers = page(people.client("viewer"), "/accuracy/"), proposing.context()
-    assert f"{numbers['confidence']['pairs']:,} pairs of measured runs" in html
+    assert f"{numbers['confidence']['all']['pairs']:,} pairs of measured runs" in html
     for row in numbers["confidence"]["reliability"]:
         assert f"{row['right'] * 100:.1f}\u00a0%" in html
     for words, rows, _ in numbers["cases"]:
