@@ -165,6 +165,8 @@ def describe(event: Event) -> Line:
     elif event.kind == "proposal":
         items = data.get("proposals") or []
         title = f"{len(items)} proposals from {data.get('considered', 0):,} candidates"
+        if data.get("added") and items:
+            title = f"{_who(event)} added proposal {items[0].get('rank')}"
         text = " ".join(f"{item.get('rank')}: {item.get('title')}." for item in items if isinstance(item, dict))
     elif event.kind == "measurement":
         title, text = _measurement(event, data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.models import Experiment
 from proposals.models import Measurement, Proposal
-from proposals.services import measuring
+from proposals.services import measuring, unmeasured
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def loop(proposal: Proposal) -> Loop | None:
         return None
     made = getattr(proposal, "measurement", None)
     open_ = made is None or made.status == Measurement.Status.REFUSED
-    return Loop(proposal, made, measuring.candidates(proposal) if open_ else ())
+    return Loop(proposal, made, unmeasured.candidates(proposal) if open_ else ())
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def settings(training: Mapping[str, Any], changes: Mapping[str, Any]) -> list[Se
 
 
 def _now(value: Any) -> str:
-    return "as it runs" if value is None else f"now {value}"
+    return "" if value is None else f"now {value}"
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ from experiments.services import uploads
 from experiments.views import config_text, form_context
 from proposals import measured
 from proposals.models import Measurement, Proposal
-from proposals.services import launching, measuring
+from proposals.services import launching, measuring, unmeasured
 
 _FOUND = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
 #: Rows of the list of approved proposals that wait.
@@ -135,7 +135,7 @@ def measurements(request: HttpRequest) -> HttpResponse:
     context = {
         "here": "measurements",
         "results": found,
-        "waiting": measuring.waiting(team).count(),
+        "waiting": unmeasured.waiting(team).count(),
     }
     return render(request, "proposals/measurements.html", context)
 
@@ -146,7 +146,7 @@ def measurements(request: HttpRequest) -> HttpResponse:
 def waiting(request: HttpRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
     team = request.membership.team  # type: ignore[attr-defined]
-    found = measuring.waiting(team)
+    found = unmeasured.waiting(team)
     context = {"here": "history", "loops": list(found[:MOST_WAITING]), "total": found.count()}
     part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
     return render(request, part, context)

@@ -21,7 +21,7 @@ from history.record import FAILURES
 from proposals import measured
 from proposals.api.views import EXPERIMENT_PARAM
 from proposals.models import Measurement, PlanRequest, Proposal
-from proposals.services import measuring, regenerating
+from proposals.services import measuring, regenerating, unmeasured
 
 
 class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
@@ -129,7 +129,7 @@ class MeasurementViewSet(
         teams = team_ids(request.user)
         found = measured.results(list(measuring.results(teams)))
         value = {
-            "results": len(found.rows), "measured": len(found.measured), "waiting": measuring.waiting(teams).count(),
+            "results": len(found.rows), "measured": len(found.measured), "waiting": unmeasured.waiting(teams).count(),
             "median_error": found.median_error, "inside": found.inside, "ranged": found.ranged, "brier": found.brier,
         }  # fmt: skip
         return Response(SummarySerializer(value).data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from proposals.models import Measurement, Proposal
 
 if TYPE_CHECKING:
     from proposals.services.measuring import Compared
+
+logger = logging.getLogger(__name__)
 
 #: What a training key belongs to in a record's `changes`; keys that are not here and no change of their own are other.
 _CHANGE_OF = {
@@ -150,12 +153,17 @@ def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, fl
 
 
 def _add(made: Measurement, record: Record, experiment: Experiment | None) -> str:
-    added = store.add(
-        record,
-        made.team,
-        made.created_by,
-        experiment_before=made.proposal.experiment,
-        experiment_after=experiment,
-        profile_after=made.run.profile if made.run is not None else None,
-    )
+    """The key of the stored record; empty where the database refuses it, which is our fault and costs no result."""
+    try:
+        added = store.add(
+            record,
+            made.team,
+            made.created_by,
+            experiment_before=made.proposal.experiment,
+            experiment_after=experiment,
+            profile_after=made.run.profile if made.run is not None else None,
+        )
+    except store.RecordError:
+        logger.exception("measurement %s of proposal %s is no record", made.pk, made.proposal_id)
+        return ""
     return str(added.key)

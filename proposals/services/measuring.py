@@ -24,17 +24,14 @@ from experiments.models import Experiment, Origin, Run, RunStatus
 from experiments.services import configuration, events
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
-from perfmodel.config import ConfigError, ExperimentConfig
-from proposals.candidate import candidate
-from proposals.matching import Match, match, token_ratio
+from perfmodel.config import ExperimentConfig
+from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
-from proposals.services import learning
+from proposals.services import learning, unmeasured
 
 logger = logging.getLogger(__name__)
 
 MAX_COMMENT = 10_000
-#: Experiments that are looked through for the run of a proposal, and proposals for that of an experiment.
-MOST_LOOKED_AT = 200
 
 
 class MeasureError(Exception):
@@ -53,22 +50,6 @@ class Compared:
     after_s: float
     speedup: float
     caveats: tuple[str, ...]
-
-
-_WITH = ("experiment", "plan__run__profile", "measurement__experiment")
-
-
-def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
-    """The approved proposals that something can be measured of: keeping what runs launches nothing."""
-    ids = [teams.pk] if isinstance(teams, Team) else teams
-    found = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
-    return found.select_related(*_WITH, "review__author")
-
-
-def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
-    """Approved proposals without a result, the longest waiting first."""
-    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
-    return proposals_of(teams).exclude(measurement__status__in=done).order_by("review__created_at", "pk")
 
 
 def results(teams: Team | list[int]) -> QuerySet[Measurement]:
@@ -94,61 +75,6 @@ def has_result(proposal: Proposal) -> bool:
     return Measurement.objects.filter(proposal=proposal, status__in=done).exists()
 
 
-def before_config(proposal: Proposal) -> ExperimentConfig | None:
-    """What ran when the proposal was made."""
-    stored = proposal.plan.config
-    return configuration.check(stored).config if stored else configuration.load(proposal.experiment)
-
-
-def proposed(proposal: Proposal) -> ExperimentConfig | None:
-    """The configuration that the proposal would run; None where that of its experiment is gone or no longer fits."""
-    config = before_config(proposal)
-    try:
-        return config and candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {})
-    except ConfigError:
-        return None
-
-
-def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
-    """How an experiment's configuration stands to the proposal's; None where one of them has none."""
-    wanted, ran = proposed(proposal), configuration.load(experiment)
-    if wanted is None or ran is None:
-        return None
-    return match(wanted, ran, (proposal.data.get("changes") or {}).keys())
-
-
-def offers(experiment: Experiment) -> list[Proposal]:
-    """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
-    if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
-        return []
-    open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
-    open_ = open_.exclude(experiment=experiment)[:MOST_LOOKED_AT]
-    found = [item for item in open_ if (fit := compared_with(item, experiment)) is not None and fit.same]
-    no = set(dismissed(experiment)) if found else set()
-    return [item for item in found if item.pk not in no]
-
-
-def candidates(proposal: Proposal) -> list[Experiment]:
-    """Experiments of the team that look like a run of this proposal, newest first; nothing is stored."""
-    wanted = proposed(proposal)
-    if wanted is None:
-        return []
-    seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
-    seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
-    found = [item for item in seen if (fit := compared_with(proposal, item)) is not None and fit.same]
-    return [item for item in found if proposal.pk not in dismissed(item)]
-
-
-def dismissed(experiment: Experiment) -> list[int]:
-    """Proposals that a person said this experiment is no run of."""
-    said = experiment.events.filter(kind="measurement", data__dismissed__isnull=False)
-    return [event.data["dismissed"] for event in said]
-
-
-def _unlinked() -> Q:
-    return Q(measurement=None) | Q(measurement__experiment=None) | Q(measurement__status=Measurement.Status.REFUSED)
-
-
 def dismiss(proposal: Proposal, experiment: Experiment, user: User) -> None:
     """Keep that this experiment is no run of the proposal, so that nobody is asked again."""
     _may(proposal, experiment, user)
@@ -167,7 +93,7 @@ def link(proposal: Proposal, experiment: Experiment, user: User) -> Measurement:
     _may_be_measured(proposal)
     if experiment.pk == proposal.experiment_id:
         raise MeasureError("That is the run the proposal was made for; upload the profile of the changed run.")
-    if (fit := compared_with(proposal, experiment)) is not None and not fit.same:
+    if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.same:
         raise MeasureError(f"{experiment.name} is no run of this proposal: {' '.join(fit.departures)}")
     run = _ready_run(experiment)
     if run is not None:
@@ -238,7 +164,7 @@ def report_failure(proposal: Proposal, user: User, failure: str, comment: str = 
         )  # fmt: skip
         if not new:
             raise MeasureError("This proposal already has its result.")
-        made.record = learning.keep_failure(made, before_config(proposal), proposed(proposal))
+        made.record = learning.keep_failure(made, unmeasured.before_config(proposal), unmeasured.proposed(proposal))
         made.save(update_fields=["record"])
         events.append(
             proposal.experiment_id, "measurement", "user", run=proposal.plan.run, user=user,
@@ -271,7 +197,9 @@ def sweep() -> list[int]:
 
 def complete(pk: int) -> bool:
     """Set measurement beside prediction, with its Events and history record; False where it is done or not ready."""
-    made = Measurement.objects.select_related(*(f"proposal__{name}" for name in _WITH[:2]), "experiment").get(pk=pk)
+    made = Measurement.objects.select_related(*(f"proposal__{name}" for name in unmeasured.WITH[:2]), "experiment").get(
+        pk=pk
+    )
     run = _ready_run(made.experiment) if made.experiment is not None else None
     if made.status != Measurement.Status.LINKED or run is None:
         return False
@@ -327,14 +255,14 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     stored = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
     before = stored.filter(run_id=proposal.plan.run_id).first()
     after = stored.filter(run=run).first()
-    one, two = before_config(proposal), configuration.load(run.experiment)
+    one, two = unmeasured.before_config(proposal), configuration.load(run.experiment)
     if before is None or after is None or one is None or two is None:
         raise MeasureError("One of the two runs has no diagnosis or no configuration any more.")
     name = run.experiment.name
     for side, words in ((before.run.experiment, "The run before"), (after.run.experiment, name)):
         if side.origin == Origin.RECONSTRUCTED:
             raise MeasureError(f"{words} is reconstructed, not measured, so it cannot count as a measurement.")
-    fit = compared_with(proposal, run.experiment)
+    fit = unmeasured.compared_with(proposal, run.experiment)
     if fit is None or not fit.same:
         why = " ".join(fit.departures) if fit is not None else "its configuration does not fit any more."
         raise MeasureError(f"{name} is no run of this proposal: {why}")

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from accounts.models import Role
 from experiments import bars, formatting
 from proposals.models import Measurement
-from proposals.services import measuring
+from proposals.services import unmeasured
 
 register = template.Library()
 
@@ -29,7 +29,7 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
     return {
         "experiment": experiment,
         "measured": list(made[:3]),
-        "offers": measuring.offers(experiment)[:3] if may else [],
+        "offers": unmeasured.offers(experiment)[:3] if may else [],
         "csrf_token": context.get("csrf_token"),
     }
 

@@ -27,3 +27,15 @@ def ready(people: People) -> Stored:
     from tests.backend.factories import make_ready
 
     return make_ready(people)
+
+
+@pytest.fixture
+def approved(people: People, ready: Stored) -> Any:
+    """Proposal 1: data 16 instead of data 4 · seq 4, 1.25× predicted, 1.1–1.4× in 80 %, approved."""
+    from proposals.services import reviews
+
+    proposal = ready.plan.proposals.get(rank=1)
+    proposal.data["predicted"] |= {"speedup_low80": 1.1, "speedup_high80": 1.4, "sigma": 0.05}
+    proposal.save()
+    reviews.decide(proposal, people.reviewer, "approved")
+    return proposal

@@ -5,17 +5,10 @@ from __future__ import annotations
 import pytest
 
 from proposals.models import Measurement, PlanRequest, Proposal
-from proposals.services import regenerating, reviews
-from tests.backend.test_measurements import config_of, make_run
+from proposals.services import regenerating
+from tests.backend.measured_runs import config_of, make_run
 
 OWN = {"mesh": {"ici": {"replica": 1, "data": 4, "seq": 2, "model": 2}}, "changes": {"global_batch": 16}}
-
-
-@pytest.fixture
-def approved(people, ready):
-    proposal = ready.plan.proposals.get(rank=1)
-    reviews.decide(proposal, people.reviewer, "approved")
-    return proposal
 
 
 def test_a_run_is_counted_listed_and_summed_up(people, approved):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 from math import log
 
 import pytest
@@ -16,68 +14,21 @@ from diagnosis import services as diagnosis_services
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import configuration, profiles, runs, uploads
-from experiments.step_profile import Step
 from history.models import HistoryRecord
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
-from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews
+from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews, unmeasured
 from proposals.tasks import take_over_stale
-from tests.backend.factories import CONFIG, diagnosis, plan, step_profile, upload
+from tests.backend.factories import diagnosis
+from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 from tests.backend.threads import in_threads
-
-
-def config_of(proposal, **training):
-    """The configuration that the proposal would run, as its launch file writes it."""
-    data = copy.deepcopy(CONFIG)
-    data["name"] = "the changed run"
-    data["mesh"] = proposal.data["mesh"]
-    data["training"] = {**data["training"], **proposal.data["changes"], **training}
-    return data
-
-
-def step_of(seconds):
-    return dataclasses.replace(
-        step_profile(), step_time_s=seconds, step_time_stdev_s=0.001, steps=(Step(1, seconds), Step(2, seconds))
-    )
-
-
-def make_run(people, config, seconds=1.0, ready=True, name="the changed run", profile=None):
-    """An uploaded run with this configuration, analysed up to `ready` if asked."""
-    experiment = uploads.receive(people.team, people.engineer, [upload()], json.dumps(config), name)
-    return analyse(experiment, profile or step_of(seconds)) if ready else experiment
-
-
-def analyse(experiment, value):
-    run = runs.newest(experiment)
-    assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")
-    with transaction.atomic():
-        profiles.store(run.profile, value, profiles.write(run, value))
-    assert runs.move(run, RunStatus.INGESTING, RunStatus.DIAGNOSING, actor="coordinator")
-    diagnosis_services.store(run, diagnosis(value), value)
-    assert runs.move(run, RunStatus.DIAGNOSING, RunStatus.PROPOSING, actor="coordinator")
-    plans.store(run, plan())
-    assert runs.move(run, RunStatus.PROPOSING, RunStatus.CHECKING, actor="coordinator")
-    assert runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")
-    measuring.on_ready(run)
-    experiment.refresh_from_db()
-    return experiment
-
-
-@pytest.fixture
-def approved(people, ready):
-    """Proposal 1: data 16 instead of data 4 · seq 4, 1.25× predicted, 1.1–1.4× in 80 %, approved."""
-    proposal = ready.plan.proposals.get(rank=1)
-    proposal.data["predicted"] |= {"speedup_low80": 1.1, "speedup_high80": 1.4, "sigma": 0.05}
-    proposal.save()
-    reviews.decide(proposal, people.reviewer, "approved")
-    return proposal
 
 
 def test_the_run_of_an_approved_proposal_is_measured_once_its_analysis_is_ready(people, approved):
     experiment = make_run(people, config_of(approved), ready=False)
     made = measuring.link(approved, experiment, people.engineer)
     assert made.status == Measurement.Status.LINKED
-    assert list(measuring.waiting(people.team)) == [approved]
+    assert list(unmeasured.waiting(people.team)) == [approved]
     analyse(experiment, step_of(1.0))
     made.refresh_from_db()
     assert made.status == Measurement.Status.MEASURED
@@ -87,7 +38,7 @@ def test_the_run_of_an_approved_proposal_is_measured_once_its_analysis_is_ready(
     assert made.predicted_sigma == 0.05
     assert (made.predicted_confidence, made.within_range, made.outcome) == (0.7, True, "faster")
     assert made.error == pytest.approx(0.0)
-    assert list(measuring.waiting(people.team)) == []
+    assert list(unmeasured.waiting(people.team)) == []
     assert list(measuring.results(people.team)) == [made]
     for place in (approved.experiment, experiment):
         said = [event.data for event in place.events.filter(kind="measurement")]
@@ -197,7 +148,7 @@ def test_a_configuration_corrected_after_the_link_may_turn_out_another_run(peopl
     made.refresh_from_db()
     assert made.status == Measurement.Status.REFUSED
     assert "It ran data 8 · seq 2" in made.reason
-    assert list(measuring.waiting(people.team)) == [approved]
+    assert list(unmeasured.waiting(people.team)) == [approved]
     right = make_run(people, config_of(approved), 1.0, name="the right one")
     assert measuring.link(approved, right, people.engineer).status == Measurement.Status.MEASURED
 
@@ -222,23 +173,23 @@ def test_steps_that_say_nothing_of_the_difference_say_so(people, approved):
 
 def test_a_matching_upload_is_offered_and_counted_only_when_a_person_says_so(people, approved):
     experiment = make_run(people, config_of(approved))
-    assert measuring.offers(experiment) == [approved]
-    assert measuring.candidates(approved) == [experiment]
+    assert unmeasured.offers(experiment) == [approved]
+    assert unmeasured.candidates(approved) == [experiment]
     assert not Measurement.objects.exists()
     measuring.link(approved, experiment, people.engineer)
-    assert measuring.offers(experiment) == [] and measuring.candidates(approved) == []
+    assert unmeasured.offers(experiment) == [] and unmeasured.candidates(approved) == []
 
 
 def test_what_was_said_to_be_another_run_is_not_offered_again(people, approved):
     experiment = make_run(people, config_of(approved))
     measuring.dismiss(approved, experiment, people.engineer)
-    assert measuring.offers(experiment) == [] and measuring.candidates(approved) == []
+    assert unmeasured.offers(experiment) == [] and unmeasured.candidates(approved) == []
 
 
 def test_only_approved_proposals_that_change_something_can_be_measured(people, ready):
     undecided = ready.plan.proposals.get(rank=2)
     experiment = make_run(people, config_of(undecided))
-    assert measuring.offers(experiment) == []
+    assert unmeasured.offers(experiment) == []
     with pytest.raises(measuring.MeasureError, match="Only an approved proposal"):
         measuring.link(undecided, experiment, people.engineer)
     Proposal.objects.filter(pk=undecided.pk).update(kind="keep", status="approved")
@@ -295,56 +246,6 @@ def test_a_deleted_run_leaves_its_numbers(people, approved):
     uploads.delete(experiment, people.engineer)
     made.refresh_from_db()
     assert (made.experiment, made.speedup) == (None, pytest.approx(1.25))
-
-
-def test_pages_for_everyone_who_knocks(people, approved):
-    experiment = make_run(people, config_of(approved), ready=False)
-    place = f"/proposals/{approved.pk}/"
-    writes = {
-        "upload/": {"config_way": "later"},
-        "measurement/": {"experiment": experiment.pk},
-        "measurement/unlink/": {},
-        "measurement/failed/": {"failure": "hang"},
-    }
-    for path, body in writes.items():
-        assert people.client("viewer").post(place + path, body).status_code == 403
-        assert people.client("outsider").post(place + path, body).status_code == 404
-        assert people.client("anonymous").post(place + path, body).status_code == 302
-        if path != "upload/":
-            assert people.client("engineer").get(place + path).status_code == 405
-    assert people.client("viewer").get(place + "upload/").status_code == 403
-    assert people.client("engineer").get(place + "upload/").status_code == 200
-    assert people.client("engineer").post(place + "measurement/", {"experiment": "x"}).status_code == 404
-    for path in ("/measurements/", "/history/waiting/"):
-        assert {people.client(name).get(path).status_code for name in ("viewer", "engineer", "outsider")} == {200}
-        assert people.client("engineer").post(path).status_code == 405
-        assert people.client("anonymous").get(path).status_code == 302
-    waits = [people.client(name).get("/history/waiting/").content.decode() for name in ("viewer", "outsider")]
-    assert approved.title in waits[0] and approved.title not in waits[1]
-    assert not Measurement.objects.exists()
-
-
-def test_the_pages_take_a_run_from_upload_to_result(people, approved):
-    client = people.client("engineer")
-    form = client.get(f"/proposals/{approved.pk}/upload/").content.decode()
-    assert "The run of" in form and "data: 16" in form
-    body = {"config_way": "file", "config_text": json.dumps(config_of(approved)), "files": [upload("after.xplane.pb")]}
-    answer = client.post(f"/proposals/{approved.pk}/upload/", body)
-    experiment = Measurement.objects.get(proposal=approved).experiment
-    assert answer["Location"] == f"/experiments/{experiment.pk}/"
-    assert "the measured effect stands beside the prediction" in client.get(answer["Location"]).content.decode()
-    analyse(experiment, step_of(1.0))
-    card = client.get(approved.get_absolute_url()).content.decode()
-    assert "Predicted against measured" in card and "as predicted" in card
-    assert "1.25" in client.get("/measurements/").content.decode()
-    assert "Measured" in client.get(f"/experiments/{experiment.pk}/memory/").content.decode()
-
-
-def test_an_upload_without_files_keeps_what_was_typed(people, approved):
-    body = {"config_way": "file", "config_text": "name: mine"}
-    answer = people.client("engineer").post(f"/proposals/{approved.pk}/upload/", body)
-    assert answer.status_code == 422 and "name: mine" in answer.content.decode()
-    assert not Measurement.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -412,7 +313,7 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     own = own_mesh.add(record, people.engineer, {"ici": {"data": 8, "seq": 1, "model": 1}})
     reviews.decide(own, people.reviewer, "approved")
     after = upload_sample(people, samples["cpu-data8"])
-    assert measuring.offers(after) == [own]  # its configuration says so before it is analysed
+    assert unmeasured.offers(after) == [own]  # its configuration says so before it is analysed
     made = measuring.link(own, after, people.engineer)
     coordinator.advance(runs.newest(after).pk)
     made.refresh_from_db()

@@ -1,0 +1,86 @@
+"""Approved proposals that wait for their run, and the experiments that look like one.  Nothing is stored here."""
+
+from __future__ import annotations
+
+from django.db.models import Q, QuerySet
+
+from accounts.models import Team
+from experiments.models import Experiment
+from experiments.services import configuration
+from perfmodel.config import ConfigError, ExperimentConfig
+from proposals.candidate import candidate
+from proposals.matching import Match, match
+from proposals.models import Measurement, Proposal
+
+#: Experiments that are looked through for the run of a proposal, and proposals for that of an experiment.
+MOST_LOOKED_AT = 200
+#: What is loaded with a proposal.
+WITH = ("experiment", "plan__run__profile", "measurement__experiment")
+
+
+def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
+    """The approved proposals that something can be measured of: keeping what runs launches nothing."""
+    ids = [teams.pk] if isinstance(teams, Team) else teams
+    found = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
+    return found.select_related(*WITH, "review__author")
+
+
+def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
+    """Approved proposals without a result, the longest waiting first."""
+    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
+    return proposals_of(teams).exclude(measurement__status__in=done).order_by("review__created_at", "pk")
+
+
+def before_config(proposal: Proposal) -> ExperimentConfig | None:
+    """What ran when the proposal was made."""
+    stored = proposal.plan.config
+    return configuration.check(stored).config if stored else configuration.load(proposal.experiment)
+
+
+def proposed(proposal: Proposal) -> ExperimentConfig | None:
+    """The configuration that the proposal would run; None where that of its experiment is gone or no longer fits."""
+    config = before_config(proposal)
+    try:
+        return config and candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {})
+    except ConfigError:
+        return None
+
+
+def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
+    """How an experiment's configuration stands to the proposal's; None where one of them has none."""
+    wanted, ran = proposed(proposal), configuration.load(experiment)
+    if wanted is None or ran is None:
+        return None
+    return match(wanted, ran, (proposal.data.get("changes") or {}).keys())
+
+
+def offers(experiment: Experiment) -> list[Proposal]:
+    """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
+    if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
+        return []
+    open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
+    open_ = open_.exclude(experiment=experiment)[:MOST_LOOKED_AT]
+    found = [item for item in open_ if (fit := compared_with(item, experiment)) is not None and fit.same]
+    no = set(dismissed(experiment)) if found else set()
+    return [item for item in found if item.pk not in no]
+
+
+def candidates(proposal: Proposal) -> list[Experiment]:
+    """Experiments of the team that look like a run of this proposal, newest first; nothing is stored."""
+    wanted = proposed(proposal)
+    if wanted is None:
+        return []
+    seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
+    seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
+    found = [item for item in seen if (fit := compared_with(proposal, item)) is not None and fit.same]
+    return [item for item in found if proposal.pk not in dismissed(item)]
+
+
+def dismissed(experiment: Experiment) -> list[int]:
+    """Proposals that a person said this experiment is no run of."""
+    said = experiment.events.filter(kind="measurement", data__dismissed__isnull=False)
+    return [event.data["dismissed"] for event in said]
+
+
+def _unlinked() -> Q:
+    return Q(measurement=None) | Q(measurement__experiment=None) | Q(measurement__status=Measurement.Status.REFUSED)
