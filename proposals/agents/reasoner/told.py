@@ -122,7 +122,7 @@ def read(
     found = replace(found, exclude=numbers if _rules_out(clause) else ())
     told, ambiguous = _facts(clause, config, settings)
     found = replace(found, facts=told, ambiguous=ambiguous)
-    return replace(found, sentences={key: clause for key in (*found.constraints, *found.facts)})
+    return replace(found, sentences=dict.fromkeys((*found.constraints, *found.facts), clause))
 
 
 def _rules_out(clause: str) -> bool:

@@ -28,23 +28,23 @@ def ratio(value: float) -> str:
 
 
 def speed(row: Row) -> str:
-    """`1.08× per token (0.85× to 1.37× in four of five such cases)`."""
+    """`1.08× per token (range 0.85× to 1.37×, in four of five such cases)`."""
     value = row.get("speedup_per_token")
     if value is None:
         return "no predicted speed-up"
-    return f"{ratio(value)} per token ({span(row)})"
+    return f"{ratio(value)} per token (range {span(row)}, in four of five such cases)"
 
 
 def span(row: Row) -> str:
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
-    return f"{ratio(low)} to {ratio(high)} in four of five such cases" if low and high else "without a range"
+    return f"{ratio(low)} to {ratio(high)}" if low and high else "not known"
 
 
 def step(row: Row) -> str:
     """The predicted step time with its range."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        return f"{format_time(time['estimate'])} ({format_time(time['low80'])} to {format_time(time['high80'])})"
+        return f"{format_time(time['estimate'])} (range {format_time(time['low80'])} to {format_time(time['high80'])})"
     return format_time(time) if time else "not measured"
 
 

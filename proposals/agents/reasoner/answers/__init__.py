@@ -1,0 +1,1 @@
+"""What each question is answered with, from the results of the tools."""

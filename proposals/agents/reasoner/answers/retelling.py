@@ -1,0 +1,185 @@
+"""Facts and constraints that the user told or took back: kept, and the proposals made anew under them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfmodel.config import ConfigError
+from proposals.agents.conversation import ConstraintTold, FactTold, Question
+from proposals.agents.reasoner import words
+from proposals.agents.reasoner.answers import common
+from proposals.agents.reasoner.answers.common import Board
+from proposals.agents.reasoner.desk import Answer, Desk
+from proposals.agents.reasoner.told import Told, describe, fact_sentence
+from proposals.agents.workbench import joined
+from proposals.constraints import Constraints, mesh_text, same_mesh
+
+Row = Mapping[str, Any]
+
+
+def retell(desk: Desk, told: Told) -> Answer:
+    """Keeps what was told, and says what it changes."""
+    config = desk.bench.config
+    told = yield from _possible(desk, told)
+    if told.exclude:
+        told = yield from _with_excluded(desk, told)
+    if not (told.constraints or told.facts or told.dropped):
+        yield from _which_model(desk, told)
+        return
+    sentences = list(describe(told, config))
+    start = []
+    if told.dropped:
+        start.append(f"I no longer hold {words.listed([_held(key) for key in told.dropped])}.")
+    if sentences:
+        start.append("Noted: " + " ".join(sentences))
+    if told.constraints.get("memory_margin") == 0.1 and "%" not in told.sentences.get("memory_margin", ""):
+        start.append("You named no share, so I keep that one; say another if you mean more.")
+    yield from desk.say(*start)
+    held = _kept(desk.ask.constraints, told)
+    facts = {path: value for path, value in desk.ask.facts.items() if path not in told.dropped} | dict(told.facts)
+    before = yield from common.board(desk)
+    try:
+        base = desk.bench
+        desk.over((base.origin or base).under(facts, held))
+    except ConfigError as error:
+        yield from desk.say(f"That can not be held: {error}.")
+        return
+    after = yield from common.board(desk)
+    if after.error:
+        desk.over(base)
+        yield from desk.say(f"Under that nothing can be proposed, so I do not keep it: {after.error}.")
+        return
+    yield from _effects(told)
+    yield from changed(desk, before, after, "now")
+    yield from _which_model(desk, told)
+    unknown = after.data.get("not_known", ())
+    if unknown and told.facts:
+        yield from common.ask_back(desk, common.decisive(unknown, desk), f"Still not known: {words.missing(unknown)}.")
+
+
+def _effects(told: Told) -> Answer:
+    rest = tuple(told.dropped)
+    for key, value in told.constraints.items():
+        sentence = " ".join(Constraints.from_json({key: value}).describe())
+        yield ConstraintTold({key: value}, sentence, rest)
+        rest = ()
+    if rest:
+        yield ConstraintTold({}, "Taken back: " + words.listed([_held(key) for key in rest]) + ".", rest)
+    for path, value in told.facts.items():
+        yield FactTold(path, value, told.sentences.get(path, "").strip() or str(value))
+
+
+def _kept(constraints: Constraints, told: Told) -> Constraints:
+    data = {key: value for key, value in constraints.to_json().items() if key not in told.dropped}
+    return joined(Constraints.from_json(data), Constraints.from_json(dict(told.constraints)))
+
+
+def _possible(desk: Desk, told: Told) -> Any:
+    """Without what no proposal of this run could keep, which is said."""
+    limit = told.constraints.get("at_most_chips")
+    found = yield from desk.look("run")
+    chips = found.data.get("chips", 0)
+    if limit is None or limit >= chips:
+        return told
+    yield from desk.say(
+        f"I can not hold {limit:,} chips: the run and its profile have {chips:,}, and every mesh here covers all of them.",
+        "For fewer chips make an experiment with the smaller topology; its own profile then prices the meshes.",
+    )
+    rest = {key: value for key, value in told.constraints.items() if key != "at_most_chips"}
+    return Told(rest, told.facts, told.dropped, told.exclude, told.ambiguous, told.sentences)
+
+
+def _with_excluded(desk: Desk, told: Told) -> Any:
+    board = yield from common.board(desk)
+    meshes = [dict(row["mesh"]) for number in told.exclude if (row := board.number(number)) is not None]
+    if not meshes:
+        return told
+    constraints = {**told.constraints, "excluded": [*told.constraints.get("excluded", []), *meshes]}
+    return Told(constraints, told.facts, told.dropped, (), told.ambiguous, told.sentences)
+
+
+def _which_model(desk: Desk, told: Told) -> Answer:
+    for said, names in told.ambiguous:
+        if "model.name" in told.facts:
+            question = Question(f"Models of that size with the same layers and widths are {words.listed(list(names))}; I took the last. Is it another?", tuple(f"The model is {name}" for name in names[:-1]))
+        elif names:
+            question = Question(f"Several models that I know have {said}, and their shapes differ. Which one is it?", tuple(f"The model is {name}" for name in names[:6]))
+        else:
+            question = Question(f"I know no model of {said.strip()} by its size alone. Which one is it, by name, or layers, width and heads?", ())
+        yield from desk.say(question.text)
+        yield question
+
+
+def _held(key: str) -> str:
+    return {
+        "keep_batch": "the batch as it is", "keep_axes": "the axes as they are", "fixed": "the sizes of axes", "at_most": "the upper bounds of axes",
+        "at_least": "the lower bounds of axes", "memory_margin": "the memory margin", "keep_remat": "the remat policy as it is",
+        "keep_weight_sharding": "the weight sharding as it is", "keep_micro_batches": "the micro-batches as they are", "no_flags": "XLA flags as they are",
+        "excluded": "the excluded meshes", "at_most_chips": "the number of chips", "model.name": "which model it is",
+        "training.global_batch": "the global batch that you told", "training.seq_len": "the sequence length that you told",
+        "hardware.overrides.hbm_bytes": "the memory that you told",
+    }.get(key, key)  # fmt: skip
+
+
+def changed(desk: Desk, before: Board, after: Board, when: str) -> Answer:
+    """What became of the proposals, and why."""
+    old, new = (before.rows[0] if before.rows else None), after.rows[0]
+    same = old is not None and same_mesh(old["mesh"], new["mesh"]) and old.get("changes", {}) == new.get("changes", {})
+    if old is None:
+        yield from desk.say(f"{when.capitalize()} there are proposals; the first is {words.title(new)}.")
+    elif same:
+        yield from desk.say(f"**The first stays**: {words.title(new)}.", _moved_numbers(old, new))
+    else:
+        yield from desk.say(f"**The recommendation changes**: {when} the first is {words.title(new)}, predicted at {words.speed(new)}, confidence {words.percent(new['confidence_share'])}.")
+        yield from _why_gone(desk, old)
+    lines = []
+    for row in after.rows:
+        was = next((each["number"] for each in before.rows if same_mesh(each["mesh"], row["mesh"]) and each.get("changes", {}) == row.get("changes", {})), None)
+        place = "new" if was is None else "as before" if was == row["number"] else f"was {was}"
+        speed = words.ratio(row["speedup_per_token"]) if row.get("speedup_per_token") else "–"
+        lines.append([f"{row['number']} ({place})", words.configuration(row), speed, words.percent(row["confidence_share"]), words.memory(row)])
+    yield from desk.table(["Proposal", "Configuration", "Per token, predicted", "Confidence", "Memory per chip"], lines)
+    notes = after.data.get("notes") or ()
+    yield from desk.say(*[str(note) for note in notes[:2]])
+
+
+def _moved_numbers(old: Row, new: Row) -> str:
+    before, after = old.get("speedup_per_token"), new.get("speedup_per_token")
+    if not before or not after:
+        return ""
+    sure, was = words.percent(new["confidence_share"]), words.percent(old["confidence_share"])
+    if words.ratio(before) == words.ratio(after) and sure == was:
+        return f"Its numbers stay too: {words.speed(new)}, confidence {sure}."
+    return f"What moves are its numbers: predicted {words.speed(new)}, confidence {sure}; before that it was {words.ratio(before)} at {was}."
+
+
+def _why_gone(desk: Desk, old: Row) -> Answer:
+    """Why what stood first does not any more."""
+    found = yield from desk.look("predict", **common.as_arguments(old))
+    if not found:
+        return
+    row = found.data
+    name = f"`{mesh_text(old['mesh'])}`" + (f" with {words.changes(old)}" if old.get("changes") else "")
+    if row.get("violations"):
+        yield from desk.say(f"What stood first, {name}, is out: {words.lower_first(words.violations(row)[0])}")
+    elif row.get("stands_as_proposal"):
+        yield from desk.say(f"What stood first, {name}, is proposal {row['stands_as_proposal']} now, predicted at {words.speed(row)}.")
+    elif row.get("speedup_per_token"):
+        yield from desk.say(f"What stood first, {name}, is predicted at {words.speed(row)} under this, confidence {words.percent(row['confidence_share'])}.")
+
+
+def held(desk: Desk, asked: Any) -> Answer:
+    """What this conversation holds fast and was told."""
+    yield from desk.say("What this conversation holds:")
+    found = yield from desk.look("run")
+    bench = desk.bench
+    items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
+    items += [f"fact: {fact_sentence(path, value, bench.config)}" for path, value in bench.facts.items()]
+    if items:
+        yield from desk.bullets(items)
+        yield from desk.say("Say that I should forget one, and the proposals are made without it.")
+    else:
+        yield from desk.say("No constraint, and no fact beyond the configuration.")
+    if found and found.data.get("not_known"):
+        yield from desk.say(f"Not known is {words.missing(found.data['not_known'])}.")
