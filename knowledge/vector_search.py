@@ -17,7 +17,7 @@ EF_SEARCH = 100
 #: pgvector 0.8 walks on while a filter drops what it finds, up to so many rows.
 MAX_SCAN_TUPLES = 5_000
 #: So few rows behind a filter are compared one by one: sooner done than walking the index for them, and exact.
-COMPARED = 1_500
+COMPARED = 3_000
 
 
 def neighbours(rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int) -> QuerySet[Any, Any]:
