@@ -116,7 +116,7 @@ def test_filters_narrow_count_and_can_be_taken_away(people, passages, own):
     assert counts["topic"] == {str(passages.pk): 5} and counts["document"] == {str(own.pk): 2}
     both = client.get("/knowledge/?hardware=v5p&bottleneck=communication&q=axis").context["page"]
     assert {row.passage.key for row in both.rows} == {"data", "tensor"} and both.total == 2
-    assert "remove this filter" in text(client.get("/knowledge/?hardware=v5p"))
+    assert "Remove the filter v5p" in text(client.get("/knowledge/?hardware=v5p"))
     assert {row.passage.key for row in client.get(f"/knowledge/?topic={own.pk}").context["page"].rows} == {
         f"doc-{own.pk}-1", f"doc-{own.pk}-2",
     }  # fmt: skip
