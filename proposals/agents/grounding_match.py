@@ -146,7 +146,7 @@ class Match:
         if fact.needs_name and not own & self._configurations and not fact.baseline:
             return False
         topics = self._topics(number)
-        if fact.leaf.endswith(_RANGE) and "spread" not in quantities(self._sentence.text):
+        if fact.leaf.endswith(_RANGE) and "spread" not in quantities(self._sentence.text) | topics:
             return False
         if any(of == "document" for of, _ in fact.about) and not self._tells_of_records(fact):
             return False
