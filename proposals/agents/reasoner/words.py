@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
 
 Row = Mapping[str, Any]
+#: How the sentences begin of rules that can not be checked (`proposer.limits`).
+OPEN = re.compile(r"The (?:model|global batch|sequence length) is not known")
 #: Speed-ups nearer than this are the same for anyone who would measure them.
 SAME = 0.01
 
@@ -108,7 +111,9 @@ def listed(items: Sequence[str], word: str = "and") -> str:
 
 
 def lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:] if text[:2] and not text[:2].isupper() else text
+    """The text as it goes on in a sentence; names and abbreviations keep their capitals."""
+    word = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if word[1:].islower() or word == "A" else text
 
 
 def title(row: Row) -> str:
@@ -117,6 +122,22 @@ def title(row: Row) -> str:
 
 def violations(row: Row) -> list[str]:
     return [str(item["reason"]) for item in row.get("violations", ())]
+
+
+def not_known(names: Sequence[str]) -> str:
+    """`the model and the sequence length are not known`."""
+    return f"{missing(names)} {'is' if len(names) == 1 else 'are'} not known"
+
+
+def open_questions(row: Row) -> list[str]:
+    """Why a configuration is only not known to be illegal."""
+    return [str(text) for text in row.get("lowers_confidence", ()) if OPEN.match(str(text))]
+
+
+def allowed(row: Row) -> str:
+    if row.get("violations"):
+        return f"no: rule {row['violations'][0]['rule']}"
+    return "not certain" if open_questions(row) else "yes"
 
 
 def missing(names: Sequence[str]) -> str:

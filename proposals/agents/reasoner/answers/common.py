@@ -140,10 +140,11 @@ def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
         found = yield from desk.look("record", id=key)
         if found and found.data.get("outcome") == "faster":
             record = found.data
-            where = f" on {record['chips']:,} × {record['chip']}" if record.get("chip") and record.get("chips") else ""
+            where = f" on {record['chips']:,} chips ({record['chip']})" if record.get("chip") and record.get("chips") else ""
             kept = [f"**Proven elsewhere**: record `{key}`{where}, {words.lower_first(str(record['effect']).rstrip('.'))}."]
-            if record.get("caveats"):
-                kept.append(f"Its caveat: {str(record['caveats'][0]).rstrip('.')}.")
+            caveat = next((str(text) for text in record.get("caveats", ()) if not any(c.isdigit() for c in str(text))), "")
+            if caveat:
+                kept.append(f"Its caveat: {caveat.rstrip('.')}.")
             return kept
     if row.get("kind") == "keep":
         return ["**Measured**: it is what ran, so there is nothing to prove."]

@@ -72,10 +72,11 @@ def _priced(desk: Desk, row: Row) -> Answer:
     if not row.get("changes") and row.get("mesh_text") == ran.get("mesh_text"):
         yield from desk.say(f"That is what runs: {words.estimate(ran)} a step, measured.")
         return
-    head = f"It is proposal {stands}. " if stands else "It may run. "
+    doubts = words.open_questions(row)
+    head = f"It is proposal {stands}. " if stands else f"It breaks no rule that can be checked, but: {doubts[0]} " if doubts else "It may run. "
     value = row.get("speedup_per_token")
     if value is None:
-        yield from desk.say(f"{head}No speed-up can be predicted: not known is {words.missing(row.get('not_known', ()))}.")
+        yield from desk.say(f"{head}No speed-up can be predicted: not known: {words.missing(row.get('not_known', ()))}.")
         return
     yield from desk.say(f"{head}**Predicted {words.ratio(value)} per token** (range {words.span(row)}, in four of five such cases), confidence {words.percent(row['confidence_share'])} that it gains at all.")
     if isinstance(row.get("step_time_s"), Mapping) and ran.get("step_time_s"):
@@ -98,14 +99,17 @@ def _effects(row: Row) -> Iterator[str]:
     for item in moved[:2]:
         if abs(item["after_s"] - item["before_s"]) < 1e-9:
             continue
-        axes = f" on {' and '.join(item['axes'])}" if item.get("axes") else ""
+        axes = f" on the {' and '.join(item['axes'])} {'axis' if len(item['axes']) == 1 else 'axes'}" if item.get("axes") else ""
         before, after = (words.time(item[key]) if item[key] > 0 else "none" for key in ("before_s", "after_s"))
-        yield f"exposed communication of {item['moves']}{axes}: {before} → {after} a step"
+        yield f"exposed communication of {item['moves']}{axes} goes from {before} to {after} a step"
     if row.get("hbm_per_chip_bytes"):
         ran = (row.get("what_runs") or {}).get("hbm_per_chip_bytes")
-        was = f" ({words.size(ran['total'])} for what runs)" if ran and ran.get("total") else ""
+        was = f" (memory of what runs: {words.size(ran['total'])})" if ran and ran.get("total") else ""
         yield f"memory per chip, computed: {words.memory(row)}{was}"
-    for text in (row.get("lowers_confidence") or ())[:2]:
+    elif row.get("not_known"):
+        yield f"whether it fits in memory is open, because {words.not_known(row['not_known'])}"
+    doubts = words.open_questions(row)
+    for text in [text for text in row.get("lowers_confidence") or () if text not in doubts][:2]:
         yield f"against it: {words.lower_first(str(text))}"
 
 
@@ -143,17 +147,19 @@ def _unknown_before(desk: Desk, asked: Asked, meant: common.Meant, unknown: tupl
 
 def _ways(desk: Desk, meant: common.Meant, asked: Asked) -> Answer:
     """Several meshes that the words may mean, side by side."""
-    found = yield from common.side_by_side(desk, meant.configurations)
-    if isinstance(found, str):
-        yield from desk.say(found)
-        return
-    rows = found["configurations"]
-    yield from _table(desk, rows, found["what_runs"])
+    rows: list[Row] = []
+    for item in meant.configurations:
+        found = yield from common.predicted(desk, item)
+        if isinstance(found, str):
+            yield from desk.say(found)
+            return
+        rows.append(found)
+    yield from _table(desk, rows, rows[0].get("what_runs") or {})
     fit = [row for row in rows if not row.get("violations") and row.get("speedup_per_token")]
     if fit:
         best = max(fit, key=lambda row: row["speedup_per_token"])
-        word = "The best of them that may run" if len(fit) > 1 else "Only one of them may run"
-        yield from desk.say(f"{word}: {words.mesh(best)}, predicted at {words.speed(best)}, confidence {words.percent(best['confidence_share'])}.")
+        word = "The best of them that may run" if len(fit) > 1 else "Only one of them breaks no rule"
+        yield from desk.say(f"{word}: {words.mesh(best)}, predicted at {words.speed(best)}, confidence {words.percent(best['confidence_share'])}.", *words.open_questions(best))
         for item in common.offered(best):
             yield item
     else:
@@ -183,7 +189,7 @@ def _table(desk: Desk, rows: list[Row], ran: Row, names: list[str] | None = None
                 words.span(row) if known else "–",
                 words.percent(row["confidence_share"]) if known and not row.get("violations") else "–",
                 *([words.memory(row)] if memory else []),
-                "yes" if row.get("may_run") else f"no: rule {row['violations'][0]['rule']}",
+                words.allowed(row),
             ]
         )
     if ran.get("step_time_s"):
@@ -267,7 +273,7 @@ def _slower_by(row: Row, first: Row) -> Iterator[str]:
     if moved and moved[0]["after_s"] > moved[0]["before_s"]:
         item = moved[0]
         before = words.time(item["before_s"]) if item["before_s"] > 0 else "none"
-        yield f"exposed communication of {item['moves']} grows, {before} → {words.time(item['after_s'])} a step."
+        yield f"exposed communication of {item['moves']} grows from {before} to {words.time(item['after_s'])} a step."
     else:
         yield f"what it saves is less than what proposal {first['number']} saves."
     for text in (row.get("trade_offs") or ())[:1]:
@@ -291,10 +297,10 @@ def _memory_parts(desk: Desk, row: Row) -> Answer:
     held = row.get("hbm_per_chip_bytes")
     if not held or held.get("total") is None:
         if row.get("not_known"):
-            yield from desk.say(f"Memory per chip can not be computed: not known is {words.missing(row['not_known'])}.")
+            yield from desk.say(f"Memory per chip can not be computed: not known: {words.missing(row['not_known'])}.")
         return
     ran = (row.get("what_runs") or {}).get("hbm_per_chip_bytes")
-    header = ["Memory per chip, computed", words.configuration(row), *(["what runs"] if ran else [])]
+    header = ["Per chip, computed", f"Memory, {words.configuration(row)}", *(["Memory, what runs"] if ran else [])]
     parts = ("params", "optimizer", "gradients", "activations", "total", "capacity")
     names = {"params": "weights", "total": "**total**", "capacity": "a program can fill"}
     yield from desk.table(
@@ -303,7 +309,7 @@ def _memory_parts(desk: Desk, row: Row) -> Answer:
 
 
 def rejected_hint(desk: Desk) -> Answer:
-    yield from desk.say("Why not which one? Name a mesh (`data 8 · model 4`), one axis (`model=1`), a setting (`remat none`) or a proposal, and I check it against rules, memory and time.")
+    yield from desk.say("Why not which one? Name a mesh, one axis with a size, a setting or a proposal, and I check it against rules, memory and time.")
 
 
 def compare(desk: Desk, asked: Asked) -> Answer:
@@ -435,13 +441,13 @@ def memory(desk: Desk, asked: Asked) -> Answer:
     rows = [row for row in board.rows if row.get("hbm_per_chip_bytes")]
     if not rows:
         unknown = board.data.get("not_known", ())
-        yield from desk.say(f"What the proposals need can not be computed, because {words.missing(unknown)} is not known.")
+        yield from desk.say(f"What the proposals need can not be computed, because {words.not_known(unknown)}.")
         yield from common.ask_back(desk, common.decisive(unknown, desk))
         return
     lines = [[f"proposal {row['number']}, {words.configuration(row)}", words.memory(row), words.size(row["memory_headroom_bytes"])] for row in rows]
     if board.ran.get("hbm_per_chip_bytes"):
         lines.append(["what runs", words.memory(board.ran), words.size(board.ran["memory_headroom_bytes"])])
-    yield from desk.table(["Memory per chip, computed", "Needed", "Left free"], lines)
+    yield from desk.table(["Per chip, computed", "Memory needed", "Memory left free"], lines)
     tight = [row for row in rows if row["memory_headroom_bytes"] < 0.1 * row["hbm_per_chip_bytes"]["capacity"]]
     if tight:
         yield from desk.say(f"Proposal {tight[0]['number']} is close to the limit; compilers need buffers that no formula knows, so check it first with an ahead-of-time compile (see the launch files).")
@@ -461,7 +467,7 @@ def _measured_memory(desk: Desk) -> Answer:
 def _fits(desk: Desk, row: Row, name: str) -> Answer:
     fits = row.get("fits")
     if fits is None:
-        yield from desk.say(f"Whether {name} fits can not be computed, because {words.missing(row.get('not_known', ()))} is not known.")
+        yield from desk.say(f"Whether {name} fits can not be computed, because {words.not_known(row.get('not_known', ()))}.")
         yield from common.ask_back(desk, common.decisive(row.get("not_known", ()), desk))
         return
     room = row["memory_headroom_bytes"]
@@ -478,7 +484,7 @@ def _fits(desk: Desk, row: Row, name: str) -> Answer:
 def _which_axes(desk: Desk) -> Answer:
     found = yield from desk.look("run")
     if found:
-        yield from desk.say(f"The mesh that runs is {words.mesh(found.data)} on {found.data['chips']:,} chips; name the axes, such as `data 8 · model 4`.")
+        yield from desk.say(f"The mesh that runs is {words.mesh(found.data)} on {found.data['chips']:,} chips; name its axes with their sizes.")
 
 
 def _suppose(desk: Desk, asked: Asked) -> Generator[Said, None, None]:

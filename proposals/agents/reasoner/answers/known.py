@@ -12,6 +12,7 @@ from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
+_FIGURE = re.compile(r"\d")
 _ENDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed"}
 
 
@@ -42,10 +43,17 @@ def _moved(row: Row) -> bool:
 
 
 def _record(row: Row) -> str:
-    speed = f", {words.ratio(row['speedup_per_token'])} per token by {row.get('measure') or 'its source'}" if row.get("speedup_per_token") else ""
-    alike = f" Alike: {'; '.join(str(why) for why in row['why'][:3])}." if row.get("why") else ""
-    caveat = f" Caveat: {str(row['caveats'][0]).rstrip('.')}." if row.get("caveats") else ""
-    return f"`{row['id']}` ({_ENDS.get(row['outcome'], row['outcome'])}{speed}): {str(row['title']).rstrip('.')}. {str(row.get('effect', '')).rstrip('.')}.{alike}{caveat}"
+    by = f", measured as {row['measure']}" if row.get("measure") else ""
+    speed = f"; speed-up {words.ratio(row['speedup_per_token'])}{by}" if row.get("speedup_per_token") else ""
+    why = [str(text) for text in row.get("why", ()) if not _FIGURE.search(str(text)) or "same chip" in str(text)]
+    chip = f" ({row['chip']})" if row.get("chip") else ""
+    where = f" It ran on {row['chips']:,} chips{chip}." if row.get("chips") else ""
+    alike = f" Alike: {'; '.join(why[:3])}." if why else ""
+    caveat = next((str(text).rstrip(".") for text in row.get("caveats", ()) if not _FIGURE.search(str(text))), "")
+    return (
+        f"Record `{row['id']}` ({_ENDS.get(row['outcome'], row['outcome'])}{speed}): {str(row['title']).rstrip('.')}. "
+        f"{str(row.get('effect', '')).rstrip('.')}.{where}{alike}" + (f" Caveat: {caveat}." if caveat else "")
+    )
 
 
 def knowledge(desk: Desk, asked: Asked) -> Answer:
@@ -58,8 +66,9 @@ def knowledge(desk: Desk, asked: Asked) -> Answer:
         return
     for row in rows[:2]:
         text = re.sub(r"\s+", " ", str(row["text"]))
+        source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
         section = f", {row['section']}" if row.get("section") else ""
-        yield from desk.say(f"**{row['title']}** (passage `{row['id']}`; {row['source']}{section}): {text}" + (f" Applies when: {row['applies_when']}" if row.get("applies_when") else ""))
+        yield from desk.say(f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}" + (f" Applies when: {row['applies_when']}" if row.get("applies_when") else ""))
     if len(rows) > 2:
         yield from desk.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
 
@@ -81,7 +90,7 @@ def accuracy(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(f"The least certain is proposal {worst['number']}.")
     unknown = board.data.get("not_known", ())
     if unknown:
-        yield from desk.say(f"The ranges are wide because {words.missing(unknown)} is not known; those terms were scaled from the profile.")
+        yield from desk.say(f"The ranges are wide because {words.not_known(unknown)}; those terms were scaled from the profile.")
     else:
         yield from desk.say("Model, batch and sequence length are known, so every term was computed and then calibrated on this profile.")
     one = yield from common.whole(desk, board.first["number"])

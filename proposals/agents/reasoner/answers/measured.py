@@ -80,7 +80,7 @@ def _one_op(desk: Desk, row: Row) -> Answer:
             items.append(f"achieved bandwidth {row['achieved_bytes_per_s'] / 1e9:.3g} GB/s of {row['possible_bytes_per_s'] / 1e9:.3g} GB/s that the links allow")
         if row.get("exposed_s") is not None and row.get("time_s"):
             hidden = row["exposed_s"] < 0.05 * row["time_s"]
-            items.append("nearly all of it is hidden beside other work" if hidden else f"exposed, with nothing beside it: {words.time(row['exposed_s'])} a step")
+            items.append("nearly all of it is hidden beside other work" if hidden else f"of `{row['name']}` {words.time(row['exposed_s'])} a step are exposed, with nothing beside it")
     elif row.get("bound_by"):
         roof = f", of which roof it reaches {words.share(row['roofline_efficiency'])}" if row.get("roofline_efficiency") is not None else ""
         items.append(f"bound by {row['bound_by']}{roof}")
@@ -198,7 +198,8 @@ def run(desk: Desk, asked: Asked) -> Answer:
     for key in ("global_batch", "seq_len", "precision", "optimizer", "weight_sharding", "remat", "grad_accum"):
         if training.get(key) is not None:
             value = training[key]
-            items.append(f"{key.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{key.replace('_', ' ')}: {value}")
+            name = "sequence length" if key == "seq_len" else key.replace("_", " ")
+            items.append(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     yield from desk.bullets(items)
     if data.get("not_known"):
         yield from desk.say(f"Not known: {words.missing(data['not_known'])}.")

@@ -167,7 +167,8 @@ def search(desk: Desk, asked: Asked) -> Answer:
     lines = []
     for row in rows:
         name = words.configuration(row) + (f" (proposal {row['stands_as_proposal']})" if row.get("stands_as_proposal") else " (what runs)" if row.get("is_what_runs") else "")
-        lines.append([name, words.ratio(row["speedup_per_token"]), words.span(row), words.percent(row["confidence_share"])])
+        runs = row.get("is_what_runs")
+        lines.append([name, words.ratio(row["speedup_per_token"]), "–" if runs else words.span(row), "–" if runs else words.percent(row["confidence_share"])])
     yield from desk.table(["Configuration", "Per token, predicted", "Range", "Confidence"], lines)
     new = [row for row in rows if not row.get("stands_as_proposal") and not row.get("is_what_runs")]
     if new:

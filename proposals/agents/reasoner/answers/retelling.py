@@ -32,7 +32,7 @@ def retell(desk: Desk, told: Told) -> Answer:
     if told.dropped:
         start.append(f"I no longer hold {words.listed([_held(key) for key in told.dropped])}.")
     if sentences:
-        start.append("Noted: " + " ".join(sentences))
+        start.append("Noted: " + " ".join(sentences).replace("10 % of the memory", "A tenth of the memory"))
     if told.constraints.get("memory_margin") == 0.1 and "%" not in told.sentences.get("memory_margin", ""):
         start.append("You named no share, so I keep that one; say another if you mean more.")
     yield from desk.say(*start)
@@ -182,4 +182,4 @@ def held(desk: Desk, asked: Any) -> Answer:
     else:
         yield from desk.say("No constraint, and no fact beyond the configuration.")
     if found and found.data.get("not_known"):
-        yield from desk.say(f"Not known is {words.missing(found.data['not_known'])}.")
+        yield from desk.say(f"Not known: {words.missing(found.data['not_known'])}.")

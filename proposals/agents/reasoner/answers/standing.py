@@ -74,7 +74,7 @@ def recommend(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say("What it costs:", str(first["trade_offs"][0]))
     unknown = board.data.get("not_known", ())
     if unknown:
-        why = f"Not known is {words.missing(unknown)}; those terms were scaled from the profile, which widens every range above."
+        why = f"Not known: {words.missing(unknown)}; those terms were scaled from the profile, which widens every range above."
         yield from common.ask_back(desk, common.decisive(unknown, desk), why)
 
 
@@ -209,7 +209,7 @@ def _why_behind(row: Row, first: Row) -> Iterator[str]:
         return
     worst, part = max(shared)
     if worst > 0.005 * sum(mine.values()):
-        yield f"The difference is mostly {_part(part)}: {words.time(theirs[part])} a step in proposal {row['number']}, {words.time(mine[part])} in proposal {first['number']}."
+        yield f"The difference is mostly {_part(part)}: proposal {row['number']} spends {words.time(theirs[part])} of {_part(part)} a step where proposal {first['number']} spends {words.time(mine[part])}."
 
 
 def _part(name: str) -> str:

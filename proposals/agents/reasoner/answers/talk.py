@@ -9,12 +9,12 @@ from proposals.agents.reasoner.understand import Asked
 
 CAN = (
     "recommend a proposal first, and say how sure I am and why",
-    "weigh the others against it, or your own mesh (`data 8 · model 4`, `8x4x2`, `tp 4`)",
-    "price a change (`batch 512`, `seq 16k`, `remat none`, other weight sharding)",
-    "say why a mesh is not proposed (`why not model=1`), with rules, memory and time",
+    "weigh the others against it, or a mesh of your own, by axes or as MaxText flags",
+    "price a change: another batch, sequence length, remat policy, weight sharding or number of micro-batches",
+    "say why a mesh or a size of an axis is not proposed, with rules, memory and time",
     "say why the step is slow, and explain an op",
     "find past runs that are like this, and passages of the knowledge base",
-    "hold what you tell me (`keep the batch`, `memory is tight`, `the model is llama3-70b`) and rank again",
+    "hold what you tell me (*keep the batch*, *memory is tight*, *the model is …*) and rank again",
 )
 
 
@@ -64,7 +64,7 @@ def chips(desk: Desk, asked: Asked) -> Answer:
     found = yield from desk.look("run")
     data = found.data
     yield from desk.say(
-        f"I price meshes over the chips that ran: {data['chips']:,} × {data['configuration']['hardware']['chip']}, now {words.mesh(data)}.",
+        f"I price meshes over the {data['chips']:,} chips that ran ({data['configuration']['hardware']['chip']}), now {words.mesh(data)}.",
         "Another number of chips is another machine: other links, other batch per chip, and this profile was not taken on it.",
         "Make an experiment with that topology in its configuration; if it has been profiled, compare the two runs side by side.",
     )
