@@ -39,7 +39,7 @@ def documents(request: HttpRequest) -> HttpResponse:
         try:
             if file is None:
                 raise DocumentError(f"Choose a file first: {ACCEPTED}.")
-            received = service.receive(membership.team, request.user, file, title=title)  # type: ignore[arg-type]
+            received = service.receive(membership.team, request.user, file, title=title)
         except DocumentError as error:
             problem = str(error)
         else:

@@ -72,7 +72,7 @@ class KnowledgeSearchView(APIView):
         k, offset = number_param(request, "k"), number_param(request, "offset")
         try:
             answer = search.search(
-                _team(request), query, 5 if k is None else max(1, min(k, MOST)), mode=mode,  # type: ignore[arg-type]
+                _team(request), query, 5 if k is None else max(1, min(k, MOST)), mode=mode,
                 offset=min(offset or 0, 200), **_narrowed(request),
             )  # fmt: skip
         except ValueError as error:

@@ -132,8 +132,8 @@ def _without_running_heads(pages: Sequence[list[str]]) -> list[list[str]]:
     heads = {line for line, count in seen.items() if count >= max(3, _RUNNING_SHARE * len(pages))}
     kept = []
     for lines in pages:
-        written = [n for n, line in enumerate(lines) if line]
-        drop = {n for n in written[:1] + written[-1:] if _NUMBER.sub("#", lines[n]) in heads}
+        filled = [n for n, line in enumerate(lines) if line]
+        drop = {n for n in filled[:1] + filled[-1:] if _NUMBER.sub("#", lines[n]) in heads}
         kept.append([line for n, line in enumerate(lines) if n not in drop])
     return kept
 

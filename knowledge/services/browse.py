@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from math import isclose
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Count, Q, QuerySet
+from django.http import QueryDict
 
 from accounts.models import Team
 from knowledge.models import Document, Passage
@@ -29,12 +30,6 @@ BOTTLENECK_WORDS = {
 }  # fmt: skip
 
 
-class Given(Protocol):
-    """A query string."""
-
-    def get(self, key: str, default: str = ..., /) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Filters:
     """What of the knowledge base is wanted.
@@ -53,7 +48,7 @@ class Filters:
     offset: int = 0
 
     @classmethod
-    def read(cls, given: Given) -> Filters:
+    def read(cls, given: QueryDict) -> Filters:
         """Of an address; what makes no sense there is as if it were absent."""
         mode = given.get("mode", "")
         return cls(

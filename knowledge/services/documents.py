@@ -235,7 +235,7 @@ def _passage(document: Document, position: int, piece: documents.Piece) -> Passa
 
 def _locked(document: Document) -> Team | None:
     """The document's team, so that two versions of a title never both become current."""
-    return Team.objects.select_for_update().filter(pk=document.team_id).first()
+    return Team.objects.select_for_update(of=("self",)).filter(documents=document).first()
 
 
 def _name(name: str) -> str:
