@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bench.retrieval import database
+from bench.retrieval import database, timed
 
 ROWS = 100_000
 AIM_PAGE_S, AIM_RETRIEVAL_S = 0.100, 0.050
@@ -137,18 +136,6 @@ def fill(count: int) -> tuple[Any, float]:
     return team, took
 
 
-def timed(calls: list[Callable[[], Any]], rounds: int) -> tuple[float, float]:
-    """(median, 95th percentile) in seconds over all calls, each `rounds` times after one unmeasured."""
-    times = []
-    for call in calls:
-        for number in range(rounds + 1):
-            began = time.perf_counter()
-            call()
-            if number:
-                times.append(time.perf_counter() - began)
-    return float(np.percentile(times, 50)), float(np.percentile(times, 95))
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Pages and searches of the history with many records.")
     parser.add_argument("--records", type=int, default=ROWS)
@@ -189,21 +176,17 @@ def main(arguments: list[str] | None = None) -> int:
                 Filters(q=q, sort="relevance", chip=(chip,)) for q, chip in zip(QUERIES, 2 * list(CHIPS), strict=False)
             ],
         }  # fmt: skip
-        worst = 0.0
+        print(f"{'':34}{'median':>12}{'p95':>12}{'processor':>12}{'p95':>12}")
+        print(f"a page; aim {AIM_PAGE_S * 1e3:.0f} ms")
         for name, filters in cases.items():
-            p50, p95 = timed([lambda f=f: page(team, f) for f in filters], options.rounds)  # type: ignore[misc]
-            worst = max(worst, p95)
-            print(f"  page: {name:30} p50 {p50 * 1e3:6.1f} ms   p95 {p95 * 1e3:6.1f} ms")
-        print(f"  slowest p95 of a page {worst * 1e3:.1f} ms; aim {AIM_PAGE_S * 1e3:.0f} ms")
+            print(f"  {name:32}{timed(filters * options.rounds, lambda wanted: page(team, wanted))}", flush=True)
         some = list(HistoryRecord.objects.filter(team=team).order_by("?")[:12])
         case = Features(chip="v5e", chips=256, bottleneck="communication", move={"data": 1.0, "model": -1.0})
-        for name, calls in {
-            "similar to a record": [lambda r=r: similar(team, r) for r in some],  # type: ignore[misc]
-            "similar to a case": [lambda: similar(team, case)],
-            "precedents for a proposal": [lambda c=c: of_run(team.pk, "communication", c) for c in CHIPS],  # type: ignore[misc]
-        }.items():
-            p50, p95 = timed(calls, options.rounds)
-            print(f"  {name:36} p50 {p50 * 1e3:6.1f} ms   p95 {p95 * 1e3:6.1f} ms; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")
+        print(f"what is like; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")
+        print(f"  {'similar to a record':32}{timed(some * options.rounds, lambda record: similar(team, record))}")
+        print(f"  {'similar to a case':32}{timed([case] * 4 * options.rounds, lambda one: similar(team, one))}")
+        chips = list(CHIPS) * options.rounds
+        print(f"  {'records for a proposal':32}{timed(chips, lambda chip: of_run(team.pk, 'communication', chip))}")
     return 0
 
 

@@ -7,7 +7,7 @@ nearest in meaning), so that the number of records does not matter; then every p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2
 
 from django.db.models import Q, QuerySet
@@ -15,10 +15,9 @@ from django.db.models import Q, QuerySet
 from accounts.models import Team
 from history import moves
 from history.models import HistoryRecord
-from history.record import Record
+from history.record import Side
 from history.services import words
 from history.services.search import visible
-from history.services.store import to_record
 from knowledge import retrieval
 from knowledge.retrieval import retrieve
 from perfmodel.chips import load_chips
@@ -27,7 +26,7 @@ from perfmodel.chips import load_chips
 #: hardware and the model how far.
 WEIGHTS = {"bottleneck": 0.28, "move": 0.28, "hardware": 0.16, "model": 0.12, "scale": 0.08, "meaning": 0.08}
 #: Candidates of each kind.
-EACH = 60
+EACH = 40
 
 
 @dataclass(frozen=True)
@@ -68,26 +67,11 @@ class Alike:
     parts: tuple[Part, ...]
 
 
-def features_of(record: Record) -> Features:
-    return Features(
-        chip=record.chip,
-        chips=record.chips,
-        model_name=record.model_name,
-        model_family=record.model_family or words.family_of(record.model_name),
-        parameters=record.parameters,
-        bottleneck=record.bottleneck,
-        move=moves.move(record),
-        changes=record.changes,
-        roles=moves.role_sizes(record.before),
-        text=record.title,
-    )
-
-
 def similar(teams: Team | Iterable[int], to: HistoryRecord | Features, k: int = 5) -> tuple[Alike, ...]:
     """The k records that the teams see which are most like a record (without itself) or a case."""
     rows = visible(teams)
     if isinstance(to, HistoryRecord):
-        case = features_of(to_record(to))
+        case = replace(_features(to), text=to.title)
         rows = rows.exclude(pk=to.pk)
         found = retrieval.similar(rows, to, k=EACH).hits
     else:
@@ -96,11 +80,37 @@ def similar(teams: Team | Iterable[int], to: HistoryRecord | Features, k: int = 
     meaning = {hit.pk: hit.vector.score for hit in found if hit.vector}
     candidates = _candidates(rows, case) | set(meaning) | {hit.pk for hit in found}
     rated = [
-        _rated(row, features_of(to_record(row)), case, meaning.get(row.pk, 0.0))
-        for row in HistoryRecord.objects.filter(pk__in=candidates).defer("embedding", "search")
+        (row.pk, _parts(_features(row), case, meaning.get(row.pk, 0.0)))
+        for row in HistoryRecord.objects.filter(pk__in=candidates).only(*_RATED)
     ]
-    rated.sort(key=lambda item: (-item.score, -item.record.pk))
-    return tuple(rated[:k])
+    rated.sort(key=lambda item: (-_score(item[1]), -item[0]))
+    best = visible(teams).in_bulk([pk for pk, _ in rated[:k]])
+    return tuple(Alike(best[pk], _score(parts), parts) for pk, parts in rated[:k] if pk in best)
+
+
+#: What likeness is computed from; whole records are loaded only for the best.
+_RATED = (
+    "chip", "chips", "model_name", "model_family", "parameters", "bottleneck", "changes", "before", "after",
+)  # fmt: skip
+
+
+def _features(row: HistoryRecord) -> Features:
+    before, after = moves.role_sizes(Side(**row.before)), moves.role_sizes(Side(**row.after))
+    return Features(
+        chip=row.chip,
+        chips=row.chips,
+        model_name=row.model_name,
+        model_family=row.model_family,
+        parameters=row.parameters,
+        bottleneck=row.bottleneck,
+        move=moves.doublings(before, after) if before and after else {},
+        changes=tuple(row.changes),
+        roles=before,
+    )
+
+
+def _score(parts: tuple[Part, ...]) -> float:
+    return sum(part.points for part in parts)
 
 
 def _candidates(rows: QuerySet[HistoryRecord], case: Features) -> set[int]:
@@ -121,7 +131,8 @@ def _candidates(rows: QuerySet[HistoryRecord], case: Features) -> set[int]:
     return {pk for q in conditions for pk in rows.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
 
 
-def _rated(row: HistoryRecord, theirs: Features, ours: Features, meaning: float) -> Alike:
+def _parts(theirs: Features, ours: Features, meaning: float) -> tuple[Part, ...]:
+    """The ways in which one case is like the other, what counts most first."""
     parts = [
         Part(name, WEIGHTS[name] * share, text)
         for name, (share, text) in {
@@ -134,8 +145,7 @@ def _rated(row: HistoryRecord, theirs: Features, ours: Features, meaning: float)
         }.items()
         if share > 0
     ]
-    parts.sort(key=lambda part: -part.points)
-    return Alike(row, sum(part.points for part in parts), tuple(parts))
+    return tuple(sorted(parts, key=lambda part: -part.points))
 
 
 def _bottleneck(theirs: Features, ours: Features) -> tuple[float, str]:
