@@ -78,7 +78,7 @@ class Match:
             column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
             cell = sentence.header[column] if 0 <= column < len(sentence.header) else ""
             if found := quantities(cell):
-                return found
+                return found | quantities(clause(sentence.text, number.start))
         if found := quantities(clause(sentence.text, number.start)):
             return found
         for part in (sentence.text, *((" ".join(sentence.header),) if sentence.header else ())):
@@ -113,8 +113,8 @@ class Match:
                 sizes = dict(mesh)
                 if any(all(sizes.get(p.axis, 1) == p.last for p in group) for group in groups(pairs)):
                     found.add(named(mesh))
-        # Alone it is what ran; beside others it may be a change of settings on the same mesh.
-        if evidence.baseline is not None and found == {named(evidence.baseline)}:
+        # Alone it is what ran; in a row, or beside others, it may be a change of settings on the same mesh.
+        if evidence.baseline is not None and found == {named(evidence.baseline)} and not self._sentence.header:
             found.clear()
         return found
 

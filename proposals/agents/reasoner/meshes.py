@@ -173,7 +173,7 @@ def solve(words: MeshWords, base: Mapping[str, Mapping[str, int]], chips: int, m
     """
     ran = dict(base["ici"])
     dcn = {**base.get("dcn", {}), **words.dcn}
-    named = dict(words.ici)
+    named = {axis: size for axis, size in words.ici.items() if size > 1 or axis in ran}
     for axis, factor in words.factors.items():
         size = ran.get(axis, 1) * factor
         if size < 1 or size != int(size):

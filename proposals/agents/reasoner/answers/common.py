@@ -140,7 +140,7 @@ def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
         found = yield from desk.look("record", id=key)
         if found and found.data.get("outcome") == "faster":
             record = found.data
-            where = f" on {record['chips']:,} chips ({record['chip']})" if record.get("chip") and record.get("chips") else ""
+            where = f" on {record['chip']}" if record.get("chip") else ""
             kept = [f"**Proven elsewhere**: record `{key}`{where}, {words.lower_first(str(record['effect']).rstrip('.'))}."]
             caveat = next((str(text) for text in record.get("caveats", ()) if not any(c.isdigit() for c in str(text))), "")
             if caveat:

@@ -46,13 +46,11 @@ def _record(row: Row) -> str:
     by = f", measured as {row['measure']}" if row.get("measure") else ""
     speed = f"; speed-up {words.ratio(row['speedup_per_token'])}{by}" if row.get("speedup_per_token") else ""
     why = [str(text) for text in row.get("why", ()) if not _FIGURE.search(str(text)) or "same chip" in str(text)]
-    chip = f" ({row['chip']})" if row.get("chip") else ""
-    where = f" It ran on {row['chips']:,} chips{chip}." if row.get("chips") else ""
     alike = f" Alike: {'; '.join(why[:3])}." if why else ""
     caveat = next((str(text).rstrip(".") for text in row.get("caveats", ()) if not _FIGURE.search(str(text))), "")
     return (
         f"Record `{row['id']}` ({_ENDS.get(row['outcome'], row['outcome'])}{speed}): {str(row['title']).rstrip('.')}. "
-        f"{str(row.get('effect', '')).rstrip('.')}.{where}{alike}" + (f" Caveat: {caveat}." if caveat else "")
+        f"{str(row.get('effect', '')).rstrip('.')}.{alike}" + (f" Caveat: {caveat}." if caveat else "")
     )
 
 

@@ -198,7 +198,7 @@ def change_mind(desk: Desk, asked: Asked) -> Answer:
         items.append(f"**A missing fact**: {words.missing(unknown)}. With it the terms are computed and not scaled, and rules that are open now (heads, memory, divisibility) are checked.")
     held, room = first.get("hbm_per_chip_bytes"), first.get("memory_headroom_bytes")
     if held and room is not None:
-        items.append(f"**Memory**: it needs {words.memory(first)} per chip by computation; if your chips can fill less than {words.size(held['total'])}, it is out.")
+        items.append(f"**Memory**: it needs {words.memory(first)} per chip by computation; if your chips leave a program less than that, it is out.")
     else:
         items.append("**Memory**: if a profile with memory events showed that the chips are nearly full, what makes shards larger would be out.")
     found = yield from desk.look("sensitivity", number=first["number"])

@@ -288,7 +288,7 @@ def hold(desk: Desk, asked: Asked) -> Answer:
     if near:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
-            yield from desk.say(f"One step further ({best['step']}) is predicted {words.ratio(best['speedup_over_this'])} faster than it; I would go there second, once the first step is measured.")
+            yield from desk.say(f"One step further ({best['step']}) is predicted at {words.ratio(best['speedup_over_this'])} the speed of {own}; I would go there second, once the first step is measured.")
         else:
             yield from desk.say("No neighbour one step away that may run is predicted to be faster than it, so it is no edge of the search either.")
     if board.data.get("not_known"):
