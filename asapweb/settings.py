@@ -203,6 +203,8 @@ CELERY_TASK_ROUTES = {"dialogue.tasks.answer": {"queue": "dialogue"}}
 CELERY_BEAT_SCHEDULE = {
     # A run whose worker died goes to another one.
     "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
+    # An answer that nobody writes any more goes to another worker.
+    "take over stale answers": {"task": "dialogue.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
     # What was not queued for its vector, because no broker was there or its task was lost.
     "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 300.0, "options": {"expires": 60}},
 }

@@ -12,5 +12,6 @@ urlpatterns = [
     path("", include("diagnosis.urls")),
     path("", include("history.urls")),
     path("", include("proposals.urls")),
+    path("", include("dialogue.urls")),
     path("api/", include("proposals.api.urls")),
 ]

@@ -13,8 +13,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections
-from django.db.models import F, Func, IntegerField, Value
-from django.db.models.functions import Length, Substr
+from django.db.models import TextField
+from django.db.models.functions import MD5, Cast, Length, Substr
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
@@ -27,15 +27,13 @@ from experiments.stream import KEEP_ALIVE_EVERY_S, MAX_STREAM_S, SignedOut, Watc
 POLL_EVERY_S = 0.04
 
 
-def _count(column: str) -> Func:
-    return Func(F(column), function="jsonb_array_length", output_field=IntegerField())
-
-
 def _state(keys: list[int]) -> list[tuple[int, Any]]:
+    """What changes with everything that a stream sends."""
     rows = Message.objects.filter(pk__in=keys).annotate(
-        n=Length("text"), done=Func(F("steps"), Value("$[*] ? (@.ok != null)"), function="jsonb_path_query_array")
+        characters=Length("text"), seen=MD5(Cast("steps", TextField())), added=MD5(Cast("effects", TextField()))
     )
-    return [(row[0], row[1:]) for row in rows.values_list("pk", "revision", "n", "status", "done", _count("effects"))]
+    columns = ("pk", "revision", "characters", "status", "seen", "added")
+    return [(row[0], row[1:]) for row in rows.values_list(*columns)]
 
 
 _WATCHERS = Watchers(_state, POLL_EVERY_S)

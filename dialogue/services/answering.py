@@ -7,8 +7,8 @@ was shown, and the stream needs no process of its own.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -30,12 +30,11 @@ from agent.events import (
     ToolReturned,
     event_to_json,
 )
-from dialogue.models import Held, Message
-from dialogue.services import asking
+from dialogue.models import Message
+from dialogue.services import asking, holding
 from experiments.services import events, workers
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
-from proposals.constraints import Constraints
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +62,7 @@ class Writing:
     flushed_at: float = 0.0
     looked_at: float = 0.0
     results: list[ToolReturned] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, said: Said) -> None:
         """Store one thing that the agents said or did."""
@@ -76,24 +76,31 @@ class Writing:
         self.look()
 
     def flush(self, now: bool = False) -> None:
-        """Write the text as far as it has come."""
-        moment = time.monotonic()
-        if self.text == self.flushed or not (now or moment - self.flushed_at >= FLUSH_EVERY_S):
-            return
-        values: dict[str, Any] = {"text": self.text, "heartbeat_at": timezone.now()}
-        if self.answer.first_text_s is None:
-            values["first_text_s"] = self.answer.first_text_s = round(moment - self.began, 4)
-        self._update(**values)
-        self.flushed, self.flushed_at = self.text, moment
+        """Write the text as far as it has come.  Also called by the thread that says the writer is alive."""
+        with self.lock:
+            moment, text = time.monotonic(), self.text
+            if text == self.flushed or not (now or moment - self.flushed_at >= FLUSH_EVERY_S):
+                return
+            values: dict[str, Any] = {"text": text, "heartbeat_at": timezone.now()}
+            if not text.startswith(self.flushed):  # what was shown is not the beginning of what is written now
+                values["revision"] = F("revision") + 1
+            if self.answer.first_text_s is None:
+                values["first_text_s"] = self.answer.first_text_s = round(moment - self.began, 4)
+            self._update(**values)
+            self.flushed, self.flushed_at = text, moment
 
     def look(self) -> None:
-        """Now and then: is the answer still ours, and still wanted?"""
+        """Now and then: is the answer still ours, and still wanted?  Also called while the writer waits for a model."""
         if time.monotonic() - self.looked_at < LOOK_EVERY_S:
             return
         self.looked_at = time.monotonic()
         row = Message.objects.filter(pk=self.answer.pk).values_list("worker", "status", "stop_asked").first()
         if row is None or row[0] != self.worker or row[1] != Message.Status.ANSWERING or row[2]:
             self.cancel.set()
+
+    def beat(self) -> None:
+        """Say that the writer is alive."""
+        self._update(heartbeat_at=timezone.now())
 
     def _update(self, **values: Any) -> None:
         ours = Message.objects.filter(pk=self.answer.pk, worker=self.worker, status=Message.Status.ANSWERING)
@@ -102,12 +109,15 @@ class Writing:
 
     def _withdraw(self) -> None:
         """What was written so far does not count: the page shows it anew."""
-        self.text = self.flushed = ""
-        self._update(text="", revision=F("revision") + 1)
+        with self.lock:
+            self.text = self.flushed = ""
+            self._update(text="", revision=F("revision") + 1)
 
     def _event(self, event: RunEvent) -> None:
         if isinstance(event, Retry | Complaint):
             self._withdraw()
+        else:
+            self.flush(now=True)
         data = {**event_to_json(event), "thread": self.answer.thread_id, "message": self.answer.pk}
         data.pop("kind")
         response = event if isinstance(event, ModelResponse) else None
@@ -145,35 +155,19 @@ class Writing:
             self.answer.tokens, self.answer.cost_usd = event.usage.tokens or None, event.cost_usd
 
     def _effect(self, effect: Effect) -> None:
+        self.flush(now=True)
         self.answer.effects.append(clean_json(asdict(effect)))
         with transaction.atomic():
             self._update(effects=self.answer.effects)
-            if isinstance(effect, ConstraintTold):
-                keys = {*effect.dropped, *effect.constraint}
-                self._drop(Held.Kind.CONSTRAINT, keys)
-                for key, value in effect.constraint.items():
-                    self._hold(Held.Kind.CONSTRAINT, key, value, effect.sentence)
-            elif isinstance(effect, FactTold):
-                self._drop(Held.Kind.FACT, [effect.path])
-                if effect.value is not None:
-                    self._hold(Held.Kind.FACT, effect.path, effect.value, effect.sentence)
-
-    def _hold(self, kind: str, key: str, value: Any, sentence: str) -> None:
-        Held.objects.create(
-            thread_id=self.answer.thread_id, kind=kind, key=key[:100], value=clean_json(value),
-            sentence=clean(sentence)[:300], message=self.answer,
-        )  # fmt: skip
-
-    def _drop(self, kind: str, keys: Iterable[str]) -> None:
-        held = Held.objects.filter(thread_id=self.answer.thread_id, kind=kind, key__in=list(keys), removed_at=None)
-        held.update(removed_at=timezone.now())
+            if isinstance(effect, ConstraintTold | FactTold) and not self.cancel.is_set():
+                holding.hold(self.answer, effect)
 
 
 def claim(pk: int, worker: str) -> Message | None:
     """Take an answer for this worker; None where it has ended, or a live worker has it."""
     stale = Q(status=Message.Status.ANSWERING) & (Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker))
     holder = Message.objects.filter(pk=pk).values_list("worker", flat=True).first()
-    if holder and workers.is_known_dead(holder):
+    if holder and is_dead(holder):
         stale |= Q(status=Message.Status.ANSWERING, worker=holder)
     free = Message.objects.filter(Q(pk=pk) & (Q(status=Message.Status.QUEUED) | stale))
     taken = free.update(
@@ -184,7 +178,7 @@ def claim(pk: int, worker: str) -> Message | None:
         text="",
         steps=[],
         effects=[],
-        revision=F("attempts"),
+        revision=F("revision") + F("attempts"),  # of an earlier attempt nothing counts
     )
     if not taken:
         return None
@@ -192,7 +186,14 @@ def claim(pk: int, worker: str) -> Message | None:
     if answer.attempts > MAX_ATTEMPTS:
         end(answer, worker, Message.Status.FAILED, note="The worker that wrote this answer died twice; ask again.")
         return None
+    if answer.attempts > 1:
+        holding.forget(answer)
     return answer
+
+
+def is_dead(worker: str) -> bool:
+    """Whether the process of this writer (`<process>/<thread>`) is known to be gone."""
+    return workers.is_known_dead(worker.rpartition("/")[0])
 
 
 def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> bool:
@@ -206,10 +207,8 @@ def question_of(answer: Message) -> Ask:
     assert answer.question is not None
     earlier = answer.thread.messages.filter(pk__lt=answer.question_id).exclude(text="").order_by("-pk")[:REMEMBERED]
     turns = [Turn("user" if m.role == Message.Role.USER else "assistant", m.text) for m in reversed(earlier)]
-    held = asking.held_by(answer.thread)
-    constraints = {item.key: item.value for item in held if item.kind == Held.Kind.CONSTRAINT}
-    facts = {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
-    return Ask(answer.question.text, tuple(turns), Constraints.from_json(constraints), facts)
+    held = holding.held_by(answer.thread)
+    return Ask(answer.question.text, tuple(turns), holding.constraints_of(held), holding.facts_of(held))
 
 
 def sweep() -> list[int]:
@@ -220,7 +219,7 @@ def sweep() -> list[int]:
         "pk", "status", "worker", "heartbeat_at", "created_at"
     ):
         beat = row.heartbeat_at or row.created_at
-        lost = row.status == Message.Status.ANSWERING and workers.is_known_dead(row.worker)
+        lost = row.status == Message.Status.ANSWERING and is_dead(row.worker)
         if lost or beat < now - STALE_AFTER:
             Message.objects.filter(pk=row.pk, status=Message.Status.QUEUED).update(heartbeat_at=now)
             asking.send(row.pk)

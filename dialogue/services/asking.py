@@ -11,7 +11,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from accounts.models import User
-from dialogue.models import Held, Message, Thread
+from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events
 from experiments.services.text import clean, title
@@ -85,20 +85,17 @@ def stop(answer: Message) -> bool:
     return bool(Message.objects.filter(pk=answer.pk, status=Message.Status.ANSWERING).update(stop_asked=True))
 
 
-def release(held: Held, user: User) -> bool:
-    """Take back what the thread holds fast; False where it was taken back before."""
+def rename(thread: Thread, user: User, text: str) -> None:
+    """Another title; raises DialogueError for an empty one."""
+    name = title(text)[:TITLE_CHARACTERS].strip()
+    if not name:
+        raise DialogueError("Give the conversation a name of at least one character.")
     with transaction.atomic():
-        events.lock(held.thread.experiment_id)
-        if not Held.objects.filter(pk=held.pk, removed_at=None).update(removed_at=timezone.now(), removed_by=user):
-            return False
-        event = {"thread": held.thread_id, "released": held.key, "sentence": held.sentence}
-        events.append(held.thread.experiment_id, "message", "user", user=user, data=event)
-        return True
-
-
-def held_by(thread: Thread) -> list[Held]:
-    """What the thread holds fast now, oldest first."""
-    return list(thread.held.filter(removed_at=None).order_by("pk"))
+        events.lock(thread.experiment_id)
+        thread.title = name
+        thread.save(update_fields=["title"])
+        event = {"thread": thread.pk, "renamed": name}
+        events.append(thread.experiment_id, "message", "user", user=user, data=event)
 
 
 def delete(thread: Thread, user: User) -> None:

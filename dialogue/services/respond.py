@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.http import Http404
-from django.utils import timezone
 
 from agent.control import Cancel
 from agent.events import Final, Stopped
@@ -19,18 +19,23 @@ from dialogue.services.answering import Writing
 from experiments.services import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat, stored
+from proposals.agents.conversation import Said
 from proposals.agents.surroundings import Unavailable
 
 logger = logging.getLogger(__name__)
 
-#: A writer that waits for a model says so often that it is alive.
+#: A writer that waits for a model says so often that it is alive, and looks whether it is to stop.
 HEARTBEAT_EVERY_S = 5.0
+LOOK_EVERY_S = 0.25
+
+Answerer = Callable[..., Iterator[Said]]
 
 
-def respond(pk: int) -> None:
+def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     """Write the answer `pk`; returns at once where it has ended or a live worker has it.
 
-    Our own faults end the answer with a sentence and are raised again.
+    answerer: called as `chat.answer`, with the workbench, what is asked, and `cancel`.  Our own faults end the answer
+    with a sentence and are raised again.
     """
     worker = f"{workers.this_process()}/{threading.get_ident()}"[:100]
     answer = answering.claim(pk, worker)
@@ -38,12 +43,12 @@ def respond(pk: int) -> None:
         return
     writing = Writing(answer, worker, Cancel())
     try:
-        with _beating(answer, worker):
-            _write(writing)
+        with _beating(writing):
+            _write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
     except Http404:
-        note = "You are no member of this team any more, so this is not answered."
+        note = "Who asked this is no member of the team any more, so it is not answered."
         answering.end(answer, worker, Message.Status.FAILED, text="", note=note)
     except Exception as error:
         logger.exception("answer %s failed", pk)
@@ -55,14 +60,18 @@ def respond(pk: int) -> None:
         raise
 
 
-def _write(writing: Writing) -> None:
+def _write(writing: Writing, answerer: Answerer) -> None:
     answer, ask = writing.answer, answering.question_of(writing.answer)
     assert answer.question is not None
     bench = stored.workbench(answer.thread.experiment, answer.question.author)
-    bench = bench.under(ask.facts, ask.constraints)
+    try:
+        bench = bench.under(ask.facts, ask.constraints)
+    except ConfigError as error:
+        said = f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
+        raise Unavailable(said) from error
     final: Final | None = None
     stopped: Stopped | None = None
-    for said in chat.answer(bench, ask, cancel=writing.cancel):
+    for said in answerer(bench, ask, cancel=writing.cancel):
         writing.take(said)
         if isinstance(said, Final):
             final = said
@@ -90,18 +99,25 @@ def _write(writing: Writing) -> None:
 
 
 @contextmanager
-def _beating(answer: Message, worker: str) -> Iterator[None]:
+def _beating(writing: Writing) -> Iterator[None]:
+    """Beside the writer, which may wait for a model for long: says that it lives, hears that it is to stop."""
     stop = threading.Event()
 
     def beat() -> None:
+        said_at = time.monotonic()
         try:
-            while not stop.wait(HEARTBEAT_EVERY_S):
-                ours = Message.objects.filter(pk=answer.pk, worker=worker, status=Message.Status.ANSWERING)
-                ours.update(heartbeat_at=timezone.now())
+            while not stop.wait(LOOK_EVERY_S):
+                writing.flush()
+                writing.look()
+                if time.monotonic() - said_at >= HEARTBEAT_EVERY_S:
+                    said_at = time.monotonic()
+                    writing.beat()
+        except DatabaseError:
+            logger.exception("answer %s cannot say that it is being written", writing.answer.pk)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=beat, name=f"answer-{answer.pk}", daemon=True)
+    thread = threading.Thread(target=beat, name=f"answer-{writing.answer.pk}", daemon=True)
     thread.start()
     try:
         yield

@@ -1,0 +1,111 @@
+"""What the user's words hold fast in a thread: constraints and facts, one row for each, visible and removable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.models import User
+from dialogue.models import Held, Message, Thread
+from experiments.services import events
+from experiments.services.text import clean, clean_json
+from perfmodel.config import ConfigError
+from proposals.agents.conversation import ConstraintTold, FactTold
+from proposals.constraints import Constraints
+
+
+def held_by(thread: Thread) -> list[Held]:
+    """What the thread holds fast now, oldest first."""
+    return list(thread.held.filter(removed_at=None).select_related("message__question__author").order_by("pk"))
+
+
+def constraints_of(held: Iterable[Held]) -> Constraints:
+    """All held constraints as one value.  Raises ConfigError where a stored one is none any more."""
+    found: dict[str, Any] = {}
+    for item in held:
+        if item.kind != Held.Kind.CONSTRAINT:
+            continue
+        key = item.key.partition(".")[0]
+        before = found.get(key)
+        if isinstance(before, dict):
+            found[key] = {**before, **item.value}
+        elif isinstance(before, list):
+            found[key] = [*before, *item.value]
+        else:
+            found[key] = item.value
+    return Constraints.from_json(found)
+
+
+def facts_of(held: Iterable[Held]) -> dict[str, Any]:
+    """All held facts by configuration path."""
+    return {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
+
+
+def hold(answer: Message, told: ConstraintTold | FactTold) -> None:
+    """Take up what an answer understood, in the place of what said otherwise of the same thing."""
+    if isinstance(told, FactTold):
+        _drop(answer, Held.Kind.FACT, [told.path])
+        if told.value is not None:
+            _add(answer, Held.Kind.FACT, told.path, told.value, told.sentence)
+        return
+    _drop(answer, Held.Kind.CONSTRAINT, told.dropped)
+    _drop(answer, Held.Kind.FACT, told.dropped)
+    parts = list(_parts(told.constraint))
+    for key, value in parts:
+        _drop(answer, Held.Kind.CONSTRAINT, [key], value if key == "excluded" else None)
+        _add(answer, Held.Kind.CONSTRAINT, key, value, _sentence(key, value) if len(parts) > 1 else told.sentence)
+
+
+def forget(answer: Message) -> None:
+    """What an attempt that died had taken up; the next one hears it again."""
+    Held.objects.filter(message=answer).delete()
+
+
+def release(held: Held, user: User) -> bool:
+    """Take back what the thread holds fast; False where it was taken back before."""
+    with transaction.atomic():
+        events.lock(held.thread.experiment_id)
+        if not Held.objects.filter(pk=held.pk, removed_at=None).update(removed_at=timezone.now(), removed_by=user):
+            return False
+        event = {"thread": held.thread_id, "released": held.key, "sentence": held.sentence}
+        events.append(held.thread.experiment_id, "message", "user", user=user, data=event)
+        return True
+
+
+def _parts(constraint: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Each constraint by itself, so that one axis can be taken back without the others."""
+    for key, value in constraint.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{part}", {part: size}) for part, size in value.items())
+        elif isinstance(value, list | tuple) and key != "excluded":
+            yield from ((f"{key}.{part}", [part]) for part in value)
+        elif isinstance(value, list | tuple):
+            yield from ((key, [mesh]) for mesh in value)
+        else:
+            yield key, value
+
+
+def _sentence(key: str, value: Any) -> str:
+    try:
+        return " ".join(Constraints.from_json({key.partition(".")[0]: value}).describe())
+    except ConfigError:
+        return key
+
+
+def _add(answer: Message, kind: str, key: str, value: Any, sentence: str) -> None:
+    Held.objects.create(
+        thread_id=answer.thread_id, kind=kind, key=clean(key)[:100], value=clean_json(value),
+        sentence=clean(sentence)[:300], message=answer,
+    )  # fmt: skip
+
+
+def _drop(answer: Message, kind: str, keys: Iterable[str], value: Any = None) -> None:
+    """What is held under these keys, or under a part of them; with a value only what has it."""
+    names = tuple(keys)
+    for item in Held.objects.filter(thread_id=answer.thread_id, kind=kind, removed_at=None):
+        named = item.key in names or (kind == Held.Kind.CONSTRAINT and item.key.partition(".")[0] in names)
+        if named and (value is None or item.value == value):
+            Held.objects.filter(pk=item.pk, removed_at=None).update(removed_at=timezone.now())

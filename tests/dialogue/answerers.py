@@ -1,0 +1,60 @@
+"""Who answers in these tests in the place of the agents: says exactly what a test wants, through the same events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agent.control import Cancel
+from agent.events import Final, TextDelta, ToolCalled, ToolReturned
+from agent.messages import ToolCall, Usage
+from proposals.agents.conversation import Ask, Said
+
+
+def tool(number: int, name: str, arguments: dict[str, Any], result: Any, error: str | None = None) -> list[Said]:
+    import json
+
+    call, result_id = ToolCall(f"call-{number}", name, json.dumps(arguments)), f"r{number}"
+    return [
+        ToolCalled(1, call, result_id),
+        ToolReturned(1, result_id, call.id, name, error is None, arguments, result, (), error, 0.0125),
+    ]
+
+
+def final(text: str, source: Any = "fallback") -> Final:
+    return Final(text, source, Usage(), 0.0, 1, 0, 0.01)
+
+
+class Scripted:
+    """Says these things, whatever is asked; `asked` is what it was asked, `benches` over which workbench."""
+
+    def __init__(self, *said: Said | Sequence[Said]) -> None:
+        self.said: list[Said] = []
+        for item in said:
+            self.said.extend(item if isinstance(item, list | tuple) else [item])  # type: ignore[list-item, arg-type]
+        self.asked: list[Ask] = []
+        self.benches: list[Any] = []
+
+    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[Said]:
+        self.asked.append(ask)
+        self.benches.append(bench)
+        yield from self.said
+
+
+class Waiting:
+    """Says the first piece, waits until it is told to go on or to stop, and says the rest."""
+
+    def __init__(self, first: str, rest: str) -> None:
+        self.first, self.rest = first, rest
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, bench: Any, ask: Ask, cancel: Cancel | None = None) -> Iterator[Said]:
+        assert cancel is not None
+        yield TextDelta(1, self.first)
+        self.began.set()
+        while not self.go.wait(0.02):
+            if cancel.is_set():
+                return
+        yield TextDelta(1, self.rest)
+        yield final(self.first + self.rest)
