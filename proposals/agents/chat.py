@@ -1,30 +1,158 @@
-"""Who answers in a thread: the configured language model, else the built-in reasoner."""
+"""Who answers in a thread: the configured language model, checked by code, else the built-in reasoner."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from typing import Any
 
 from agent.control import Cancel
-from agent.events import ToolReturned
-from proposals.agents import grounding, reasoner
-from proposals.agents.conversation import Ask, Said
+from agent.events import Final, Stopped, TextDelta, ToolCalled, ToolReturned
+from agent.limits import Limits
+from agent.loop import Outcome, run
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from agent.provider.base import Provider
+from agent.tools import by_name, call_tool
+from proposals.agents import endpoint, grounding, reasoner
+from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
+from proposals.agents.grounding import Evidence
+from proposals.agents.reasoner.answers.common import offered as offered_of
+from proposals.agents.reasoner.answers.retelling import retell
+from proposals.agents.reasoner.desk import Desk
+from proposals.agents.reasoner.thread import focus
+from proposals.agents.reasoner.understand import Knows, understand
+from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
 
 BUILT_IN = "built-in"
+AGENT: Agent = "coordinator"
+#: What a model is shown before it is asked, so that it need not spend its first turn on finding out where it is.
+FIRST_LOOK = ("run", "bottleneck", "proposals")
+#: Of a rejected answer, what must be left after striking for it to stand; below, the built-in answer is better.
+LEFT_AFTER_STRIKING = 0.6
+#: Configurations offered to be added, of all that an answer speaks of.
+MOST_OFFERED = 3
 
 
 def provider_name() -> str:
     """The model that answers, as it is shown; `BUILT_IN` where none is configured."""
-    return BUILT_IN
+    found = endpoint.provider(AGENT)
+    return found.model if found is not None else BUILT_IN
 
 
-def answer(bench: Workbench, ask: Ask, cancel: Cancel | None = None) -> Iterator[Said]:
-    """What is said and done to answer; a set `cancel` ends it."""
-    yield from reasoner.answer(bench, ask)
+def answer(
+    bench: Workbench, ask: Ask, cancel: Cancel | None = None, provider: Provider | None = None
+) -> Iterator[Said]:
+    """What is said and done to answer; a set `cancel` ends it.  provider: default the configured one.
+
+    Where the model fails, or what it says does not stand up to the tool results, a Stopped says why, and the built-in
+    reasoner answers instead.
+    """
+    provider = provider or endpoint.provider(AGENT)
+    if provider is None:
+        yield from reasoner.answer(bench, ask)
+        return
+    cancel = cancel or Cancel()
+    told = yield from _told(bench, ask)
+    answered = yield from _model(told, ask, provider, cancel)
+    if not answered and not cancel.is_set():
+        yield from reasoner.answer(bench, ask)
+
+
+def _told(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
+    """What the user's words hold fast, read by rules and not by the model; returns the workbench under it.
+
+    Text in a profile or a document can so never put anything into the thread.
+    """
+    knows = Knows(bench.config, {op.name for op in bench.profile.ops}, ask.constraints, ask.facts)
+    read = understand(ask.text, knows)
+    desk = Desk(bench.under(ask.facts, ask.constraints), ask, focus(ask.earlier, knows))
+    if read.told:
+        for said in retell(desk, read.told):
+            if isinstance(said, ConstraintTold | FactTold):
+                yield said
+    return desk.bench
+
+
+def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> Any:
+    """The model's answer; returns whether there is one that stands."""
+    tools = toolbox(bench, AGENT)
+    messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
+    messages += [UserMessage(t.text) if t.role == "user" else AssistantMessage(t.text) for t in ask.earlier]
+    messages.append(UserMessage(ask.text))
+    seen: list[ToolReturned] = []
+    calls = tuple(ToolCall(f"look-{number}", name) for number, name in enumerate(FIRST_LOOK, start=1))
+    messages.append(AssistantMessage("", calls))
+    known = by_name(tools)
+    for number, call in enumerate(calls, start=1):
+        yield ToolCalled(0, call, f"r{number}")
+        found = call_tool(known, call, f"r{number}")
+        returned = ToolReturned(
+            0, f"r{number}", call.id, call.name, found.error is None, found.arguments, found.result, found.truncated,
+            found.error,
+        )  # fmt: skip
+        yield returned
+        seen.append(returned)
+        messages.append(ToolMessage(call.id, call.name, found.text, f"r{number}"))
+    words = [ask.text, *(turn.text for turn in ask.earlier if turn.role == "user")]
+
+    def evidence(results: Sequence[ToolReturned]) -> Evidence:
+        return Evidence.of((*seen, *results), words)
+
+    def check(text: str, results: tuple[ToolReturned, ...]) -> list[str]:
+        return [str(complaint) for complaint in grounding.check(text, evidence(results))]
+
+    outcome: Outcome[str] = yield from run(
+        provider, messages, tools=tools, check=check, limits=_limits(), cancel=cancel
+    )  # fmt: skip
+    if outcome.answer is not None:
+        yield from offers(outcome.answer, evidence(outcome.results))
+        return True
+    stopped = outcome.stopped
+    if stopped is None or stopped.reason != "rejected" or not stopped.last_answer:
+        return False
+    text = _struck(stopped, evidence(outcome.results))
+    if text is None:
+        return False
+    yield TextDelta(outcome.turns, text)
+    yield Final(
+        text, "model", outcome.usage, outcome.cost_usd, outcome.turns, outcome.tool_calls, outcome.duration_s
+    )  # fmt: skip
+    yield from offers(text, evidence(outcome.results))
+    return True
+
+
+def _limits() -> Limits:
+    try:
+        return endpoint.settings().limits
+    except ValueError:
+        return Limits()
+
+
+def _struck(stopped: Stopped, evidence: Evidence) -> str | None:
+    """The rejected answer without what nothing backs; None where too little would be left of it."""
+    text = stopped.last_answer or ""
+    complaints = grounding.check(text, evidence)
+    gone = sum(end - start for start, end in {(c.start, c.end) for c in complaints})
+    if gone > (1.0 - LEFT_AFTER_STRIKING) * len(text):
+        return None
+    return grounding.strike(text, complaints)
+
+
+def offers(text: str, evidence: Evidence) -> Iterator[MeshOffered]:
+    """Configurations that a tool priced, that can run, and that the text speaks of."""
+    spoken = {link_id for link in grounding.supports(text, evidence) for link_id in link.results}
+    offered: list[MeshOffered] = []
+    for returned in evidence.results:
+        if returned.result_id not in spoken or returned.name not in ("predict", "compare_meshes"):
+            continue
+        result: dict[str, Any] = returned.result if isinstance(returned.result, dict) else {}
+        for row in result.get("configurations") or [result]:
+            offered += [offer for offer in offered_of(row) if offer not in offered]
+    yield from offered[:MOST_OFFERED]
 
 
 def supports(text: str, results: Sequence[ToolReturned]) -> list[dict[str, Any]]:
-    """Per sentence the ids of the results that back it."""
+    """Per sentence the ids of the results that back it, and where it stands."""
     return [asdict(link) for link in grounding.supports(text, results)]

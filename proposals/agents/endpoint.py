@@ -1,0 +1,41 @@
+"""The language model of this installation, as its environment names it; None where there is none."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from agent.provider.openai import OpenAIProvider
+from agent.provider.settings import Settings, SettingsError
+
+_PREFIXES = ("OPENAI_", "ASAP_LLM_")
+
+
+def settings() -> Settings:
+    """Raises SettingsError, one sentence, where a variable cannot be used."""
+    return _settings(_relevant())
+
+
+def provider(agent: str) -> OpenAIProvider | None:
+    """The model that speaks for an agent; None where none is configured, or its settings cannot be used."""
+    try:
+        found = _provider(_relevant())
+    except SettingsError:
+        return None
+    return found.for_agent(agent) if found is not None else None
+
+
+def _relevant() -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith(_PREFIXES)))
+
+
+@lru_cache(maxsize=2)
+def _settings(environment: tuple[tuple[str, str], ...]) -> Settings:
+    return Settings.from_env(dict(environment))
+
+
+@lru_cache(maxsize=2)
+def _provider(environment: tuple[tuple[str, str], ...]) -> OpenAIProvider | None:
+    """One per process: it remembers what the endpoint does not support."""
+    found = _settings(environment)
+    return OpenAIProvider(found) if found.configured else None
