@@ -114,8 +114,8 @@ class Writing:
             self._update(text="", revision=F("revision") + 1)
 
     def _event(self, event: RunEvent) -> None:
-        if isinstance(event, Retry | Complaint):
-            self._withdraw()
+        if isinstance(event, Retry | Complaint) or (isinstance(event, Stopped) and event.reason != "cancelled"):
+            self._withdraw()  # what stands instead is written anew
         else:
             self.flush(now=True)
         data = {**event_to_json(event), "thread": self.answer.thread_id, "message": self.answer.pk}
