@@ -127,14 +127,9 @@ class Workbench:
             return self
         constraints.check(self.config)
         start = self.origin or self
-        same = constraints == start.constraints and self.facts == start.facts
-        found = replace(
-            self,
-            constraints=constraints,
-            stored=start.stored if same else None,
-            rows=start.rows if same else (),
-            origin=start,
-        )
+        if constraints == start.constraints and dict(self.facts) == dict(start.facts):
+            return start
+        found = replace(self, constraints=constraints, stored=None, rows=(), origin=start)
         if "pricer" in self.__dict__:
             found.__dict__["pricer"] = self.pricer
         return found

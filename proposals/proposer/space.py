@@ -283,7 +283,7 @@ def side_by_side(
         columns=columns,
         sizes=np.array(sizes, dtype=np.int64),
         changes=tuple(change for _, change in pairs),
-        mesh_of=np.arange(count),
+        mesh_of=np.array([meshes.index(mesh) for mesh in meshes]),  # the mesh that ran is at home wherever it stands
         change_of=np.arange(count),
         baseline=0,
         work=stack([from_config(candidate(filled, mesh.to_json(), change)) for mesh, change in pairs]),
