@@ -6,7 +6,9 @@ import io
 import json
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import AsyncClient
 
 from history.models import HistoryRecord
 from history.services import formats, store
@@ -135,3 +137,16 @@ def test_an_export_is_a_download_of_what_one_may_see(people, own, kind):
     assert {row.record.id for row in formats.read(io.BytesIO(content), kind)} == {"own", "shipped"}
     foreign = b"".join(people.client("outsider").get(f"{RECORDS}export/?type={kind}").streaming_content)
     assert {row.record.id for row in formats.read(io.BytesIO(foreign), kind)} == {"shipped"}
+
+
+def test_an_export_streams_from_the_asynchronous_server(people, own):
+    client = AsyncClient()
+    client.force_login(people.viewer)
+
+    async def download() -> bytes:
+        answer = await client.get(f"{RECORDS}export/?type=jsonl")
+        assert answer.is_async
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    rows = formats.read(io.BytesIO(async_to_sync(download)()), "jsonl")
+    assert {row.record.id for row in rows} == {"own", "shipped"}

@@ -73,7 +73,7 @@ def records(draw) -> Record:
 
 
 @pytest.mark.parametrize("kind", formats.FORMATS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(records(), max_size=4))
 def test_what_is_exported_is_imported_unchanged(kind, given_records):
     file = b"".join(formats.write(given_records, kind))
