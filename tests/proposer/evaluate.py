@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, rank
 from proposals.proposer.space import Candidates
 from tests.diagnosis import paper
+from tests.proposer.evaluate_report import report
 from tests.proposer.published_cases import Case, cases, exact, sizes
 from tests.proposer.test_paper import EXPERT, perturbed
 from tests.proposer.test_paper import case as experiment
@@ -78,11 +81,20 @@ HELD_FAST = Variant("training keys held fast", held=True)
 
 
 @dataclass(frozen=True)
+class Claim:
+    """One proposal: its confidence, and the log gain that its world measured, whether within the 80 % range."""
+
+    confidence: float
+    gain: float
+    inside: bool
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One case.  place, family: rank of the first proposal with the answer's mesh, exactly and up to which batch axis
     carries what; 0 where none has it.  Times per token over the answer's: start, first, best of three in the case's
     world; predicted of the first; measured, None where the mesh was not run.  failed: the first ran out of memory.
-    confidence: of the first, 0 for keeping what runs, which claims nothing of the answer."""
+    confidence: of the first; claims: of all that change what the world knows of."""
 
     case: Case
     place: int
@@ -96,6 +108,7 @@ class Outcome:
     failed: bool
     confidence: float
     moved: bool
+    claims: tuple[Claim, ...]
 
 
 def outcome(case: Case, variant: Variant) -> Outcome:
@@ -122,7 +135,19 @@ def outcome(case: Case, variant: Variant) -> Outcome:
         failed=comparable and sizes(_mesh(first)) in case.measured_s and measured is None,
         confidence=first.confidence,
         moved=sizes(_mesh(first)) != sizes(case.start.mesh),
+        claims=_claims(case, plan, times),
     )
+
+
+def _claims(case: Case, plan: Plan, times: Sequence[float]) -> tuple[Claim, ...]:
+    """Of proposals that move the mesh: the worlds know of no flags, and of little else."""
+    found = []
+    for item, time in zip(plan.proposals, times, strict=True):
+        low, high = item.predicted.speedup_low80, item.predicted.speedup_high80
+        if sizes(_mesh(item)) != sizes(case.start.mesh) and "xla_flags" not in item.changes and low and high:
+            speedup = _per_token(case, case.start) / time
+            found.append(Claim(item.confidence, log(speedup), low <= speedup <= high))
+    return tuple(found)
 
 
 def of_others(case: Case) -> tuple[Precedent, ...]:
@@ -149,7 +174,6 @@ def _per_token(case: Case, config: Any) -> float:
     return case.world_s(config) / config.training.global_batch
 
 
-@cache
 def outcomes(variant: Variant, apart: bool | None = None, every: int = 1) -> tuple[Outcome, ...]:
     """Of the open half, of the half kept apart, or of both; of every so many only."""
     chosen = [case for case in cases() if apart is None or case.apart == apart]
@@ -157,6 +181,7 @@ def outcomes(variant: Variant, apart: bool | None = None, every: int = 1) -> tup
     return tuple(one for case in chosen[::every] if (one := _outcome(case, variant)) is not None)
 
 
+@cache
 def _outcome(case: Case, variant: Variant) -> Outcome | None:
     """None where with all keys held fast fewer than three legal meshes are left."""
     try:
@@ -245,6 +270,30 @@ def groups(found: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     return {name: row for name, row in rows.items() if row}
 
 
+#: Bins of stated confidence.
+BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
+
+
+def reliability(found: Sequence[Outcome]) -> list[dict[str, float]]:
+    """By stated confidence of all proposals that move a mesh: how many came true in their worlds, and in range."""
+    claims = [claim for one in found for claim in one.claims]
+    rows = []
+    for low, high in pairwise(BINS):
+        part = [claim for claim in claims if low <= claim.confidence < high]
+        if part:
+            rows.append(
+                {
+                    "from": low,
+                    "to": min(high, 1.0),
+                    "proposals": len(part),
+                    "stated": float(np.mean([claim.confidence for claim in part])),
+                    "faster": float(np.mean([claim.gain > 0 for claim in part])),
+                    "inside": float(np.mean([claim.inside for claim in part])),
+                }
+            )
+    return rows
+
+
 def numbers() -> dict[str, Any]:
     halves = {"open": False, "kept apart": True}
     return {
@@ -259,12 +308,13 @@ def numbers() -> dict[str, Any]:
             }
             for half, apart in halves.items()
         },
+        "generated": reliability([one for one in outcomes(VARIANTS[0]) if one.case.source == "recipe"]),
         "ablation": {
             variant.name: {
                 "papers": papers(variant),
                 **{
                     name: shares(row)
-                    for name, row in groups([*outcomes(variant, False), *outcomes(variant, True)]).items()
+                    for name, row in groups(outcomes(variant)).items()
                     if name in ("recipes", "sweeps")
                 },
             }
@@ -273,127 +323,10 @@ def numbers() -> dict[str, Any]:
     }
 
 
-_HALVES = {"open": "looked at while the Proposer was written", "kept apart": "looked at once, for this table"}
-
-
-def report(found: dict[str, Any]) -> str:
-    lines = [
-        "# How good proposals are",
-        "",
-        "Written by `python -m tests.proposer.evaluate`. How far a confidence may be trusted: "
-        "[accuracy-confidence.md](accuracy-confidence.md); how good the step times are: [accuracy.md](accuracy.md).",
-        "",
-        "## Cases with a known answer",
-        "",
-        "*Recipes*: a published run's mesh is the answer (the fastest, where several were published). The start is "
-        "drawn by a hash from the legal meshes that fit, lie at most two doublings away and take by the performance "
-        "model 10 to 60 % longer. Its profile is written op by op in a world of its own, whose efficiencies are drawn "
-        "per case and which shares only the sizes of the wires with the performance model "
-        "(`tests/proposer/published_cases.py`); durations are off by ±10 % and one op in twenty is missing. Every "
-        "legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
-        "recomputation, weight sharding and flags held fast.",
-        "",
-        "*Sweeps*: of one workload every mesh was run (LLaMA on A100, arXiv 2311.05610; OptiCo, Figure 5), and the "
-        "answer is the fastest measured. Starts are drawn among those that took at least 10 % longer; batch, "
-        "micro-batch and recomputation are held fast, and no sequence axis may be added, since nobody ran one.",
-        "",
-        "A hash splits the cases in two halves: one open while the Proposer was written, one kept apart. *Same*: "
-        "the answer's mesh, up to which batch axis carries what (in brackets: exactly). *Lost*: how much longer the "
-        "start takes than the answer, per token, on the mean; *left*: the same of the first proposal, and of the best "
-        "of three. Negative: faster than the answer, which nobody says is the best in a drawn world, nor with another "
-        "micro-batch. *As good*: first proposal at most 2 % slower than the answer. *Slower*: first proposal slower "
-        "than the start. *Predicted*: the first proposal's predicted time over that predicted of the answer.",
-        "",
-    ]
-    for half, rows in found["halves"].items():
-        lines += [f"### {half.capitalize()}: {_HALVES[half]}", ""]
-        lines += [
-            "| cases | n | same, on top | in three | lost | left, first | of three | as good | slower | predicted |",
-            "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-        ]
-        for name, row in rows.items():
-            cells = [
-                str(row["cases"]),
-                f"{_share(row['family_top'])} ({_share(row['top'])})",
-                f"{_share(row['family_three'])} ({_share(row['three'])})",
-                *(_percent(row[key]) for key in ("lost", "left", "left_of_three")),
-                *(_share(row[key]) for key in ("as_good", "slower")),
-                _percent(row["predicted"]),
-            ]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        sweep = rows["sweeps"]
-        lines += [
-            "",
-            f"Measured, of the {sweep['cases']} sweeps: {sweep['measured']} first proposals were run by their authors; "
-            f"{_share(sweep['measured_faster'])} of these were measured faster than the start, "
-            f"{_share(sweep['measured_near'])} within 2 % of the fastest; on the mean "
-            f"{_percent(sweep['measured_left'])} beyond the fastest, where their starts took "
-            f"{_percent(sweep['measured_lost'])}. {sweep['failed']} ran out of memory there; the others were not run. "
-            f"Stated confidence of first proposals that move: {_share(sweep['stated'])}.",
-            "",
-        ]
-    lines += [*_ablation(found["ablation"]), "", *_FINDINGS, ""]
-    return "\n".join(lines)
-
-
-def _ablation(found: dict[str, Any]) -> list[str]:
-    lines = [
-        "## Without history, without roofline",
-        "",
-        "*History off*: no precedents. *Roofline off*: the performance model prices nothing; every legal mesh is "
-        "expected to gain nothing, give or take 15 %, and rules, costs and precedents alone rank. The precedents of a "
-        "case leave out every record of its model on its chip; experiment 1 of the paper is itself a precedent. "
-        "The paper's experiments: as reconstructed, as printed, and four times with durations off by ±10 % and ops "
-        "missing; the expert's mesh on top (in three). Cases: both halves together.",
-        "",
-        "| | experiment 1 | experiment 2 | experiment 3 | recipes: on top | in three | left | sweeps: on top "
-        "| in three | measured left | out of memory |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for name, row in found.items():
-        papers_ = [f"{top} ({three}) of {count}" for count, top, three in row["papers"].values()]
-        recipe, sweep = row["recipes"], row["sweeps"]
-        cells = [
-            *papers_,
-            *(_share(recipe[key]) for key in ("family_top", "family_three")),
-            _percent(recipe["left"]),
-            *(_share(sweep[key]) for key in ("family_top", "family_three")),
-            _percent(sweep["measured_left"]),
-            str(sweep["failed"]),
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
-
-
-_FINDINGS = [
-    "## Where it errs",
-    "",
-    "- Sweeps: at few sequences per GPU that cluster's gradient reductions were slow (30B on 256 GPUs, where four "
-    "stages won). Only the step time is published, so the profile does not show them; a recorded one would.",
-    "- Sweeps: that program needs up to twice the memory that the model computes. No peak is published, so none stands "
-    "in the profile; with a measured peak the difference is added to every candidate.",
-    "- Mixtures on GPUs: expert axes, micro-batches and stages trade places within a few percent, and the published "
-    "choice is one of several that the drawn world and the model take to be as good.",
-    "- Large dense models on GPUs: recipes keep a larger tensor axis than the model would. It prices tensor "
-    "parallelism over four and eight GPUs about right to 15 % too fast, but recomputation as free where a recipe does "
-    "not say what is recomputed.",
-    "- TPU: of the answers that are missed most have a tensor axis of 8 or 16 (MaxText's 128B to 1024B), where the "
-    "model and the drawn worlds alike find fully sharded weights faster.",
-]
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:+.1f} %"
-
-
 def main() -> None:
     found = numbers()
     NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
-    REPORT.write_text(report(found), encoding="utf-8")
+    REPORT.write_text(report(_rounded(found)), encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:

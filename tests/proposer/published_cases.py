@@ -44,7 +44,7 @@ STARTS_PER_SWEEP = 2
 Sizes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A poorer run, and what is known of the better ones.
 
@@ -210,7 +210,7 @@ def _scenario(config: ExperimentConfig, world: Mapping[str, float]) -> Scenario:
         seq_len=training.seq_len,
         dcn=tuple((axis, size) for axis, size in mesh.dcn if size > 1),
         weight_sharding="fsdp" if sharded else "none",
-        remat="full" if training.remat == "full" else "none",
+        remat="full" if training.remat in ("full", "offload") else "none",  # what is moved to the host is layer inputs
         grad_accum=count if sharded else 1,
         idle=bubble,
         precision=training.precision,
