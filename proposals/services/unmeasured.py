@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.db.models import Q, QuerySet
 
 from accounts.models import Team
@@ -9,6 +12,7 @@ from experiments.models import Experiment
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.candidate import candidate
+from proposals.constraints import same_mesh
 from proposals.matching import Match, match
 from proposals.models import Measurement, Proposal
 
@@ -60,7 +64,7 @@ def offers(experiment: Experiment) -> list[Proposal]:
         return []
     open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
     open_ = open_.exclude(experiment=experiment)[:MOST_LOOKED_AT]
-    found = [item for item in open_ if (fit := compared_with(item, experiment)) is not None and fit.same]
+    found = [item for item in open_ if _is_run(item, experiment, item.data["mesh"])]
     no = set(dismissed(experiment)) if found else set()
     return [item for item in found if item.pk not in no]
 
@@ -72,8 +76,16 @@ def candidates(proposal: Proposal) -> list[Experiment]:
         return []
     seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
     seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
-    found = [item for item in seen if (fit := compared_with(proposal, item)) is not None and fit.same]
+    found = [item for item in seen if _is_run(proposal, item, wanted.mesh.to_json())]
     return [item for item in found if proposal.pk not in dismissed(item)]
+
+
+def _is_run(proposal: Proposal, experiment: Experiment, mesh: Mapping[str, Any]) -> bool:
+    """Whether the configurations are the same; few meshes are, so these are looked at before anything is parsed."""
+    if not same_mesh(mesh, experiment.mesh or {}):
+        return False
+    fit = compared_with(proposal, experiment)
+    return fit is not None and fit.same
 
 
 def dismissed(experiment: Experiment) -> list[int]:
