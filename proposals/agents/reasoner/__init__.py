@@ -70,7 +70,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         bench = workbench.under(ask.facts, ask.constraints)
     except ConfigError as error:
         desk = Desk(workbench, ask, before)
-        yield from desk.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
+        yield from desk.say(
+            f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
+        )
         yield from desk.final()
         return
     desk = Desk(bench, ask, before)

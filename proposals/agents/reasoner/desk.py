@@ -92,7 +92,11 @@ class Desk:
 
     def table(self, header: list[str], rows: list[list[str]]) -> Answer:
         """A markdown table; columns after the first are set to the right."""
-        lines = [" | ".join(header), " | ".join(["---", *["--:"] * (len(header) - 1)]), *(" | ".join(row) for row in rows)]
+        lines = [
+            " | ".join(header),
+            " | ".join(["---", *["--:"] * (len(header) - 1)]),
+            *(" | ".join(row) for row in rows),
+        ]
         yield from self._write(("\n\n" if self.text else "") + "\n".join(f"| {line} |" for line in lines))
 
     def _write(self, text: str) -> Answer:

@@ -101,11 +101,14 @@ def read(text: str, mesh: Mesh) -> tuple[MeshWords, str]:
 
 
 def _named(text: str, mesh: Mesh) -> Iterator[tuple[int, int, str, int, bool]]:
-    """(start, end, axis word, size, across slices) of `data=8`, `tp4`, `model of 2`, `8-way tensor parallelism`, `no seq`."""
+    """(start, end, axis word, size, across slices) of `data=8`, `tp4`, `8-way tensor parallelism`, `no seq`."""
     names = "|".join(re.escape(word) for word in words_for(mesh))
     size = rf"(\d{{1,6}}|{'|'.join(WORDS)})(?![\w.]?\d|[kmb%]\b|\w|\s?(?:[kmgt]i?b|%|percent|chips|tokens|proposal))"
     before = r"(?<![\w.\-])(dcn[._ ]|ici[._ ])?"
-    link = r"\s*(?:=|:|→|->|×|\*|\bis\b|\bof\b|\bto\b|\bat\b|\bsize\b|\bdown to\b|\bup to\b|\bwere\b|\bwas\b|\bbe\b|-|\s)*\s*"
+    link = (
+        r"\s*(?:=|:|→|->|×|\*|\bis\b|\bof\b|\bto\b|\bat\b|\bsize\b|\bdown to\b|\bup to\b|\bwere\b|\bwas\b|"
+        r"\bbe\b|-|\s)*\s*"
+    )
     after = re.compile(rf"{before}({names}){TAIL}(?:\s(?:goes?|went|from \d+))*{link}{size}", re.IGNORECASE)
     for found in after.finditer(text):
         if re.search(r"\b(?:batch|length|len)\b", found[0]):
@@ -118,7 +121,8 @@ def _named(text: str, mesh: Mesh) -> Iterator[tuple[int, int, str, int, bool]]:
     without = re.compile(
         rf"\b(?:no|without|drop(?:ping)?(?: the)?|zero|get(?:ting)? rid of|remov(?:e|ing)(?: the)?)\s(?:any\s)?"
         rf"({names})(?:[- ](?:parallel(?:ism)?|shard(?:ing|s)?|axis))+\b"
-        rf"|\b(?:no|without|drop(?:ping)?(?: the)?|get(?:ting)? rid of)\s(?:any\s)?({names})(?=\s*(?:[?.!,;]|$|and\b|at all\b|then\b))"
+        rf"|\b(?:no|without|drop(?:ping)?(?: the)?|get(?:ting)? rid "
+        rf"of)\s(?:any\s)?({names})(?=\s*(?:[?.!,;]|$|and\b|at all\b|then\b))"
     )
     for found in without.finditer(text):
         if not any(start <= found.start() < end for start, end in taken):
@@ -191,6 +195,11 @@ def solve(words: MeshWords, base: Mapping[str, Mapping[str, int]], chips: int, m
         return Solved(({"ici": start, "dcn": dcn},))
     free = [axis for axis in ran if axis not in named]
     ways = sorted(_fillings(named, free, ran, chips, mesh), key=lambda way: _distance(way, ran))
+    if not ways and free:
+        sizes = " · ".join(f"{axis} {size}" for axis, size in named.items())
+        return Solved(
+            (), problem=f"No mesh over the {chips:,} chips of a slice has {sizes}: the sizes must divide their number."
+        )
     if not ways:
         return Solved(({"ici": {**dict.fromkeys(ran, 1), **named}, "dcn": dcn},))
     meshes = tuple({"ici": {axis: {**ran, **way}[axis] for axis in start}, "dcn": dcn} for way in ways)

@@ -12,17 +12,24 @@ _NOUN = r"(?:proposals?|options?|suggestions?|recommendations?|numbers?|candidat
 _KINDS = {"safer": "safer", "safe": "safer", "safest": "safer", "bolder": "bolder", "bold": "bolder", "boldest": "bolder",
           "aggressive": "bolder", "conservative": "safer"}  # fmt: skip
 _BARE = re.compile(
-    rf"\b(of|by|about|for|than|approve|reject|launch|run|with|start with|stick to|to|vs|versus|compare|between|prefer|like|with|choose|pick|take|try|on|does|is|are|do|why|show|explain|drop|exclude|out|and|think|reckon|say)\s({_NUMBERS})(?!\s?(?:chips?|hours?|steps|%|x|gb|mib|ms|s\b|way|days?|tokens|layers|times|micro|seq))(?![\w.])"
+    rf"\b(of|by|about|for|than|approve|reject|launch|run|with|start with|stick to|to|vs|versus|compare|"
+    rf"between|prefer|like|with|choose|pick|take|try|on|does|is|are|do|why|show|explain|drop|exclude|out|"
+    rf"and|think|reckon|say)\s({_NUMBERS})(?!\s?(?:chips?|hours?|steps|%|x|gb|mib|ms|s\b|way|days?|tokens|"
+    rf"layers|times|micro|seq))(?![\w.])"
 )
 _OTHERS = re.compile(
-    r"\b(?:the )?(?:other|remaining) (?:two|2|one|ones|three|proposals?|options?|suggestions?|candidates?)\b|\bthe others\b|\bothers\b|\bthe rest\b"
+    r"\b(?:the )?(?:other|remaining) (?:two|2|one|ones|three|proposals?|options?|suggestions?|"
+    r"candidates?)\b|\bthe others\b|\bothers\b|\bthe rest\b"
     r"|\bother 2\b|\balternatives\b|\bthe other\b"
 )
 _OP_NAME = re.compile(r"%?[A-Za-z][A-Za-z_\-]*[\w\-]*(?:\.[A-Za-z_]*\w+)+")
 _RANKED = re.compile(
-    r"\b(?:the\s)?(?:(?P<word>first|second|third|fourth|fifth|top|biggest|largest|longest|slowest|costliest|hottest|heaviest|worst|most expensive|dominant|main)"
-    r"(?:[- ](?:most )?(?:longest|slowest|largest|biggest|expensive|costliest|costly|heaviest))?\s(?:single )?(?:op|operation|kernel|operator|collective|fusion)"
-    r"|(?:op|operation|kernel)\s?(?:#|number |no\. )(?P<n>\d{1,4})|(?P<nth>\d{1,3})(?:st|nd|rd|th) (?:op|operation|longest op|kernel))\b(?!s)"
+    r"\b(?:the\s)?(?:(?P<word>first|second|third|fourth|fifth|top|biggest|largest|longest|slowest|"
+    r"costliest|hottest|heaviest|worst|most expensive|dominant|main)"
+    r"(?:[- ](?:most )?(?:longest|slowest|largest|biggest|expensive|costliest|costly|"
+    r"heaviest))?\s(?:single )?(?:op|operation|kernel|operator|collective|fusion)"
+    r"|(?:op|operation|kernel)\s?(?:#|number |no\. )(?P<n>\d{1,4})|(?P<nth>\d{1,3})(?:st|nd|rd|th) (?:op|"
+    r"operation|longest op|kernel))\b(?!s)"
 )
 
 
@@ -69,7 +76,12 @@ def ops(text: str, known: Collection[str]) -> tuple[tuple[str, ...], str]:
 def _looks_like_op(word: str) -> bool:
     """`fusion.12`, `all-reduce.3`, `jit_step.fused.1`; not `llama3.1-70b` nor `dcn.data`."""
     stem, _, rest = word.partition(".")
-    return bool(rest) and rest.split(".")[-1].isdecimal() and not re.search(r"\d$", stem) and stem.lower() not in ("v", "no", "fig")
+    return (
+        bool(rest)
+        and rest.split(".")[-1].isdecimal()
+        and not re.search(r"\d$", stem)
+        and stem.lower() not in ("v", "no", "fig")
+    )
 
 
 def proposals(text: str) -> tuple[Pointed, str]:
@@ -79,12 +91,16 @@ def proposals(text: str) -> tuple[Pointed, str]:
     kind = ""
     for pattern in (
         rf"\b{_NOUN}\s?#?\s?({_NUMBERS})(?![\w.])", rf"(?<![\w<])#({_NUMBERS})(?![\w.])",
-        rf"\b({_NUMBERS})(?= (?:look|looks|seem|seems|sound|sounds|is|are|would be) (?:more |much |way |a |the )?(?:promising|better|best|good|faster|safer|risky|nicer|interesting|riskier))",
+        (rf"\b({_NUMBERS})(?= (?:look|looks|seem|seems|sound|sounds|is|are|would be) (?:more |much |way |a |"
+        rf"the )?(?:promising|better|best|good|faster|safer|risky|nicer|interesting|riskier))"),
     ):  # fmt: skip
         for match in list(re.finditer(pattern, text)):
             numbers += [int(n) for n in re.findall(r"\d+", match[1])]
         text = re.sub(pattern, " <prop> ", text)
-    ordinal = re.compile(rf"\b(first|second|third|fourth|last)\s(?:one|{_NOUN})\b|\b{_NOUN}\s(one|two|three|four)\b|\bnumber (one|two|three)\b")
+    ordinal = re.compile(
+        rf"\b(first|second|third|fourth|last)\s(?:one|{_NOUN})\b|\b{_NOUN}\s(one|two|three|four)\b|\bnumber "
+        rf"(one|two|three)\b"
+    )
     for match in list(ordinal.finditer(text)):
         word = match[1] or match[2] or match[3]
         numbers.append(_ORDINALS.get(word) or {"one": 1, "two": 2, "three": 3, "four": 4}[word])
@@ -97,12 +113,31 @@ def proposals(text: str) -> tuple[Pointed, str]:
     named = re.search(rf"\b(?:the |your )?({'|'.join(_KINDS)})\s(?:one|{_NOUN})\b", text)
     if named:
         kind, text = _KINDS[named[1]], f"{text[: named.start()]} <prop> {text[named.end() :]}"
-    mine = re.search(r"\b(?:your|the) (?:top |first )?(?:recommendation|recommended (?:one|proposal|mesh)|top pick|favou?rite)\b|\brecommended (?:one|proposal)\b", text)
+    mine = re.search(
+        (
+            r"\b(?:your|the) (?:top |first )?(?:recommendation|recommended (?:one|proposal|mesh)|top pick|"
+            r"favou?rite)\b|\brecommended (?:one|proposal)\b"
+        ),
+        text,
+    )
     if mine:
         numbers.append(1)
         text = f"{text[: mine.start()]} <prop> {text[mine.end() :]}"
-    if re.search(r"\b(?:all|the|these|your) (?:three |3 |of the )?(?:proposals|options|suggestions)\b|\ball (?:three|of them)\b", text):
+    if re.search(
+        (
+            r"\b(?:all|the|these|your) (?:three |3 |of the )?(?:proposals|options|suggestions)\b|\ball (?:three|of "
+            r"them)\b"
+        ),
+        text,
+    ):
         every = True
-        text = re.sub(r"\b(?:all|the|these|your) (?:three |3 |of the )?(?:proposals|options|suggestions)\b|\ball (?:three|of them)\b", " <prop> ", text)
+        text = re.sub(
+            (
+                r"\b(?:all|the|these|your) (?:three |3 |of the )?(?:proposals|options|suggestions)\b|\ball "
+                r"(?:three|of them)\b"
+            ),
+            " <prop> ",
+            text,
+        )
     numbers = [n for n in numbers if n < 100]
     return Pointed(tuple(dict.fromkeys(numbers)), others, kind, every), re.sub(r"\s+", " ", text).strip()

@@ -40,22 +40,33 @@ _NAMED: tuple[tuple[str, str, _Read], ...] = (
     ("global_batch", rf"{_NOT_MICRO}\b{_BATCH}{_LINK}{_NUMBER}(?! ?(?:gb|%|tokens))", lambda m: count(m[1])),
     ("global_batch", rf"(?<![\w.]){_NUMBER} (?:global batch(?: size)?|sequences per step)\b", lambda m: count(m[1])),
     ("seq_len", rf"\b{_LENGTH}{_LINK}{_NUMBER}(?! ?(?:gb|%))", lambda m: count(m[1])),
-    ("seq_len", rf"(?<![\w.]){_NUMBER}(?: tokens?)?[- ](?:long )?(?:context|sequence length|seq_len)\b", lambda m: count(m[1])),
-    ("remat", rf"\bremat(?: policy)?{_LINK}(none|minimal|full|offload|off|no|selective|everything)\b", lambda m: _remat(m[1])),
+    ("seq_len", rf"(?<![\w.]){_NUMBER}(?: tokens?)?[- ](?:long )?(?:context|sequence length|seq_len)\b",
+     lambda m: count(m[1])),
+    ("remat", rf"\bremat(?: policy)?{_LINK}(none|minimal|full|offload|off|no|selective|everything)\b",
+     lambda m: _remat(m[1])),
     ("remat", r"\b(no|full|minimal|selective|offload(?:ed)?|without) (?:activation )?remat(?:ting|erial\w+)?\b",
      lambda m: "none" if m[1] in ("no", "without") else "offload" if m[1].startswith("off") else _remat(m[1])),
-    ("remat", r"\b(?:turn|switch)(?:ed|ing)? (?:remat off|off remat)\b|\bremat (?:turned |switched )?off\b", lambda m: "none"),
-    ("weight_sharding", rf"\b(?:weights? ?_?sharding|weights?(?: are)?){_LINK}(fsdp|zero-?[123]|fully sharded|replicated|unsharded|none)\b",
+    ("remat", r"\b(?:turn|switch)(?:ed|ing)? (?:remat off|off remat)\b|\bremat (?:turned |switched )?off\b",
+     lambda m: "none"),
+    ("weight_sharding", (
+        rf"\b(?:weights? ?_?sharding|weights?(?: are)?){_LINK}(fsdp|zero-?[123]|fully sharded|replicated|"
+        rf"unsharded|none)\b"
+    ),
      lambda m: _sharding(m[1])),
-    ("weight_sharding", r"\b(?:with|use|used|using|try|switch to|go|if|about) (zero-?[123]|fully sharded|replicated)(?: weights| sharding)?\b",
+    ("weight_sharding", (
+        r"\b(?:with|use|used|using|try|switch to|go|if|about) (zero-?[123]|fully sharded|replicated)(?: "
+        r"weights| sharding)?\b"
+    ),
      lambda m: _sharding(m[1])),
-    ("weight_sharding", r"\b(replicated) weights\b", lambda m: "none"),
+    ("weight_sharding", r"\b(fsdp|zero-?[123]|fully sharded|replicated|unsharded) weights\b",
+     lambda m: _sharding(m[1])),
     ("grad_accum", rf"\b{_ACCUM}{_LINK}(\d+|{'|'.join(WORDS)})\b", lambda m: count(m[1])),
     ("grad_accum", r"\b(?:no) gradient accumulation\b", lambda m: 1),
     ("grad_accum", r"\b(\d+) (?:gradient )?accumulation steps\b", lambda m: int(m[1])),
     ("grad_accum", r"\b(\d+) micro[- ]?batches\b", lambda m: int(m[1])),
     ("micro_batch", rf"\bmicro[-_ ]?batch(?:es)?(?: size)?{_LINK}(\d+)\b", lambda m: int(m[1])),
-    ("precision", rf"\b(?:precision{_LINK}|in |with |use |to |using |try )(bf16|fp8|mxfp8|nvfp4|int8|fp16|fp32)\b", lambda m: m[1]),
+    ("precision", rf"\b(?:precision{_LINK}|in |with |use |to |using |try )(bf16|fp8|mxfp8|nvfp4|int8|fp16|fp32)\b",
+     lambda m: m[1]),
     ("optimizer", rf"\boptimi[sz]er{_LINK}(adamw?|adafactor|sgd|lion|shampoo|muon)\b", lambda m: m[1]),
 )  # fmt: skip
 _SCALED = (

@@ -1,4 +1,4 @@
-"""What was spoken of last, read again from the user's own messages, so that `it` and `and with batch 512?` are clear."""
+"""What was spoken of last, read again from the user's own messages, so that `it` and `and batch 512?` are clear."""
 
 from __future__ import annotations
 

@@ -59,35 +59,52 @@ class Told:
 
 
 _HYPOTHETICAL = re.compile(
-    r"\b(?:what if|how about|what about|suppose|assuming|assume|would|could|if (?:i|we|you|the|it)|imagine|say we|try|tried)\b"
+    r"\b(?:what if|how about|what about|suppose|assuming|assume|would|could|if (?:i|we|you|the|it)|imagine|"
+    r"say we|try|tried)\b"
 )
 _QUESTION = re.compile(
-    r"^(?:and |but |so |then |ok |okay |also |well )*(?:what|which|why|how|when|where|who|is|are|does|do you|do we|did|can|could|should|"
+    r"^(?:and |but |so |then |ok |okay |also |well )*(?:what|which|why|how|when|where|who|is|are|does|do "
+    r"you|do we|did|can|could|should|"
     r"would|will|has|have you|show|compare|explain|tell|price|predict|evaluate|estimate|try)\b"
 )
 _HOLDING = re.compile(
-    r"\b(?:keep|keeps|kept|hold|fix|fixed|must|has to|have to|needs? to|stays?|leave|lock|locked|pinned|freeze|frozen|unchanged|"
+    r"\b(?:keep|keeps|kept|hold|fix|fixed|must|has to|have to|needs? to|stays?|leave|lock|locked|pinned|"
+    r"freeze|frozen|unchanged|"
     r"do not (?:touch|change|alter|modify)|not (?:touch|change)|without (?:touching|changing)|"
-    r"no changes? (?:to|of|in)|never change|hands off|not negotiable|non-negotiable|can not (?:be )?(?:change|touch)\w*)\b"
+    r"no changes? (?:to|of|in)|never change|hands off|not negotiable|non-negotiable|can not (?:be "
+    r")?(?:change|touch)\w*)\b"
 )
 _BACK = re.compile(
-    r"\b(?:forget|drop|remove|undo|lift|release|take back|scrap|clear|reset|cancel|never ?mind|no longer|not any ?more|ignore|"
-    r"may change again|can change again|is flexible|are flexible|is free again|can be changed|may change|is allowed to change)\b"
+    r"\b(?:forget|drop|remove|undo|lift|release|take back|scrap|clear|reset|cancel|never ?mind|no longer|"
+    r"not any ?more|ignore|"
+    r"may change again|can change again|is flexible|are flexible|is free again|can be changed|may change|"
+    r"is allowed to change)\b"
 )
-_THINGS = re.compile(r"\b(?:constraint|constraints|fact|facts|condition|conditions|requirement|requirements|restriction|limit|margin|assumption|"
-                     r"what i (?:said|told)|everything|batch|seq|sequence|remat|flags?|memory|model|data|chips|that)\b")  # fmt: skip
-_STATES = re.compile(r"\b(?:is|are|was|were|=|use|uses|using|have|has|train|trains|training|run|runs|with|only|it is|about)\b|:")
+_THINGS = re.compile(
+    r"\b(?:constraint|constraints|fact|facts|condition|conditions|requirement|requirements|restriction|limit|"
+    r"margin|assumption|"
+                     r"what i (?:said|told)|everything|batch|seq|sequence|remat|flags?|memory|model|data|"
+                     r"chips|that)\b")  # fmt: skip
+_STATES = re.compile(
+    r"\b(?:is|are|was|were|=|use|uses|using|have|has|train|trains|training|run|runs|with|only|it is|about)\b|:"
+)
 _NEGATIVE = re.compile(
-    r"\b(?:can not|must not|do not want|do not|never|not allowed to|may not|no way to) (?:use|have|do|run|allow|want|afford)\b"
+    r"\b(?:can not|must not|do not want|do not|never|not allowed to|may not|no way to) (?:use|have|do|run|"
+    r"allow|want|afford)\b"
 )
-_MARGIN = re.compile(r"\b(\d{1,2})\s?(?:%|percent)\s?(?:of )?(?:the |my |our )?(?:memory |hbm |headroom|free|margin|spare|reserve)")
+_MARGIN = re.compile(
+    r"\b(\d{1,2})\s?(?:%|percent)\s?(?:of )?(?:the |my |our )?(?:memory |hbm |headroom|free|margin|spare|"
+    r"reserve)"
+)
 _TIGHT = re.compile(
-    r"\b(?:memory|hbm)\b.{0,20}\b(?:tight|scarce|short|nearly full|almost full|close to (?:the|its) limit|near (?:the|its) limit|"
+    r"\b(?:memory|hbm)\b.{0,20}\b(?:tight|scarce|short|nearly full|almost full|close to (?:the|its) limit|"
+    r"near (?:the|its) limit|"
     r"at (?:the|its) limit|near full|a concern|critical)\b|\b(?:tight|short|low) (?:on|of) (?:memory|hbm)\b|"
     r"\bnear (?:the )?(?:memory|hbm) limit\b|\b(?:nearly|almost|about to|close to)\b.{0,15}\b(?:oom|out of memory)\b"
 )
 _LIMIT = re.compile(
-    r"\b(?:at most|no more than|not more than|maximum(?: of)?|up to|below|only have|only got|limited to|<=|≤)\s(?P<n>\d[\d,]*)\s(?:chips|tpus|gpus|devices)\b"
+    r"\b(?:at most|no more than|not more than|maximum(?: of)?|up to|below|only have|only got|limited to|<=|"
+    r"≤)\s(?P<n>\d[\d,]*)\s(?:chips|tpus|gpus|devices)\b"
     r"|\bonly (?:have |got )?(?P<m>\d[\d,]*) (?:chips|tpus|gpus)\b"
 )
 HBM = re.compile(r"(\d+(?:\.\d+)?\s?[gt]i?b)\b")
@@ -96,7 +113,9 @@ _SAID = (
     (r"\bremat\b|\brecompute", "keep_remat", _HOLDING),
     (r"\bweights?[- _]shard|\bweights? (?:stay|as they)|\bfsdp as", "keep_weight_sharding", _HOLDING),
     (r"\bmicro[- ]?batch|\baccumulation", "keep_micro_batches", _HOLDING),
-    (r"\bflags?\b", "no_flags", re.compile(rf"{_HOLDING.pattern}|\bno (?:new |other |xla |more |extra )?(?:xla )?flags?\b|\bwithout (?:any )?(?:xla )?flags\b")),
+    (r"\bflags?\b", "no_flags", re.compile(
+        rf"{_HOLDING.pattern}|\bno (?:new |other |xla |more |extra )?(?:xla )?flags?\b|\bwithout (?:any "
+        rf")?(?:xla )?flags\b")),
 )  # fmt: skip
 
 
@@ -126,7 +145,11 @@ def read(
 
 
 def _rules_out(clause: str) -> bool:
-    return bool(re.search(r"\b(?:rule out|exclude|leave out|not an option|out of the question|impossible for us|can not do)\b", clause))
+    return bool(
+        re.search(
+            r"\b(?:rule out|exclude|leave out|not an option|out of the question|impossible for us|can not do)\b", clause
+        )
+    )
 
 
 def _constraints(
@@ -145,20 +168,26 @@ def _constraints(
     names = "|".join(re.escape(word) for word in words_for(config.mesh))
     for match in re.finditer(
         rf"\b({names}){TAIL}\s(?:axis )?(?:(?:must|should|can|may|has to|is|stay|stays|be|not)\s)*"
-        r"(at most|no more than|not more than|maximum|not above|not exceed|up to|<=|≤|at least|no less than|minimum|not below|>=|≥)\s?(?:of )?(\d+)",
+        r"(at most|no more than|not more than|maximum|not above|not exceed|up to|<=|≤|at least|no less "
+        r"than|minimum|not below|>=|≥)\s?(?:of )?(\d+)",
         clause,
     ):
         low = match[2] in ("at least", "no less than", "minimum", "not below", ">=", "≥")
         if axis := axis_of(config.mesh, match[1]):
             found.setdefault("at_least" if low else "at_most", {})[axis] = int(match[3])
-    for match in re.finditer(rf"\b(at most|no more than|at least) (\d+)(?:-| )?(?:way )?(?:on )?(?:the )?({names}){TAIL}\b", clause):
+    for match in re.finditer(
+        rf"\b(at most|no more than|at least) (\d+)(?:-| )?(?:way )?(?:on )?(?:the )?({names}){TAIL}\b", clause
+    ):
         if axis := axis_of(config.mesh, match[3]):
             found.setdefault("at_least" if match[1] == "at least" else "at_most", {})[axis] = int(match[2])
     bounded = {axis for key in ("at_least", "at_most") for axis in found.get(key, {})}
     if mesh.ici and (holding or re.search(r"\b(?:please|allowed|only)\b", clause)) and not bounded:
         found["fixed"] = dict(mesh.ici)
     elif holding and not settings and not bounded:
-        axes = [axis_of(config.mesh, m[1]) for m in re.finditer(rf"\b({names}){TAIL}\b(?!\s?(?:length|len|batch|is \d))", clause)]
+        axes = [
+            axis_of(config.mesh, m[1])
+            for m in re.finditer(rf"\b({names}){TAIL}\b(?!\s?(?:length|len|batch|is \d))", clause)
+        ]
         if re.search(r"\b(?:the|my|our) mesh\b", clause):
             axes = [axis for axis, _ in config.mesh.ici]
         kept = [axis for axis in dict.fromkeys(axes) if axis is not None]
@@ -170,7 +199,9 @@ def _constraints(
                 found.setdefault("fixed", {})[axis] = 1
     if margin := _MARGIN.search(clause):
         found["memory_margin"] = min(int(margin[1]) / 100.0, MOST_MARGIN)
-    elif _TIGHT.search(clause) and not re.search(r"\bnot? (?:a |very |that |so )?(?:tight|concern|near|close|critical)\b", clause):
+    elif _TIGHT.search(clause) and not re.search(
+        r"\bnot? (?:a |very |that |so )?(?:tight|concern|near|close|critical)\b", clause
+    ):
         found["memory_margin"] = TIGHT
     if limit := _LIMIT.search(clause):
         found["at_most_chips"] = count(limit["n"] or limit["m"])
@@ -179,7 +210,10 @@ def _constraints(
 
 def _about_model(clause: str) -> bool:
     """Whether `model` means what is trained and not the axis."""
-    return bool(re.search(r"\bmodel (?:is|name|size|has)\b|\bthe model (?:must|stays)\b.*\d+b\b", clause)) and "axis" not in clause
+    return (
+        bool(re.search(r"\bmodel (?:is|name|size|has)\b|\bthe model (?:must|stays)\b.*\d+b\b", clause))
+        and "axis" not in clause
+    )
 
 
 def _facts(
@@ -214,7 +248,20 @@ def _size_words(clause: str) -> str:
 
 
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?(?:b|billion)\b(?:[- ](?:parameters?|params|model))?")
-_FAMILIES = ("llama", "gemma", "qwen", "mistral", "mixtral", "deepseek", "gpt", "kimi", "nemotron", "maxtext", "megatron", "alpa")
+_FAMILIES = (
+    "llama",
+    "gemma",
+    "qwen",
+    "mistral",
+    "mixtral",
+    "deepseek",
+    "gpt",
+    "kimi",
+    "nemotron",
+    "maxtext",
+    "megatron",
+    "alpa",
+)
 
 
 @cache
@@ -249,7 +296,9 @@ def same_shape(names: tuple[str, ...]) -> bool:
 
 def _taken_back(clause: str, config: ExperimentConfig, held: Constraints, facts: Mapping[str, Any]) -> Told | None:
     data = held.to_json()
-    if re.search(r"\b(?:everything|all|any|constraints|conditions|facts|requirements)\b", clause) and not re.search(r"\ball-", clause):
+    if re.search(r"\b(?:everything|all|any|constraints|conditions|facts|requirements)\b", clause) and not re.search(
+        r"\ball-", clause
+    ):
         both = [*(data if "fact" not in clause else ()), *(facts if "constraint" not in clause else ())]
         return Told(dropped=tuple(both)) if both else None
     dropped: list[str] = []
@@ -272,12 +321,20 @@ def _taken_back(clause: str, config: ExperimentConfig, held: Constraints, facts:
         if not value or not named & set(value):
             continue
         dropped.append(key)
-        rest = [a for a in value if a not in named] if isinstance(value, list) else {a: n for a, n in value.items() if a not in named}
+        rest = (
+            [a for a in value if a not in named]
+            if isinstance(value, list)
+            else {a: n for a, n in value.items() if a not in named}
+        )
         if rest:
             kept[key] = rest
     if not dropped and re.search(r"\b(?:that|it|this|the|my)\b", clause) and len(data) + len(facts) == 1:
         dropped = [*data, *facts]
-    return Told(constraints=kept, dropped=tuple(dict.fromkeys(dropped)), sentences=dict.fromkeys(kept, clause)) if dropped else None
+    return (
+        Told(constraints=kept, dropped=tuple(dict.fromkeys(dropped)), sentences=dict.fromkeys(kept, clause))
+        if dropped
+        else None
+    )
 
 
 def describe(told: Told, config: ExperimentConfig) -> Iterator[str]:

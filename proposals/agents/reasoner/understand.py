@@ -27,7 +27,8 @@ _OF_A_MESH = {
 _TALK = {"greeting", "thanks", "bye", "yes"}
 #: Clauses that only lead over to another.
 _FILLER = re.compile(
-    r"^(?:ok(?:ay)?|well|so|hm+|hmm|and|but|also|then|please|sorry|wait|now|yes|no|right|alright|oh|ah|by the way|btw|actually|for example|because|fine|one more thing|quick question|question)?[ ,.!:?]*$"
+    r"^(?:ok(?:ay)?|well|so|hm+|hmm|and|but|also|then|please|sorry|wait|now|yes|no|right|alright|oh|ah|by "
+    r"the way|btw|actually|for example|because|fine|one more thing|quick question|question)?[ ,.!:?]*$"
 )
 
 
@@ -83,11 +84,12 @@ def understand(text: str, knows: Knows) -> Understood:
         if _FILLER.fullmatch(clause):
             continue
         found, facts = _clause(clause, knows, ops)
-        said = said.and_(facts)
+        quoted = original.replace(" <op> ", " ").strip(" ,;")
+        said = said.and_(replace(facts, sentences=dict.fromkeys(facts.sentences, quoted)))
         if found is not None:
             asked.append(found)
         elif not facts:
-            unclear.append(original.replace(" <op> ", " ").strip(" ,;"))
+            unclear.append(quoted)
     if len(asked) > 1:
         asked = [item for item in asked if item.intent not in _TALK] or asked[:1]
     if said:
@@ -100,9 +102,13 @@ def clauses(text: str) -> Iterator[str]:
     text = re.sub(r"\s*\n+\s*", " . ", text.strip())
     for sentence in re.split(r"(?<=[.?!;])\s+(?=\S)|(?<=\D)\.(?=[A-Z])|\s+\.\s+", text):
         parts = re.split(
-            r"(?:,\s*|\s+)(?:(?:and|but|also|so|then|because|plus)\s+)+(?=(?:also\s+|then\s+)?(?:what|which|how|why|where|when|is|are|do|does|can|could|should|"
-            r"show|explain|compare|tell|give|would|will|did|please|keep|don'?t|leave|the\s+\w+\s+(?:is|must|has)|memory|hbm|we\s+(?:use|have|train|need|must|can)|it\s+(?:is|must)|at\s+most|forget|drop|approve|launch)\b)"
-            r"|,\s+(?=(?:what|which|how|why|show|explain|compare|keep|don'?t|memory|but|approve|are\s+you|do\s+you)\b)|\s+[-–—]\s+",
+            r"(?:,\s*|\s+)(?:(?:and|but|also|so|then|because|plus)\s+)+(?=(?:also\s+|then\s+)?(?:what|"
+            r"which|how|why|where|when|is|are|do|does|can|could|should|"
+            r"show|explain|compare|tell|give|would|will|did|please|keep|don'?t|leave|the\s+\w+\s+(?:is|"
+            r"must|has)|memory|hbm|we\s+(?:use|have|train|need|must|can)|it\s+(?:is|must)|at\s+most|forget|"
+            r"drop|approve|launch)\b)"
+            r"|,\s+(?=(?:what|which|how|why|show|explain|compare|keep|don'?t|memory|but|approve|are\s+you|"
+            r"do\s+you)\b)|\s+[-–—]\s+",
             sentence,
             flags=re.IGNORECASE,
         )
@@ -130,11 +136,14 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
         intent = "compare"
     if intent == "confidence" and mesh:
         intent = "what_if"
-    follows = bool(re.match(r"(?:and|also|then|plus|with|but|now|or)\b", clause)) or bool(
+    follows = bool(re.match(r"(?:and|also|then|plus|with|now|but with|or)\b", clause)) or bool(
         re.search(r"\b(?:as well|too|in addition|on top|additionally)\b", clause)
     )
-    back = bool(re.search(r"\b(?:it|its|that|this|that one|this one|the same|them|those|mine|my mesh|there)\b", clause))
-    if not intent and re.fullmatch(r"(?:but |and |ok |so )*why\s?\??|how so\s?\??|(?:explain|elaborate|go on|more|tell me more|details?)[ ?.!]*", rest):
+    back = bool(re.search(r"\b(?:it|its|that|this|that one|this one|the same|them|those|there)\b", clause))
+    if not intent and re.fullmatch(
+        r"(?:but |and |ok |so )*why\s?\??|how so\s?\??|(?:explain|elaborate|go on|more|tell me more|details?)[ ?.!]*",
+        rest,
+    ):
         intent, back = "explain", True
     if not intent:
         return None, facts
@@ -143,7 +152,13 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
 
 def _several(rest: str, config: ExperimentConfig) -> tuple[MeshWords, ...]:
     """Whole meshes set against each other in one clause: `data 8 seq 2 vs data 4 seq 4`."""
-    parts = re.split(r"\bvs\b|\bversus\b|\bor\b|\bagainst\b|\bwith\b|\bto\b|\bthan\b|\band\b(?=\s*(?:\{|\d+x|[a-z]+\s?[=:]?\s?\d))|,(?=\s*\{)", rest)
+    parts = re.split(
+        (
+            r"\bvs\b|\bversus\b|\bor\b|\bagainst\b|\bwith\b|\bto\b|\bthan\b|\band\b(?=\s*(?:\{|\d+x|"
+            r"[a-z]+\s?[=:]?\s?\d))|,(?=\s*\{)"
+        ),
+        rest,
+    )
     found = [meshes.read(part, config.mesh)[0] for part in parts]
     found = [item for item in found if item]
     whole = [item for item in found if len(item.ici) > 1 or item.positional]
@@ -153,10 +168,18 @@ def _several(rest: str, config: ExperimentConfig) -> tuple[MeshWords, ...]:
 def _supposed(clause: str, config: ExperimentConfig) -> dict[str, Any]:
     """Facts that a question supposes: `what if the model is llama3-70b`."""
     names = told.models_named(clause)
-    if names and (len(names) == 1 or told.same_shape(names)) and re.search(r"\bwhat if\b|\bsuppose|\bassum|\bif (?:the|it|we|i)\b|\bwith\b|\bwere\b", clause):
+    if (
+        names
+        and (len(names) == 1 or told.same_shape(names))
+        and re.search(r"\bwhat if\b|\bsuppose|\bassum|\bif (?:the|it|we|i)\b|\bwith\b|\bwere\b", clause)
+    ):
         return {"model.name": names[-1]}
     size = told.HBM.search(clause)
-    if size and re.search(r"\bhbm|memory\b", clause) and re.search(r"\bwhat if\b|\bsuppose|\bassum|\bif\b|\bonly\b|\bwith\b", clause):
+    if (
+        size
+        and re.search(r"\bhbm|memory\b", clause)
+        and re.search(r"\bwhat if\b|\bsuppose|\bassum|\bif\b|\bonly\b|\bwith\b", clause)
+    ):
         value = told.size_bytes(size[1]) or 0.0
         return {"hardware.overrides.hbm_bytes": value} if 1e9 <= value <= 1e13 else {}
     return {}

@@ -142,5 +142,9 @@ def allowed(row: Row) -> str:
 
 def missing(names: Sequence[str]) -> str:
     """Facts that are not known, in words."""
-    words = {"model": "the model", "training.global_batch": "the global batch", "training.seq_len": "the sequence length"}
-    return listed([words.get(name, name) for name in names])
+    words = {
+        "model": "the model",
+        "training.global_batch": "the global batch",
+        "training.seq_len": "the sequence length",
+    }
+    return listed([words.get(name, name) for name in sorted(names, key=lambda name: [*words, name].index(name))])

@@ -82,12 +82,12 @@ class Meant:
 
 
 def configurations(desk: Desk, asked: Asked) -> Generator[Said, None, Meant]:
-    """What a question about a mesh or settings means, against what ran, a proposal that it names, or what was spoken of."""
+    """What a question about a mesh or settings means: against what ran, a named proposal, or what was spoken of."""
     config, focus = desk.bench.config, desk.focus
     base: Mapping[str, Any] = config.mesh.to_json()
     changes: dict[str, Any] = {}
     named = "what runs"
-    goes_on = asked.also or asked.points_back
+    goes_on = asked.also or (asked.points_back and not asked.mesh)
     if asked.proposals.numbers and (asked.mesh.factors or not asked.mesh) and (asked.changes or asked.mesh):
         one = yield from whole(desk, asked.proposals.numbers[0])
         if isinstance(one, str):
@@ -103,7 +103,9 @@ def configurations(desk: Desk, asked: Asked) -> Generator[Said, None, Meant]:
         changes = dict(focus.changes)
     changes |= asked.changes
     if not asked.mesh:
-        return Meant(({"ici": dict(base["ici"]), "dcn": dict(base.get("dcn", {})) or None, "changes": changes},), base=named)
+        return Meant(
+            ({"ici": dict(base["ici"]), "dcn": dict(base.get("dcn", {})) or None, "changes": changes},), base=named
+        )
     solved = solve(asked.mesh, base, config.hardware.chips_per_slice, config.mesh)
     if solved.problem:
         return Meant(problem=solved.problem)
@@ -141,8 +143,12 @@ def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
         if found and found.data.get("outcome") == "faster":
             record = found.data
             where = f" on {record['chip']}" if record.get("chip") else ""
-            kept = [f"**Proven elsewhere**: record `{key}`{where}, {words.lower_first(str(record['effect']).rstrip('.'))}."]
-            caveat = next((str(text) for text in record.get("caveats", ()) if not any(c.isdigit() for c in str(text))), "")
+            kept = [
+                f"**Proven elsewhere**: record `{key}`{where}, {words.lower_first(str(record['effect']).rstrip('.'))}."
+            ]
+            caveat = next(
+                (str(text) for text in record.get("caveats", ()) if not any(c.isdigit() for c in str(text))), ""
+            )
             if caveat:
                 kept.append(f"Its caveat: {caveat.rstrip('.')}.")
             return kept
@@ -168,7 +174,8 @@ def decisive(names: Sequence[str], desk: Desk) -> Question | None:
         )
     if "model" in names:
         return Question(
-            "Which model is trained?", ("The model is llama3.1-8b", "The model is llama3.1-70b", "The model is mixtral-8x7b")
+            "Which model is trained?",
+            ("The model is llama3.1-8b", "The model is llama3.1-70b", "The model is mixtral-8x7b"),
         )
     return None
 

@@ -1,4 +1,4 @@
-"""What is known beyond this run: records of measured changes, passages of the knowledge base, how good predictions are."""
+"""What is known beyond this run: records of changes, passages of knowledge, how good predictions are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,20 @@ _ENDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "fail
 
 
 def similar(desk: Desk, asked: Asked) -> Answer:
-    number = asked.proposals.numbers[0] if asked.proposals.numbers else desk.focus.number if asked.points_back and desk.focus.intent != "similar" and re.search(r"\bit\b|\bthat\b|\bbefore\b|\bmove\b", asked.text) else None
-    yield from desk.say(f"I look for measured runs that made a move like proposal {number}." if number else "I look for measured runs that are like this one in bottleneck, chip, model and scale.")
+    number = (
+        asked.proposals.numbers[0]
+        if asked.proposals.numbers
+        else desk.focus.number
+        if asked.points_back
+        and desk.focus.intent != "similar"
+        and re.search(r"\bit\b|\bthat\b|\bbefore\b|\bmove\b", asked.text)
+        else None
+    )
+    yield from desk.say(
+        f"I look for measured runs that made a move like proposal {number}."
+        if number
+        else "I look for measured runs that are like this one in bottleneck, chip, model and scale."
+    )
     found = yield from desk.look("similar_runs", proposal=number, top=5)
     if not found:
         yield from desk.say(found.error)
@@ -32,10 +44,15 @@ def similar(desk: Desk, asked: Asked) -> Answer:
     failed = [row for row in rows if row["outcome"] in ("failed", "slower")]
     if failed:
         row = failed[0]
-        yield from desk.say(f"Mind `{row['id']}`, which {'failed' if row['outcome'] == 'failed' else 'got slower'}: {words.lower_first(str(row['effect']).rstrip('.'))}.")
+        yield from desk.say(
+            f"Mind `{row['id']}`, which {'failed' if row['outcome'] == 'failed' else 'got slower'}: "
+            f"{words.lower_first(str(row['effect']).rstrip('.'))}."
+        )
     if number and not faster:
         yield from desk.say(f"None of them proves the move of proposal {number}.")
-    yield from desk.say("A record carries over as far as bottleneck, move and chip agree; what is alike stands behind each.")
+    yield from desk.say(
+        "A record carries over as far as bottleneck, move and chip agree; what is alike stands behind each."
+    )
 
 
 def _moved(row: Row) -> bool:
@@ -55,7 +72,17 @@ def _record(row: Row) -> str:
 
 
 def knowledge(desk: Desk, asked: Asked) -> Answer:
-    query = re.sub(r"^(?:and |but |so |please )*(?:what (?:is|are|does|do)|how (?:does|do|is)|explain|tell me about|define)\s+(?:an?\s|the\s)?|[?.!]", "", asked.text).strip()[:400] or asked.text[:400]
+    query = (
+        re.sub(
+            (
+                r"^(?:and |but |so |please )*(?:what (?:is|are|does|do)|how (?:does|do|is)|explain|tell me "
+                r"about|define)\s+(?:an?\s|the\s)?|[?.!]"
+            ),
+            "",
+            asked.text,
+        ).strip()[:400]
+        or asked.text[:400]
+    )
     yield from desk.say("From the knowledge base:")
     found = yield from desk.look("search_knowledge", query=query, top=3)
     rows = found.data.get("passages") or [] if found else []
@@ -66,14 +93,20 @@ def knowledge(desk: Desk, asked: Asked) -> Answer:
         text = re.sub(r"\s+", " ", str(row["text"]))
         source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
         section = f", {row['section']}" if row.get("section") else ""
-        yield from desk.say(f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}" + (f" Applies when: {row['applies_when']}" if row.get("applies_when") else ""))
+        yield from desk.say(
+            f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}"
+            + (f" Applies when: {row['applies_when']}" if row.get("applies_when") else "")
+        )
     if len(rows) > 2:
         yield from desk.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
 
 
 def accuracy(desk: Desk, asked: Asked) -> Answer:
     """How far the predictions of this run may be trusted, from its own ranges."""
-    yield from desk.say("Every prediction here carries its own error: a range that should hold the measured value in four of five cases, and a confidence that was fitted on measured pairs of runs.")
+    yield from desk.say(
+        "Every prediction here carries its own error: a range that should hold the measured value in four "
+        "of five cases, and a confidence that was fitted on measured pairs of runs."
+    )
     board = yield from common.board(desk)
     if board.error:
         yield from desk.say(board.error)
@@ -82,17 +115,29 @@ def accuracy(desk: Desk, asked: Asked) -> Answer:
     if rows:
         yield from desk.table(
             ["Proposal", "Per token, predicted", "Range", "Confidence to gain at all"],
-            [[str(r["number"]), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])] for r in rows],
+            [
+                [str(r["number"]), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
+                for r in rows
+            ],
         )  # fmt: skip
         worst = max(rows, key=lambda r: r["speedup_high80"] / r["speedup_low80"])
         yield from desk.say(f"The least certain is proposal {worst['number']}.")
     unknown = board.data.get("not_known", ())
     if unknown:
-        yield from desk.say(f"The ranges are wide because {words.not_known(unknown)}; those terms were scaled from the profile.")
+        yield from desk.say(
+            f"The ranges are wide because {words.not_known(unknown)}; those terms were scaled from the profile."
+        )
     else:
-        yield from desk.say("Model, batch and sequence length are known, so every term was computed and then calibrated on this profile.")
+        yield from desk.say(
+            "Model, batch and sequence length are known, so every term was computed and then calibrated on "
+            "this profile."
+        )
     one = yield from common.whole(desk, board.first["number"])
     if not isinstance(one, str) and one.get("lowers_confidence"):
         yield from desk.say("For the first proposal these lower it:")
         yield from desk.bullets([str(item) for item in one["lowers_confidence"]])
-    yield from desk.say("How far predicted lay from measured, by chip, model and kind of run, is published with the product (accuracy of the performance model, and of the confidence). Once you measure a proposal here, its result is entered beside the prediction, and your team's confidence moves by it.")
+    yield from desk.say(
+        "How far predicted lay from measured, by chip, model and kind of run, is published with the "
+        "product (accuracy of the performance model, and of the confidence). Once you measure a proposal "
+        "here, its result is entered beside the prediction, and your team's confidence moves by it."
+    )

@@ -11,18 +11,28 @@ from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
-_PARTS = {"compute": "compute", "hbm": "HBM", "dcn": "across slices", "host": "host", "input": "input", "idle": "idle", "other": "other"}
+_PARTS = {
+    "compute": "compute", "hbm": "HBM", "dcn": "across slices", "host": "host", "input": "input", "idle": "idle",
+    "other": "other",
+}  # fmt: skip
 _SHARES = {
-    "mfu": "MFU", "flops_utilization": "FLOPs utilisation", "hbm_utilization": "HBM utilisation", "duty_cycle": "duty cycle",
-    "communication": "communication", "communication_exposed": "exposed communication", "idle": "idle", "input": "input", "host": "host",
-    "goodput": "goodput", "stragglers": "stragglers", "memory_peak_share": "peak memory",
+    "mfu": "MFU", "flops_utilization": "FLOPs utilisation", "hbm_utilization": "HBM utilisation",
+    "duty_cycle": "duty cycle", "communication": "communication", "communication_exposed": "exposed communication",
+    "idle": "idle", "input": "input", "host": "host", "goodput": "goodput", "stragglers": "stragglers",
+    "memory_peak_share": "peak memory",
 }  # fmt: skip
 
 
 def why_slow(desk: Desk, asked: Asked) -> Answer:
     found = yield from desk.look("bottleneck")
     verdict = found.data
-    yield from desk.say(f"**{str(verdict['primary']).capitalize()}**, says the verdict ({words.percent(verdict['confidence_share'])} confidence).", str(verdict["statement"]))
+    yield from desk.say(
+        (
+            f"**{str(verdict['primary']).capitalize()}**, says the verdict "
+            f"({words.percent(verdict['confidence_share'])} confidence)."
+        ),
+        str(verdict["statement"]),
+    )
     kpis = yield from desk.look("kpis")
     yield from _breakdown(desk, kpis.data)
     if verdict.get("contradictions"):
@@ -43,8 +53,13 @@ def _breakdown(desk: Desk, kpis: Row) -> Answer:
     name = {part: _PARTS.get(part, f"communication on {part.removeprefix('ici:')}") for part in parts}
     if seconds:
         step = kpis.get("step_time_s")
-        yield from desk.say(f"Where the {words.time(step)} of a step go, measured:" if step else "Where the time goes, measured:")
-        yield from desk.table(["Part", "Time per step", "Share"], [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts])
+        yield from desk.say(
+            f"Where the {words.time(step)} of a step go, measured:" if step else "Where the time goes, measured:"
+        )
+        yield from desk.table(
+            ["Part", "Time per step", "Share"],
+            [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts],
+        )
     else:
         yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
 
@@ -74,22 +89,55 @@ def _one_op(desk: Desk, row: Row) -> Answer:
     if row.get("collective"):
         axis = row.get("mesh_axis")
         axes = " and ".join(axis) if isinstance(axis, list) else axis
-        text = f"{row['collective']} on the {axes} axis" if axes and axes != "dcn" else f"{row['collective']} across slices" if axes == "dcn" else f"{row['collective']}, whose axis the profile does not tell"
+        text = (
+            f"{row['collective']} on the {axes} axis"
+            if axes and axes != "dcn"
+            else f"{row['collective']} across slices"
+            if axes == "dcn"
+            else f"{row['collective']}, whose axis the profile does not tell"
+        )
         items.append(text + (f"; it moves {row['tensor']}" if row.get("tensor") else ""))
         if row.get("achieved_bytes_per_s") and row.get("possible_bytes_per_s"):
-            items.append(f"achieved bandwidth {row['achieved_bytes_per_s'] / 1e9:.3g} GB/s of {row['possible_bytes_per_s'] / 1e9:.3g} GB/s that the links allow")
+            items.append(
+                f"achieved bandwidth {row['achieved_bytes_per_s'] / 1e9:.3g} GB/s of "
+                f"{row['possible_bytes_per_s'] / 1e9:.3g} GB/s that the links allow"
+            )
         if row.get("exposed_s") is not None and row.get("time_s"):
             hidden = row["exposed_s"] < 0.05 * row["time_s"]
-            items.append("nearly all of it is hidden beside other work" if hidden else f"of `{row['name']}` {words.time(row['exposed_s'])} a step are exposed, with nothing beside it")
+            items.append(
+                "nearly all of it is hidden beside other work"
+                if hidden
+                else f"of `{row['name']}` {words.time(row['exposed_s'])} a step are exposed, with nothing beside it"
+            )
     elif row.get("bound_by"):
-        roof = f", of which roof it reaches {words.share(row['roofline_efficiency'])}" if row.get("roofline_efficiency") is not None else ""
+        roof = (
+            f", of which roof it reaches {words.share(row['roofline_efficiency'])}"
+            if row.get("roofline_efficiency") is not None
+            else ""
+        )
         items.append(f"bound by {row['bound_by']}{roof}")
     ridge = (row.get("roofline") or {}).get("ridge_flops_per_byte")
     if row.get("operational_intensity") and ridge and not row.get("collective"):
-        side = "left of the ridge, where bandwidth limits" if row["operational_intensity"] < ridge else "right of the ridge, where arithmetic limits"
-        items.append(f"operational intensity {row['operational_intensity']:.3g} FLOP/byte; the ridge lies at {ridge:.4g}, so it is {side}")
+        side = (
+            "left of the ridge, where bandwidth limits"
+            if row["operational_intensity"] < ridge
+            else "right of the ridge, where arithmetic limits"
+        )
+        items.append(
+            f"operational intensity {row['operational_intensity']:.3g} FLOP/byte; the ridge lies at "
+            f"{ridge:.4g}, so it is {side}"
+        )
     if row.get("source"):
-        items.append(f"from `{row['source']}`" + (f", {row['phase']} pass" if row.get("phase") in ("forward", "backward") else f", {row['phase']}" if row.get("phase") else ""))
+        items.append(
+            f"from `{row['source']}`"
+            + (
+                f", {row['phase']} pass"
+                if row.get("phase") in ("forward", "backward")
+                else f", {row['phase']}"
+                if row.get("phase")
+                else ""
+            )
+        )
     yield from desk.bullets(items)
     around = row.get("neighbourhood") or {}
     near = []
@@ -116,13 +164,23 @@ def _finding_of(desk: Desk, row: Row) -> Answer:
             return
 
 
+def _time(row: Row, key: str) -> str:
+    return words.time(row[key]) if row.get(key) else "–"
+
+
+def _limit(row: Row) -> str:
+    """What an op waits for: the axis of a collective, else the roof."""
+    axis = row.get("mesh_axis")
+    return " and ".join(axis) if isinstance(axis, list) else str(axis or row.get("bound_by") or "–")
+
+
 def ops(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say("The longest ops of the step, measured:")
     found = yield from desk.look("ops", top=8)
     rows = found.data.get("rows") or []
     yield from desk.table(
         ["Op", "Time per step", "Share", "Kind", "Limited by"],
-        [[f"`{r['name']}`", words.time(r["time_s"]) if r.get("time_s") else "–", words.share(r["time_share"]), str(r.get("family", "")), str(r.get("mesh_axis") or r.get("bound_by") or "–") if not isinstance(r.get("mesh_axis"), list) else " and ".join(r["mesh_axis"])] for r in rows],
+        [[f"`{r['name']}`", _time(r, "time_s"), words.share(r["time_share"]), str(r.get("family", "")), _limit(r)] for r in rows],
     )  # fmt: skip
     yield from desk.say("Name one, and I say where it stands against its roof and what surrounds it.")
 
@@ -141,18 +199,35 @@ def communication(desk: Desk, asked: Asked) -> Answer:
         return
     shares = found.data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not axis:
-        yield from desk.say(f"Exposed communication takes {words.share(shares['communication_exposed'])} of the step, measured.")
+        yield from desk.say(
+            f"Exposed communication takes {words.share(shares['communication_exposed'])} of the step, measured."
+        )
     else:
         yield from desk.say(f"Collectives{f' on {axis}' if axis else ''}, measured per step and core:")
     lines = []
     for row in rows[:8]:
         hidden = row.get("hidden_share")
         of = row.get("achieved_of_possible_share")
-        lines.append([str(row.get("axis") or "not matched"), str(row["kind"]), words.time(row["time_s"]) if row.get("time_s") else "–", words.time(row["exposed_s"]) if row.get("exposed_s") else "–", words.share(hidden) if hidden is not None else "–", words.share(of) if of is not None else "–"])  # fmt: skip
+        lines.append(
+            [
+                str(row.get("axis") or "not matched"),
+                str(row["kind"]),
+                _time(row, "time_s"),
+                _time(row, "exposed_s"),
+                words.share(hidden) if hidden is not None else "–",
+                words.share(of) if of is not None else "–",
+            ]
+        )
     yield from desk.table(["Axis", "Collective", "Time", "Exposed", "Hidden", "Bandwidth achieved of possible"], lines)
     costly = max((row for row in rows if row.get("exposed_s")), key=lambda row: row["exposed_s"], default=None)
     if costly:
-        yield from desk.say(f"Most exposed is the {costly['kind']} on the {costly['axis'] or 'unmatched'} axis with {words.time(costly['exposed_s'])} a step" + (f"; it moves {words.listed([str(t) for t in costly['tensors']])}." if costly.get("tensors") else "."))
+        yield from desk.say(
+            (
+                f"Most exposed is the {costly['kind']} on the {costly['axis'] or 'unmatched'} axis with "
+                f"{words.time(costly['exposed_s'])} a step"
+            )
+            + (f"; it moves {words.listed([str(t) for t in costly['tensors']])}." if costly.get("tensors") else ".")
+        )
 
 
 def figures(desk: Desk, asked: Asked) -> Answer:
@@ -168,7 +243,9 @@ def figures(desk: Desk, asked: Asked) -> Answer:
     missing = kpis.get("not_measured") or {}
     asked_for = [key for key in missing if key.replace("_", " ") in asked.text or key in asked.text]
     for key in asked_for or list(missing)[:2]:
-        yield from desk.say(f"Not measured, {key.replace('_', ' ')}: {missing[key]}" + ("" if str(missing[key]).endswith(".") else "."))
+        yield from desk.say(
+            f"Not measured, {key.replace('_', ' ')}: {missing[key]}" + ("" if str(missing[key]).endswith(".") else ".")
+        )
     if shares.get("mfu") is not None and kpis.get("mfu_convention") and "mfu" in asked.text:
         yield from desk.say(f"MFU here means: {kpis['mfu_convention']}.")
 
@@ -179,7 +256,11 @@ def improve(desk: Desk, asked: Asked) -> Answer:
     rows = found.data.get("rows", [])
     items = []
     for row in rows[:5]:
-        bound = f" ({words.time(row['saving_s'])} a step at most, {words.share(row['saving_share'])})" if row.get("saving_s") and row.get("saving_share") else ""
+        bound = (
+            f" ({words.time(row['saving_s'])} a step at most, {words.share(row['saving_share'])})"
+            if row.get("saving_s") and row.get("saving_share")
+            else ""
+        )
         items.append(f"**{row['title']}**{bound}: {row['action']}")
     yield from desk.bullets(items) if items else desk.say("The diagnosis found nothing that stands out.")
     yield from desk.say("What a mesh or a policy can do about them is in the proposals; ask for the first.")
@@ -194,7 +275,14 @@ def run(desk: Desk, asked: Asked) -> Answer:
     items = []
     if config.get("model"):
         model = config["model"]
-        items.append(f"model: {model.get('name') or 'of its own shape'}" + (f", {model['layers']} layers, d_model {model['d_model']:,}, {model['heads']} heads" if model.get("layers") else ""))
+        items.append(
+            f"model: {model.get('name') or 'of its own shape'}"
+            + (
+                f", {model['layers']} layers, d_model {model['d_model']:,}, {model['heads']} heads"
+                if model.get("layers")
+                else ""
+            )
+        )
     for key in ("global_batch", "seq_len", "precision", "optimizer", "weight_sharding", "remat", "grad_accum"):
         if training.get(key) is not None:
             value = training[key]

@@ -1,4 +1,4 @@
-"""The proposals themselves: one explained, its risks, how to launch it, what else there was, what would change the order."""
+"""The proposals: one explained, its risks, how to launch it, what else there was, what would change the order."""
 
 from __future__ import annotations
 
@@ -34,20 +34,33 @@ def explain(desk: Desk, asked: Asked) -> Answer:
     if isinstance(row, str):
         yield from desk.say(row)
         return
-    yield from desk.say(f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.percent(row['confidence_share'])}." if row.get("speedup_per_token") else f"{words.title(row)}.")
+    yield from desk.say(
+        f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.percent(row['confidence_share'])}."
+        if row.get("speedup_per_token")
+        else f"{words.title(row)}."
+    )
     if row.get("status", "proposed") != "proposed":
         yield from desk.more(f"It is {row['status']}, by a person.")
     yield from desk.bullets([str(item) for item in row.get("reasons", ())])
     if row.get("communication"):
-        lines = [[str(item["moves"]) + (f" ({' and '.join(item['axes'])})" if item.get("axes") else ""), words.time(item["before_s"]) if item["before_s"] > 0 else "none", words.time(item["after_s"]) if item["after_s"] > 0 else "none"] for item in row["communication"]]  # fmt: skip
+        lines = []
+        for item in row["communication"]:
+            axes = f" ({' and '.join(item['axes'])})" if item.get("axes") else ""
+            times = [words.time(item[key]) if item[key] > 0 else "none" for key in ("before_s", "after_s")]
+            lines.append([f"{item['moves']}{axes}", *times])
         yield from desk.table(["Exposed communication per step", "Before", "After, predicted"], lines)
     proof = yield from common.evidence(desk, row)
     yield from desk.say(*proof)
     if row.get("trade_offs"):
         yield from desk.say("What it costs:", *[str(item) for item in row["trade_offs"][:2]])
-    cited = [f"`{item['key']}`" for item in row.get("citations", ()) if item.get("key") and item.get("source") != "history"]
+    cited = [
+        f"`{item['key']}`" for item in row.get("citations", ()) if item.get("key") and item.get("source") != "history"
+    ]
     if cited:
-        yield from desk.say(f"It rests on {'passage' if len(cited) == 1 else 'passages'} {words.listed(cited[:3])} of the knowledge base.")
+        yield from desk.say(
+            f"It rests on {'passage' if len(cited) == 1 else 'passages'} {words.listed(cited[:3])} of the "
+            f"knowledge base."
+        )
 
 
 def risks(desk: Desk, asked: Asked) -> Answer:
@@ -74,24 +87,46 @@ def risks(desk: Desk, asked: Asked) -> Answer:
     items = []
     low = row.get("speedup_low80")
     if low and low < 1 - words.SAME:
-        items.append(f"**It may lose time**: the range of the prediction reaches down to {words.ratio(low)} per token, and the confidence to gain at all is {words.percent(row['confidence_share'])}.")
+        items.append(
+            f"**It may lose time**: the range of the prediction reaches down to {words.ratio(low)} per "
+            f"token, and the confidence to gain at all is {words.percent(row['confidence_share'])}."
+        )
     elif low:
         items.append(f"A loss is unlikely: even the low end of the range is {words.ratio(low)} per token.")
     held, room = row.get("hbm_per_chip_bytes"), row.get("memory_headroom_bytes")
     if held and room is not None:
         tight = room < 0.1 * held["capacity"]
-        items.append(f"Memory is {'tight' if tight else 'no risk'}: computed {words.memory(row)} per chip, which leaves {words.size(room)}.")
+        items.append(
+            f"Memory is {'tight' if tight else 'no risk'}: computed {words.memory(row)} per chip, which "
+            f"leaves {words.size(room)}."
+        )
     elif row.get("not_known"):
-        items.append("**It may run out of memory, or not**: what it needs per chip can not be computed while facts are missing.")
+        items.append(
+            "**It may run out of memory, or not**: what it needs per chip can not be computed while facts are missing."
+        )
     items += [str(item) for item in row.get("trade_offs", ())]
     items += [str(item) for item in row.get("lowers_confidence", ()) if "memory" not in str(item).lower() or not held]
     yield from desk.bullets(items)
     found = yield from desk.look("similar_runs", proposal=number, top=5) if number else _nothing()
-    bad = [r for r in (found.data.get("records") or []) if r["outcome"] in ("failed", "slower") and any("moved the same way" in str(w) for w in r.get("why", ()))] if found else []
+    bad = (
+        [
+            r
+            for r in (found.data.get("records") or [])
+            if r["outcome"] in ("failed", "slower") and any("moved the same way" in str(w) for w in r.get("why", ()))
+        ]
+        if found
+        else []
+    )
     if bad:
         r = bad[0]
-        yield from desk.say(f"A like move went badly once: record `{r['id']}`, {words.lower_first(str(r['effect']).rstrip('.'))} ({words.lower_first(str(r['title']))}).")
-    yield from desk.say("Cheapest guard: compile it ahead of time first, which tells the memory without a chip, then run a few dozen steps against the present mesh before the whole job.")
+        yield from desk.say(
+            f"A like move went badly once: record `{r['id']}`, "
+            f"{words.lower_first(str(r['effect']).rstrip('.'))} ({words.lower_first(str(r['title']))})."
+        )
+    yield from desk.say(
+        "Cheapest guard: compile it ahead of time first, which tells the memory without a chip, then run a "
+        "few dozen steps against the present mesh before the whole job."
+    )
 
 
 def _nothing() -> Any:
@@ -128,7 +163,9 @@ def launch(desk: Desk, asked: Asked) -> Answer:
     yield from desk.bullets([str(note) for note in file.get("notes", ())])
     rest = [f"`{item['name']}`" for item in every.data["files"] if item["name"] != file["name"]]
     if rest:
-        yield from desk.say(f"There are also {words.listed(rest)}; all of them can be downloaded on the proposal's page.")
+        yield from desk.say(
+            f"There are also {words.listed(rest)}; all of them can be downloaded on the proposal's page."
+        )
 
 
 def overview(desk: Desk, asked: Asked) -> Answer:
@@ -138,8 +175,13 @@ def overview(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(board.error)
         return
     yield from table(desk, list(board.rows))
-    yield from desk.bullets([f"Proposal {row['number']}: {words.lower_first(str(row['title']))}." for row in board.rows])
-    yield from desk.say(f"They were chosen out of {board.data['candidates_priced']:,} candidates on {board.data['meshes_considered']:,} meshes that were considered.")
+    yield from desk.bullets(
+        [f"Proposal {row['number']}: {words.lower_first(str(row['title']))}." for row in board.rows]
+    )
+    yield from desk.say(
+        f"They were chosen out of {board.data['candidates_priced']:,} candidates on "
+        f"{board.data['meshes_considered']:,} meshes that were considered."
+    )
 
 
 def rejected(desk: Desk, asked: Asked) -> Answer:
@@ -152,9 +194,14 @@ def rejected(desk: Desk, asked: Asked) -> Answer:
     if not rows:
         yield from desk.say("No mesh was rejected.")
         return
-    yield from desk.table(["Mesh", "Rule", "Why"], [[words.mesh(row), str(row["rule"]), str(row["reason"])] for row in rows])
+    yield from desk.table(
+        ["Mesh", "Rule", "Why"], [[words.mesh(row), str(row["rule"]), str(row["reason"])] for row in rows]
+    )
     counts = [f"{rule} {count}" for rule, count in found.data["count_by_rule"].items()]
-    yield from desk.say(f"Of {found.data['meshes_considered']:,} meshes considered, by the first rule each broke: {words.listed(counts)}.")
+    yield from desk.say(
+        f"Of {found.data['meshes_considered']:,} meshes considered, by the first rule each broke: "
+        f"{words.listed(counts)}."
+    )
 
 
 def search(desk: Desk, asked: Asked) -> Answer:
@@ -166,13 +213,29 @@ def search(desk: Desk, asked: Asked) -> Answer:
     rows = [row for row in found.data["candidates"] if row.get("speedup_per_token")]
     lines = []
     for row in rows:
-        name = words.configuration(row) + (f" (proposal {row['stands_as_proposal']})" if row.get("stands_as_proposal") else " (what runs)" if row.get("is_what_runs") else "")
+        name = words.configuration(row) + (
+            f" (proposal {row['stands_as_proposal']})"
+            if row.get("stands_as_proposal")
+            else " (what runs)"
+            if row.get("is_what_runs")
+            else ""
+        )
         runs = row.get("is_what_runs")
-        lines.append([name, words.ratio(row["speedup_per_token"]), "–" if runs else words.span(row), "–" if runs else words.percent(row["confidence_share"])])
+        lines.append(
+            [
+                name,
+                words.ratio(row["speedup_per_token"]),
+                "–" if runs else words.span(row),
+                "–" if runs else words.percent(row["confidence_share"]),
+            ]
+        )
     yield from desk.table(["Configuration", "Per token, predicted", "Range", "Confidence"], lines)
     new = [row for row in rows if not row.get("stands_as_proposal") and not row.get("is_what_runs")]
     if new:
-        yield from desk.say("Those that are no proposal stand near one that is, or gain less; the three are kept apart on purpose, so that a trial teaches something.")
+        yield from desk.say(
+            "Those that are no proposal stand near one that is, or gain less; the three are kept apart on "
+            "purpose, so that a trial teaches something."
+        )
         best = max(new, key=lambda row: row["speedup_per_token"])
         yield MeshOffered(best["mesh"], best.get("changes", {}), words.configuration(best).replace("`", ""))
 
@@ -188,27 +251,53 @@ def change_mind(desk: Desk, asked: Asked) -> Answer:
     items = []
     ran, time = board.ran.get("step_time_s"), first.get("step_time_s")
     if first["kind"] != "keep" and ran and isinstance(time, Mapping):
-        low = f"; the range of {own} reaches {words.time(time['high80'])}, so that can happen" if time["high80"] > ran else ""
-        items.append(f"**Its measurement**: if {own} runs at {words.time(ran)} a step or more, it gains nothing over what runs, and I drop it{low}.")
+        low = (
+            f"; the range of {own} reaches {words.time(time['high80'])}, so that can happen"
+            if time["high80"] > ran
+            else ""
+        )
+        items.append(
+            f"**Its measurement**: if {own} runs at {words.time(ran)} a step or more, it gains nothing "
+            f"over what runs, and I drop it{low}."
+        )
     for row in board.rows[1:3]:
         if text := verdict.turns(f"proposal {row['number']}", row, own, first):
             items.append(text)
     unknown = board.data.get("not_known", ())
     if unknown:
-        items.append(f"**A missing fact**: {words.missing(unknown)}. With it the terms are computed and not scaled, and rules that are open now (heads, memory, divisibility) are checked.")
+        items.append(
+            f"**A missing fact**: {words.missing(unknown)}. With it the terms are computed and not scaled, "
+            f"and rules that are open now (heads, memory, divisibility) are checked."
+        )
     held, room = first.get("hbm_per_chip_bytes"), first.get("memory_headroom_bytes")
     if held and room is not None:
-        items.append(f"**Memory**: it needs {words.memory(first)} per chip by computation; if your chips leave a program less than that, it is out.")
+        items.append(
+            f"**Memory**: it needs {words.memory(first)} per chip by computation; if your chips leave a "
+            f"program less than that, it is out."
+        )
     else:
-        items.append("**Memory**: if a profile with memory events showed that the chips are nearly full, what makes shards larger would be out.")
+        items.append(
+            "**Memory**: if a profile with memory events showed that the chips are nearly full, what makes "
+            "shards larger would be out."
+        )
     found = yield from desk.look("sensitivity", number=first["number"])
-    steps = [s for s in found.data.get("one_step_away", ()) if s.get("speedup_over_this") and not s.get("rule")] if found else []
+    steps = (
+        [s for s in found.data.get("one_step_away", ()) if s.get("speedup_over_this") and not s.get("rule")]
+        if found
+        else []
+    )
     if steps:
         best = max(steps, key=lambda s: s["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
-            items.append(f"**The next step**: {best['step']} is predicted {words.ratio(best['speedup_over_this'])} the speed of {own}; if the first step is measured to gain, I would go there.")
+            items.append(
+                f"**The next step**: {best['step']} is predicted {words.ratio(best['speedup_over_this'])} "
+                f"the speed of {own}; if the first step is measured to gain, I would go there."
+            )
         else:
-            items.append(f"**Its neighbours**: the best that may run, {best['step']}, is predicted {words.ratio(best['speedup_over_this'])} the speed of {own}; it would have to beat that.")
+            items.append(
+                f"**Its neighbours**: the best that may run, {best['step']}, is predicted "
+                f"{words.ratio(best['speedup_over_this'])} the speed of {own}; it would have to beat that."
+            )
     yield from desk.bullets(items)
     yield from desk.say("What does not: being told so. Without a fact, a constraint or a measurement the order stays.")
 
@@ -224,19 +313,31 @@ def measure(desk: Desk, asked: Asked) -> Answer:
     first = board.rows[0] if board.rows else None
     ran = board.ran.get("step_time_s") if first else None
     if first and first["kind"] != "keep" and ran and isinstance(first.get("step_time_s"), Mapping):
-        items.append(f"**A short run of proposal {first['number']}** with a profile: predicted {words.step(first)} a step against {words.time(ran)} measured now. Below that it gains; enter the result on its page, and the confidence of all further proposals moves by it.")
+        items.append(
+            f"**A short run of proposal {first['number']}** with a profile: predicted {words.step(first)} "
+            f"a step against {words.time(ran)} measured now. Below that it gains; enter the result on its "
+            f"page, and the confidence of all further proposals moves by it."
+        )
         rival = next((row for row in board.rows[1:] if verdict.case(first, row) in ("better", "bolder", "tie")), None)
         if rival:
-            items.append(f"**Proposal {rival['number']} beside it**: the two are near enough that only a measurement parts them.")
+            items.append(
+                f"**Proposal {rival['number']} beside it**: the two are near enough that only a measurement parts them."
+            )
     elif first:
         items.append(f"**A short run of proposal {first['number']}**, so that there is a measured pair to learn from.")
     for key, text in (kpis.data.get("not_measured") or {}).items():
         if key in ("memory", "memory_peak_share") and not any("memory profile" in item for item in items):
-            items.append("**A memory profile**: the peak per chip was not measured, and it decides whether less recomputation or larger shards have room.")
+            items.append(
+                "**A memory profile**: the peak per chip was not measured, and it decides whether less "
+                "recomputation or larger shards have room."
+            )
         elif key == "step_time_s":
             items.append(f"**More steps**: {text}")
     compared = kpis.data.get("step_time_stdev_s")
     if compared is not None and kpis.data.get("step_time_s") and compared > 0.05 * kpis.data["step_time_s"]:
-        items.append(f"**The same mesh again**: steps vary by {words.time(compared)} (standard deviation), which would hide a small gain.")
+        items.append(
+            f"**The same mesh again**: steps vary by {words.time(compared)} (standard deviation), which "
+            f"would hide a small gain."
+        )
     yield from desk.bullets(items)
     yield from common.ask_back(desk, common.decisive(unknown, desk))

@@ -83,7 +83,10 @@ def _possible(desk: Desk, told: Told) -> Any:
     if limit is None or limit >= chips:
         return told
     yield from desk.say(
-        f"I can not hold {limit:,} chips: the run and its profile have {chips:,}, and every mesh here covers all of them.",
+        (
+            f"I can not hold {limit:,} chips: the run and its profile have {chips:,}, and every mesh here "
+            f"covers all of them."
+        ),
         "For fewer chips make an experiment with the smaller topology; its own profile then prices the meshes.",
     )
     rest = {key: value for key, value in told.constraints.items() if key != "at_most_chips"}
@@ -102,24 +105,52 @@ def _with_excluded(desk: Desk, told: Told) -> Any:
 def _which_model(desk: Desk, told: Told) -> Answer:
     for said, names in told.ambiguous:
         if "model.name" in told.facts:
-            question = Question(f"Models of that size with the same layers and widths are {words.listed(list(names))}; I took the last. Is it another?", tuple(f"The model is {name}" for name in names[:-1]))
+            question = Question(
+                (
+                    f"Models of that size with the same layers and widths are {words.listed(list(names))}; I "
+                    f"took the last. Is it another?"
+                ),
+                tuple(f"The model is {name}" for name in names[:-1]),
+            )
         elif names:
-            question = Question(f"Several models that I know have {said}, and their shapes differ. Which one is it?", tuple(f"The model is {name}" for name in names[:6]))
+            question = Question(
+                f"Several models that I know have {said}, and their shapes differ. Which one is it?",
+                tuple(f"The model is {name}" for name in names[:6]),
+            )
         else:
-            question = Question(f"I know no model of {said.strip()} by its size alone. Which one is it, by name, or layers, width and heads?", ())
+            question = Question(
+                (
+                    f"I know no model of {said.strip()} by its size alone. Which one is it, by name, or "
+                    f"layers, width and heads?"
+                ),
+                (),
+            )
         yield from desk.say(question.text)
         yield question
 
 
+_HELD = {
+    "keep_batch": "the batch as it is",
+    "keep_axes": "the axes as they are",
+    "fixed": "the sizes of axes",
+    "at_most": "the upper bounds of axes",
+    "at_least": "the lower bounds of axes",
+    "memory_margin": "the memory margin",
+    "keep_remat": "the remat policy as it is",
+    "keep_weight_sharding": "the weight sharding as it is",
+    "keep_micro_batches": "the micro-batches as they are",
+    "no_flags": "XLA flags as they are",
+    "excluded": "the excluded meshes",
+    "at_most_chips": "the number of chips",
+    "model.name": "which model it is",
+    "training.global_batch": "the global batch that you told",
+    "training.seq_len": "the sequence length that you told",
+    "hardware.overrides.hbm_bytes": "the memory that you told",
+}
+
+
 def _held(key: str) -> str:
-    return {
-        "keep_batch": "the batch as it is", "keep_axes": "the axes as they are", "fixed": "the sizes of axes", "at_most": "the upper bounds of axes",
-        "at_least": "the lower bounds of axes", "memory_margin": "the memory margin", "keep_remat": "the remat policy as it is",
-        "keep_weight_sharding": "the weight sharding as it is", "keep_micro_batches": "the micro-batches as they are", "no_flags": "XLA flags as they are",
-        "excluded": "the excluded meshes", "at_most_chips": "the number of chips", "model.name": "which model it is",
-        "training.global_batch": "the global batch that you told", "training.seq_len": "the sequence length that you told",
-        "hardware.overrides.hbm_bytes": "the memory that you told",
-    }.get(key, key)  # fmt: skip
+    return _HELD.get(key, key)
 
 
 def changed(desk: Desk, before: Board, after: Board, when: str) -> Answer:
@@ -131,14 +162,32 @@ def changed(desk: Desk, before: Board, after: Board, when: str) -> Answer:
     elif same:
         yield from desk.say(f"**The first stays**: {words.title(new)}.", _moved_numbers(old, new))
     else:
-        yield from desk.say(f"**The recommendation changes**: {when} the first is {words.title(new)}, predicted at {words.speed(new)}, confidence {words.percent(new['confidence_share'])}.")
+        yield from desk.say(
+            f"**The recommendation changes**: {when} the first is {words.title(new)}, predicted at "
+            f"{words.speed(new)}, confidence {words.percent(new['confidence_share'])}."
+        )
         yield from _why_gone(desk, old)
     lines = []
     for row in after.rows:
-        was = next((each["number"] for each in before.rows if same_mesh(each["mesh"], row["mesh"]) and each.get("changes", {}) == row.get("changes", {})), None)
+        was = next(
+            (
+                each["number"]
+                for each in before.rows
+                if same_mesh(each["mesh"], row["mesh"]) and each.get("changes", {}) == row.get("changes", {})
+            ),
+            None,
+        )
         place = "new" if was is None else "as before" if was == row["number"] else f"was {was}"
         speed = words.ratio(row["speedup_per_token"]) if row.get("speedup_per_token") else "–"
-        lines.append([f"{row['number']} ({place})", words.configuration(row), speed, words.percent(row["confidence_share"]), words.memory(row)])
+        lines.append(
+            [
+                f"{row['number']} ({place})",
+                words.configuration(row),
+                speed,
+                words.percent(row["confidence_share"]),
+                words.memory(row),
+            ]
+        )
     yield from desk.table(["Proposal", "Configuration", "Per token, predicted", "Confidence", "Memory per chip"], lines)
     notes = after.data.get("notes") or ()
     yield from desk.say(*[str(note) for note in notes[:2]])
@@ -151,7 +200,10 @@ def _moved_numbers(old: Row, new: Row) -> str:
     sure, was = words.percent(new["confidence_share"]), words.percent(old["confidence_share"])
     if words.ratio(before) == words.ratio(after) and sure == was:
         return f"Its numbers stay too: {words.speed(new)}, confidence {sure}."
-    return f"What moves are its numbers: predicted {words.speed(new)}, confidence {sure}; before that it was {words.ratio(before)} at {was}."
+    return (
+        f"What moves are its numbers: predicted {words.speed(new)}, confidence {sure}; before that it was "
+        f"{words.ratio(before)} at {was}."
+    )
 
 
 def _why_gone(desk: Desk, old: Row) -> Answer:
@@ -164,9 +216,14 @@ def _why_gone(desk: Desk, old: Row) -> Answer:
     if row.get("violations"):
         yield from desk.say(f"What stood first, {name}, is out: {words.lower_first(words.violations(row)[0])}")
     elif row.get("stands_as_proposal"):
-        yield from desk.say(f"What stood first, {name}, is proposal {row['stands_as_proposal']} now, predicted at {words.speed(row)}.")
+        yield from desk.say(
+            f"What stood first, {name}, is proposal {row['stands_as_proposal']} now, predicted at {words.speed(row)}."
+        )
     elif row.get("speedup_per_token"):
-        yield from desk.say(f"What stood first, {name}, is predicted at {words.speed(row)} under this, confidence {words.percent(row['confidence_share'])}.")
+        yield from desk.say(
+            f"What stood first, {name}, is predicted at {words.speed(row)} under this, confidence "
+            f"{words.percent(row['confidence_share'])}."
+        )
 
 
 def held(desk: Desk, asked: Any) -> Answer:

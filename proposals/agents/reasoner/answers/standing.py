@@ -23,14 +23,26 @@ def opening(desk: Desk) -> Answer:
     found = yield from desk.look("bottleneck")
     primary = found.data.get("primary", "")
     if primary in _VERDICTS:
-        yield from desk.say(f"{_VERDICTS[primary]} (a verdict of {words.percent(found.data['confidence_share'])} confidence), so that is what a first change has to answer.")
+        yield from desk.say(
+            f"{_VERDICTS[primary]} (a verdict of {words.percent(found.data['confidence_share'])} "
+            f"confidence), so that is what a first change has to answer."
+        )
     else:
-        yield from desk.say("What limits this step is not clear from the profile, so a first change should risk little.")
+        yield from desk.say(
+            "What limits this step is not clear from the profile, so a first change should risk little."
+        )
 
 
 def table(desk: Desk, rows: list[Row]) -> Answer:
     known = any(row.get("hbm_per_chip_bytes") for row in rows)
-    header = ["Proposal", "Configuration", "Per token, predicted", "Range", "Confidence", *(["Memory per chip"] if known else [])]
+    header = [
+        "Proposal",
+        "Configuration",
+        "Per token, predicted",
+        "Range",
+        "Confidence",
+        *(["Memory per chip"] if known else []),
+    ]
     lines = [
         [
             f"{row['number']}" + ("" if row.get("status", "proposed") == "proposed" else f" ({row['status']})"),
@@ -58,23 +70,38 @@ def recommend(desk: Desk, asked: Asked) -> Answer:
     else:
         yield from desk.say(f"Start with {words.title(first)}.")
         yield from desk.more(
-            f"Predicted: a step of {words.step(first)} against {words.estimate(board.ran)} measured, {words.speed(first)}; confidence that it gains at all {words.percent(first['confidence_share'])}."
+            (
+                f"Predicted: a step of {words.step(first)} against {words.estimate(board.ran)} measured, "
+                f"{words.speed(first)}; confidence that it gains at all "
+                f"{words.percent(first['confidence_share'])}."
+            )
             if isinstance(first.get("step_time_s"), Mapping)
-            else f"Predicted: {words.speed(first)}; confidence that it gains at all {words.percent(first['confidence_share'])}."
+            else (
+                f"Predicted: {words.speed(first)}; confidence that it gains at all "
+                f"{words.percent(first['confidence_share'])}."
+            )
         )
-        yield from desk.bullets([str(reason) for reason in first["reasons"][1:4] if not str(reason).startswith("Precedent")])
+        yield from desk.bullets(
+            [str(reason) for reason in first["reasons"][1:4] if not str(reason).startswith("Precedent")]
+        )
     proof = yield from common.evidence(desk, first)
     yield from desk.say(*proof)
     if others:
         yield from table(desk, list(board.rows))
         yield from desk.say(*(text for row in others[:2] for text in _beside(row, first)))
     if better and first["kind"] != "keep":
-        yield from desk.say("The first stands first because the ranking weighs the gain against what is unsure and against what a change costs to try; by the two numbers alone the other would come first.")
+        yield from desk.say(
+            "The first stands first because the ranking weighs the gain against what is unsure and against "
+            "what a change costs to try; by the two numbers alone the other would come first."
+        )
     if first.get("trade_offs"):
         yield from desk.say("What it costs:", str(first["trade_offs"][0]))
     unknown = board.data.get("not_known", ())
     if unknown:
-        why = f"Not known: {words.missing(unknown)}; those terms were scaled from the profile, which widens every range above."
+        why = (
+            f"Not known: {words.missing(unknown)}; those terms were scaled from the profile, which widens "
+            f"every range above."
+        )
         yield from common.ask_back(desk, common.decisive(unknown, desk), why)
 
 
@@ -95,25 +122,36 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
         name = words.configuration(row) if not isinstance(row, str) else ""
     else:
         name = f"proposal {number}"
-        yield from desk.say(f"Nobody can be certain before {name} is run and measured; this is how sure the numbers are.")
+        yield from desk.say(
+            f"Nobody can be certain before {name} is run and measured; this is how sure the numbers are."
+        )
         row = yield from common.whole(desk, number)
     if isinstance(row, str):
         yield from desk.say(row)
         return
     if row.get("violations"):
-        yield from desk.say(f"{name[:1].upper()}{name[1:]} can not run, so there is nothing to be confident of:", *words.violations(row))
+        yield from desk.say(
+            f"{name[:1].upper()}{name[1:]} can not run, so there is nothing to be confident of:", *words.violations(row)
+        )
         return
     value = row["confidence_share"]
     if row.get("kind") == "keep":
-        yield from desk.say(f"**{words.percent(value)}**: that is the probability that no legal candidate gains what is worth a change.")
+        yield from desk.say(
+            f"**{words.percent(value)}**: that is the probability that no legal candidate gains what is worth a change."
+        )
     else:
-        yield from desk.say(f"**{words.percent(value)}** is the calibrated probability that {name} makes the step faster per token: {_level(value)}.")
+        yield from desk.say(
+            f"**{words.percent(value)}** is the calibrated probability that {name} makes the step faster "
+            f"per token: {_level(value)}."
+        )
     if row.get("speedup_per_token"):
         low = row.get("speedup_low80") or 1.0
         tail = (
             f" Its range reaches below 1×: at the low end it loses, {words.ratio(low)}."
             if low < 1 - words.SAME
-            else " The whole range lies above 1×, so the question is how much, not whether." if low > 1 + words.SAME else ""
+            else " The whole range lies above 1×, so the question is how much, not whether."
+            if low > 1 + words.SAME
+            else ""
         )
         yield from desk.more(f"It rests on a predicted {words.speed(row)}.{tail}")
     for heading, key in (("What makes me surer:", "raises_confidence"), ("What holds me back:", "lowers_confidence")):
@@ -123,12 +161,20 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
     proof = yield from common.evidence(desk, row)
     yield from desk.say(*proof)
     yield from desk.say(
-        "The percentage is no feeling: it comes from how far predicted gains lay from measured ones over published pairs of runs, and from the proposals that this team measured."
+        (
+            "The percentage is no feeling: it comes from how far predicted gains lay from measured ones over "
+            "published pairs of runs, and from the proposals that this team measured."
+        )
         if value < 0.9
-        else "It is held below certainty on purpose: where terms were scaled and not computed, nothing above nine in ten is claimed."
+        else (
+            "It is held below certainty on purpose: where terms were scaled and not computed, nothing above "
+            "nine in ten is claimed."
+        )
     )
     unknown = row.get("not_known", ())
-    yield from common.ask_back(desk, common.decisive(unknown, desk), f"What would move it most is {words.missing(unknown)}." if unknown else "")
+    yield from common.ask_back(
+        desk, common.decisive(unknown, desk), f"What would move it most is {words.missing(unknown)}." if unknown else ""
+    )
 
 
 def _level(value: float) -> str:
@@ -169,13 +215,19 @@ def prefer(desk: Desk, asked: Asked) -> Answer:
     rows = [row for row in board.rows[1:] if not wanted or row["number"] in wanted]
     if not rows:
         if first["number"] in wanted:
-            yield from desk.say(f"Then we agree: proposal {first['number']} is what I would start with, at a predicted {words.speed(first)}.")
+            yield from desk.say(
+                f"Then we agree: proposal {first['number']} is what I would start with, at a predicted "
+                f"{words.speed(first)}."
+            )
         return
     compared = yield from common.side_by_side(desk, [common.as_arguments(row) for row in (first, *rows)])
     if isinstance(compared, str):
         yield from desk.say(compared)
         return
-    longer = {row["number"]: found.get("time_per_token_over_fastest") for row, found in zip((first, *rows), compared["configurations"], strict=True)}
+    longer = {
+        row["number"]: found.get("time_per_token_over_fastest")
+        for row, found in zip((first, *rows), compared["configurations"], strict=True)
+    }
     base = longer.get(first["number"]) or 1.0
     yield from table(desk, [first, *rows])
     own = f"proposal {first['number']}"
@@ -189,16 +241,24 @@ def prefer(desk: Desk, asked: Asked) -> Answer:
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
         yield from desk.say(f"**I concede**: by gain and by odds proposal {best['number']} is the better start.")
-        yield from desk.say(f"What stays: {own} is what the ranking puts first because it also weighs what a change costs to try.")
+        yield from desk.say(
+            f"What stays: {own} is what the ranking puts first because it also weighs what a change costs to try."
+        )
         return
     if bolder:
         best = max(bolder, key=lambda row: row["speedup_per_token"])
         yield from desk.say(
-            f"**Half conceded**: if the size of the gain counts more for you than the odds of any, take proposal {best['number']}; as the first to try I hold to {own}, which is surer."
+            f"**Half conceded**: if the size of the gain counts more for you than the odds of any, take "
+            f"proposal {best['number']}; as the first to try I hold to {own}, which is surer."
         )
         return
-    yield from desk.say(f"**I hold to {own}.**", *[verdict.turns(f"proposal {row['number']}", row, own, first) for row in rows[:2]])
-    yield from desk.more("Is there something about the run that the profile does not show? A fact would change the numbers; a preference can not.")
+    yield from desk.say(
+        f"**I hold to {own}.**", *[verdict.turns(f"proposal {row['number']}", row, own, first) for row in rows[:2]]
+    )
+    yield from desk.more(
+        "Is there something about the run that the profile does not show? A fact would change the numbers; "
+        "a preference can not."
+    )
 
 
 def _why_behind(row: Row, first: Row) -> Iterator[str]:
@@ -209,13 +269,24 @@ def _why_behind(row: Row, first: Row) -> Iterator[str]:
         return
     worst, part = max(shared)
     if worst > 0.005 * sum(mine.values()):
-        yield f"The difference is mostly {_part(part)}: proposal {row['number']} spends {words.time(theirs[part])} of {_part(part)} a step where proposal {first['number']} spends {words.time(mine[part])}."
+        yield (
+            f"The difference is mostly {_part(part)}: proposal {row['number']} spends "
+            f"{words.time(theirs[part])} of {_part(part)} a step where proposal {first['number']} spends "
+            f"{words.time(mine[part])}."
+        )
 
 
 def _part(name: str) -> str:
     if name.startswith("ici:"):
         return f"communication on {name.removeprefix('ici:')}"
-    return {"hbm": "HBM time", "compute": "compute", "dcn": "communication across slices", "ici": "communication"}.get(name, name)
+    return {"hbm": "HBM time", "compute": "compute", "dcn": "communication across slices", "ici": "communication"}.get(
+        name, name
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    speed, sure = words.ratio(row["speedup_per_token"]), words.percent(row["confidence_share"])
+    return [words.configuration(row), words.estimate(row), speed, sure, words.memory(row)]
 
 
 def _prefer_own(desk: Desk, asked: Asked) -> Answer:
@@ -242,26 +313,39 @@ def _prefer_own(desk: Desk, asked: Asked) -> Answer:
         return
     found = verdict.case(mine, theirs)
     if not theirs.get("violations"):
-        rows = [[own, words.mesh(mine), words.estimate(mine), words.ratio(mine["speedup_per_token"]), words.percent(mine["confidence_share"]), words.memory(mine)],
-                ["yours" if not stands else f"yours, proposal {stands}", name, words.estimate(theirs), words.ratio(theirs["speedup_per_token"]), words.percent(theirs["confidence_share"]), words.memory(theirs)]]  # fmt: skip
+        yours = f"yours, proposal {stands}" if stands else "yours"
         if mine.get("speedup_per_token") and theirs.get("speedup_per_token"):
-            yield from desk.table(["", "Configuration", "Step, predicted", "Per token", "Confidence", "Memory per chip"], rows)
+            rows = [[own, *_cells(mine)], [yours, *_cells(theirs)]]
+            yield from desk.table(
+                ["", "Configuration", "Step, predicted", "Per token", "Confidence", "Memory per chip"], rows
+            )
     yield from desk.say(*verdict.argued(name, theirs, own, mine, theirs.get("time_per_token_over_fastest")))
     if found == "better":
         yield from desk.say("**You are right**: I would start with yours.")
     elif found == "bolder":
         yield from desk.say(f"**Half conceded**: yours for the larger gain, {own} for the better odds.")
     elif found == "tie":
-        yield from desk.say(f"Either will do; I would take the one that is easier for you to run, and measure it against {words.estimate(board.ran)} a step." if board.ran.get("step_time_s") else "Either will do; take the one that is easier for you to run.")
+        yield from desk.say(
+            (
+                f"Either will do; I would take the one that is easier for you to run, and measure it against "
+                f"{words.estimate(board.ran)} a step."
+            )
+            if board.ran.get("step_time_s")
+            else "Either will do; take the one that is easier for you to run."
+        )
     else:
         yield from desk.say(f"**I hold to {own}.**", verdict.turns(name, theirs, own, mine))
-    for item in common.offered(theirs):
-        yield item
+    yield from common.offered(theirs)
 
 
 def hold(desk: Desk, asked: Asked) -> Answer:
     """Still the same, without anything new?"""
-    yield from desk.say("I look at the numbers once more, as they stand after all that was said here.")
+    pressed = asked.intent == "pressure"
+    yield from desk.say(
+        "That may be, but no fact came with it, so I can only look at the numbers again."
+        if pressed
+        else "I look at the numbers once more, as they stand after all that was said here."
+    )
     board = yield from common.board(desk)
     if board.error:
         yield from desk.say(board.error)
@@ -273,23 +357,49 @@ def hold(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(f"No: what I recommend first is {own}, not proposal {number}.")
     else:
         told = board.data.get("told_by_the_user") or board.data.get("held_fast_by_the_user")
-        reason = "with what you told me counted in" if told else "nothing that was said changes a number"
-        yield from desk.say(f"**Yes**, {words.title(first)} stays first: {reason}.")
-    yield from desk.more(f"It is predicted at {words.speed(first)}, confidence {words.percent(first['confidence_share'])}.")
+        reason = (
+            "what you told me is counted in, and it still leads" if told else "nothing that was said changes a number"
+        )
+        yield from desk.say(
+            f"{'I hold to it' if pressed else '**Yes**'}: {words.title(first)} stays first, since {reason}."
+        )
+    yield from desk.more(
+        f"It is predicted at {words.speed(first)}, confidence {words.percent(first['confidence_share'])}."
+    )
     better = [row for row in others if verdict.case(first, row) in ("better", "bolder")]
     if better:
         row = max(better, key=lambda item: item["speedup_per_token"])
-        yield from desk.say(*verdict.argued(f"proposal {row['number']}", row, own, first), "I put the odds and the cost of trying before the larger number.")
+        yield from desk.say(
+            *verdict.argued(f"proposal {row['number']}", row, own, first),
+            "I put the odds and the cost of trying before the larger number.",
+        )
     elif others:
         row = max(others, key=lambda item: item.get("speedup_per_token") or 0.0)
-        yield from desk.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1], *_why_behind(row, first))
+        yield from desk.say(
+            *list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1], *_why_behind(row, first)
+        )
     around = yield from desk.look("sensitivity", number=first["number"])
-    near = [step for step in around.data.get("one_step_away", ()) if not step.get("rule") and step.get("speedup_over_this")] if around else []
+    near = (
+        [
+            step
+            for step in around.data.get("one_step_away", ())
+            if not step.get("rule") and step.get("speedup_over_this")
+        ]
+        if around
+        else []
+    )
     if near:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
-            yield from desk.say(f"One step further ({best['step']}) is predicted at {words.ratio(best['speedup_over_this'])} the speed of {own}; I would go there second, once the first step is measured.")
+            yield from desk.say(
+                f"One step further ({best['step']}) is predicted at "
+                f"{words.ratio(best['speedup_over_this'])} the speed of {own}; I would go there second, "
+                f"once the first step is measured."
+            )
         else:
-            yield from desk.say("No neighbour one step away that may run is predicted to be faster than it, so it is no edge of the search either.")
+            yield from desk.say(
+                "No neighbour one step away that may run is predicted to be faster than it, so it is no "
+                "edge of the search either."
+            )
     if board.data.get("not_known"):
         yield from desk.say(f"What I do not know is still {words.missing(board.data['not_known'])}.")

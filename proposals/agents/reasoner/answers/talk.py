@@ -1,4 +1,4 @@
-"""What is said without a question about numbers: greetings, help, what only a person may do, what was not understood."""
+"""What needs no numbers: greetings, help, what only a person may do, what was not understood."""
 
 from __future__ import annotations
 
@@ -22,19 +22,27 @@ def greeting(desk: Desk, asked: Asked) -> Answer:
     found = yield from desk.look("bottleneck")
     primary = found.data.get("primary", "unknown")
     limit = f"limited by {primary}" if primary != "unknown" else "without a clear bottleneck"
-    yield from desk.say(f"Hello. This run is {limit}, says its diagnosis; ask me which proposal to start with, or hold one of your own against it.")
+    yield from desk.say(
+        f"Hello. This run is {limit}, says its diagnosis; ask me which proposal to start with, or hold one "
+        f"of your own against it."
+    )
 
 
 def helping(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
-        "I am the built-in reasoner: no language model, but rules that read your question and compute the answer with the same tools that a model would use. What I say comes from this run's profile, the performance model, the records and the knowledge base. I can:"
+        "I am the built-in reasoner: no language model, but rules that read your question and compute the "
+        "answer with the same tools that a model would use. What I say comes from this run's profile, the "
+        "performance model, the records and the knowledge base. I can:"
     )
     yield from desk.bullets(list(CAN))
     yield from desk.say("Approving, rejecting and launching are yours, on the page; I have no tool for them.")
 
 
 def thanks(desk: Desk, asked: Asked) -> Answer:
-    yield from desk.say("You are welcome. When a proposal was run, enter its measured step time on its page; then prediction and result can be set beside each other.")
+    yield from desk.say(
+        "You are welcome. When a proposal was run, enter its measured step time on its page; then "
+        "prediction and result can be set beside each other."
+    )
 
 
 def bye(desk: Desk, asked: Asked) -> Answer:
@@ -42,20 +50,32 @@ def bye(desk: Desk, asked: Asked) -> Answer:
 
 
 def yes(desk: Desk, asked: Asked) -> Answer:
-    yield from desk.say("To what? I act on whole sentences: name the fact, the mesh or the proposal that you mean, such as *the global batch is 256* or *compare proposal 1 and 2*.")
+    yield from desk.say(
+        "To what? I act on whole sentences: name the fact, the mesh or the proposal that you mean, such as "
+        "*the global batch is 256* or *compare proposal 1 and 2*."
+    )
 
 
 def act(desk: Desk, asked: Asked) -> Answer:
     which = f"proposal {asked.proposals.numbers[0]}" if asked.proposals.numbers else "a proposal"
     yield from desk.say(
-        f"I can not do that, whoever asks: {which} is approved or rejected only by a reviewer, with the buttons on its card, and nothing is launched from here.",
-        "I have no tool that could. What I can give is what a decision needs: its numbers, its risks, and its launch files as text.",
+        (
+            f"I can not do that, whoever asks: {which} is approved or rejected only by a reviewer, with the "
+            f"buttons on its card, and nothing is launched from here."
+        ),
+        (
+            "I have no tool that could. What I can give is what a decision needs: its numbers, its risks, and "
+            "its launch files as text."
+        ),
     )
 
 
 def injection(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
-        "That changes nothing: what I may do is fixed by the tools I have, not by what a message says, and none of them approves, launches or writes.",
+        (
+            "That changes nothing: what I may do is fixed by the tools I have, not by what a message says, and "
+            "none of them approves, launches or writes."
+        ),
         "My numbers come from the same computations whatever I am asked to say.",
     )
 
@@ -64,9 +84,18 @@ def chips(desk: Desk, asked: Asked) -> Answer:
     found = yield from desk.look("run")
     data = found.data
     yield from desk.say(
-        f"I price meshes over the {data['chips']:,} chips that ran ({data['configuration']['hardware']['chip']}), now {words.mesh(data)}.",
-        "Another number of chips is another machine: other links, other batch per chip, and this profile was not taken on it.",
-        "Make an experiment with that topology in its configuration; if it has been profiled, compare the two runs side by side.",
+        (
+            f"I price meshes over the {data['chips']:,} chips that ran "
+            f"({data['configuration']['hardware']['chip']}), now {words.mesh(data)}."
+        ),
+        (
+            "Another number of chips is another machine: other links, other batch per chip, and this profile "
+            "was not taken on it."
+        ),
+        (
+            "Make an experiment with that topology in its configuration; if it has been profiled, compare the "
+            "two runs side by side."
+        ),
     )
 
 
@@ -76,7 +105,10 @@ def add(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(meant.problem)
         return
     if not (asked.mesh or asked.changes or desk.focus.mesh or desk.focus.changes):
-        yield from desk.say("Name the mesh or the change first; I price it, and where it may run you can add it as a proposal with the button below the answer.")
+        yield from desk.say(
+            "Name the mesh or the change first; I price it, and where it may run you can add it as a "
+            "proposal with the button below the answer."
+        )
         return
     yield from desk.say("I check it first.")
     row = yield from common.predicted(desk, meant.configurations[0])
@@ -89,15 +121,20 @@ def add(desk: Desk, asked: Asked) -> Answer:
     if row.get("stands_as_proposal"):
         yield from desk.say(f"It stands already, as proposal {row['stands_as_proposal']}.")
         return
-    yield from desk.say(f"{words.configuration(row)} may run, predicted at {words.speed(row)}. Adding it is one press of the button below: that is yours to do, not mine.")
-    for item in common.offered(row):
-        yield item
+    yield from desk.say(
+        f"{words.configuration(row)} may run, predicted at {words.speed(row)}. Adding it is one press of "
+        f"the button below: that is yours to do, not mine."
+    )
+    yield from common.offered(row)
 
 
 def unclear(desk: Desk, parts: tuple[str, ...], answered: bool) -> Answer:
     quoted = words.listed([f"“{part[:120]}{'…' if len(part) > 120 else ''}”" for part in parts])
     also = "There is a part that" if answered else "That"
-    yield from desk.say(f"{also} I did not understand: {quoted}. I have no language model, only questions about this run that I know how to compute; I would rather say so than guess.")
+    yield from desk.say(
+        f"{also} I did not understand: {quoted}. I have no language model, only questions about this run "
+        f"that I know how to compute; I would rather say so than guess."
+    )
     if not answered:
         yield from desk.say("I can, for example:")
         yield from desk.bullets(list(CAN[:5]))

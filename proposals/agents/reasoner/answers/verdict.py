@@ -44,14 +44,23 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     if found == "better":
         yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
     elif found == "bolder":
-        yield f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to gain at all: confidence {sure} against {base}."
+        yield (
+            f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
+            f"gain at all: confidence {sure} against {base}."
+        )
     elif found == "tie":
-        yield f"{name} is a tie with {own} as far as the model can tell: predicted {fast} per token against {best}, {odds}."
+        yield (
+            f"{name} is a tie with {own} as far as the model can tell: predicted {fast} per token against "
+            f"{best}, {odds}."
+        )
     else:
         more = f", {words.ratio(longer)} the time per token" if longer and longer > 1 + words.SAME else ""
         yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
         if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
-            yield f"It is a little surer to gain anything at all, with a confidence of {sure} against {base}, but the gain it is sure of is smaller."
+            yield (
+                f"It is a little surer to gain anything at all, with a confidence of {sure} against {base}, "
+                f"but the gain it is sure of is smaller."
+            )
         elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
             yield f"It is also less sure: confidence {sure} against {base}."
     yield from _points(theirs, mine)
@@ -77,5 +86,11 @@ def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
         goal = best["estimate"]
         inside = time["low80"] <= goal <= time["high80"]
         reach = "which its range allows" if inside else "which lies outside its range"
-        return f"It turns if {name} measured below {words.time(goal)} a step, where {own} is predicted; I predict {words.step(theirs)} for it, {reach}."
-    return f"It turns if {name} measured above {words.ratio(mine['speedup_per_token'])} per token, where {own} is predicted."
+        return (
+            f"It turns if {name} measured below {words.time(goal)} a step, where {own} is predicted; I predict "
+            f"{words.step(theirs)} for it, {reach}."
+        )
+    return (
+        f"It turns if {name} measured above {words.ratio(mine['speedup_per_token'])} per token, where {own} is "
+        f"predicted."
+    )
