@@ -12,6 +12,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from history.services import imports, store
+from knowledge.services import documents
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import make_people, make_ready, upload
 from tests.history.records import record
@@ -46,6 +47,8 @@ def api(db):
         "history/records": store.add(record("fuzzed"), people.team).pk,
         "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }
+    added = documents.receive(people.team, people.engineer, upload("notes.md", b"# Notes"))
+    schema.ids["knowledge/documents"] = added.document.pk
     yield schema
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
