@@ -20,7 +20,7 @@ Mesh = frozenset[tuple[str, int]]
 #: Quantities: how a text speaks of them, and how keys and units do.  Words of one quantity mean the same; a number
 #: whose key names none of them may be said of anything.
 QUANTITIES: Mapping[str, tuple[str, str]] = {
-    "step": (r"(?<!of the )(?<!per )(?<!of a )(?<!each )\bsteps?\b|iteration|faster|slower|speed|gain|quick|"
+    "step": (r"(?<!of the )(?<!per )(?<!of a )(?<!each )\bsteps?\b|iteration|\bfast|slow|speed|gain|quick|"
              r"throughput|per token|baseline|what r[au]n",
              r"\bstep|speedup|time_per_token|relative|over_fastest|over_this"),
     "compute": (r"comput|arithmetic|matmul|matri|flop|mxu|products?\b", r"compute|flops|mxu|matmul"),

@@ -23,6 +23,8 @@ _ORDINAL = re.compile(r"\b(first|second|third|fourth|fifth)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 #: Keys whose numbers are set against those of another configuration; ranges are not.
 _SET_AGAINST = ("estimate", "step_time_s", "speedup_per_token", "total", "confidence_share", "memory_headroom_bytes")
+#: Tools that tell of the run as it was measured.
+_OF_WHAT_RAN = ("kpis", "collectives", "bottleneck", "findings", "ops", "op", "run")
 #: Ends of a range.
 _RANGE = ("low80", "high80", "lower", "upper")
 #: Parts and the wholes that they are shares of, by the end of their paths.
@@ -58,18 +60,24 @@ class Match:
         return next(([one, other] for value, one, other in self._derived(number) if _same(value, number)), None)
 
     def nearest(self, number: Number) -> Fact | None:
-        """What the results say of the same thing: most quantities in common, then nearest in value."""
-        topics = self._topics(number)
-        near = [f for f in self._evidence.facts if _kinds(number, f) and f.leaf != "text" and not self._other(f)]
-        near = [f for f in near if f.of & topics and f.value]
-        top = max((len(f.of & topics) + bool(f.axes & self._axes) for f in near), default=0)
-        near = [f for f in near if len(f.of & topics) + bool(f.axes & self._axes) == top]
-        return min(near, key=lambda f: abs(f.value - number.value), default=None)
+        """What the results say of the same thing: most in common, of what ran unless the sentence names another, then
+        nearest in value."""
+        topics, axes = self._topics(number), self._axes_near(number)
+
+        def rank(fact: Fact) -> tuple[int, bool, bool, float]:
+            common = len(fact.of & topics) + bool(fact.axes & axes)
+            elsewhere = not self._configurations and not fact.baseline and fact.tool not in _OF_WHAT_RAN
+            return -common, fact.leaf.endswith(_RANGE), elsewhere, abs(fact.value - number.value)
+
+        near = [f for f in self._evidence.facts if _kinds(number, f) and f.leaf != "text" and self._fits(f, number)]
+        return min(near, key=rank, default=None)
 
     def words_of(self, fact: Fact) -> str:
         """Which configuration, op or document a fact is of."""
-        names = sorted(name for _, name in fact.about)
-        return f", of {names[0]}" if names else f", on {', '.join(sorted(fact.axes))}" if fact.axes else ""
+        if fact.baseline:
+            return ", of what ran"
+        names = sorted(f"proposal {name}" if name.isdecimal() else name for _, name in fact.about)
+        return f", of {names[-1]}" if names else f", on {', '.join(sorted(fact.axes))}" if fact.axes else ""
 
     def _topics(self, number: Number) -> frozenset[str]:
         """The quantities that the sentence speaks of, or else what stands before it, or its heading."""
