@@ -24,7 +24,11 @@ class User(AbstractUser):
 
 
 class Team(models.Model):
+    """keep_payloads_days: how long what agents sent to models and tools, and what they got, stays on record; None: for
+    as long as its experiment."""
+
     name = models.CharField(max_length=100, unique=True)
+    keep_payloads_days = models.PositiveSmallIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q, Value
 
+from experiments import event_text
 from experiments.fields import OrderedJSONField
 
 
@@ -154,11 +158,24 @@ class Run(models.Model):
         ]
 
 
+class EventManager(models.Manager["Event"]):
+    """Events without their words, which only the search reads."""
+
+    def get_queryset(self) -> models.QuerySet[Event]:
+        return super().get_queryset().defer("words")
+
+
 class Event(models.Model):
     """One thing that happened, appended and never changed: the trace, the audit log and the live stream.
 
-    kind: `status`, `progress`, `upload`, `config`, `tool_call`, `tool_result`, `model_request`, `model_response`,
-    `diagnosis`, `proposal`, `review`, `error`.  actor: `user`, `coordinator`, `analyzer`, `proposer`, `worker`.
+    kind: `status`, `progress`, `upload`, `config`, `constraints`, `message`, `tool_call`, `tool_result`,
+    `model_request`, `model_response`, `complaint`, `retry`, `stopped`, `final`, `diagnosis`, `proposal`, `check`,
+    `measurement`, `review`, `error`, `retention`.  actor: `user`, `coordinator`, `analyzer`, `proposer`, `worker`.
+
+    The columns from `thread` on repeat what the data says, so that a list of events need not read it: of which
+    conversation and answer a step is, with which model, the facts that a list shows (`experiments.event_text.brief`),
+    the data's size, and the words that a search finds.  removed_at: when the payload was taken out of the data, as the
+    team's retention says; the facts stay.
     """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
@@ -173,11 +190,52 @@ class Event(models.Model):
     tokens = models.PositiveIntegerField(null=True, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
 
+    thread = models.PositiveBigIntegerField(null=True, blank=True)
+    message = models.PositiveBigIntegerField(null=True, blank=True)
+    model = models.CharField(max_length=120, blank=True)
+    brief = OrderedJSONField(null=True, blank=True)
+    size_bytes = models.PositiveIntegerField(null=True, blank=True)
+    words = SearchVectorField(null=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = EventManager()
+
     class Meta:
         ordering = ["pk"]
-        indexes = [models.Index(fields=["experiment", "id"], name="event_stream")]
+        indexes = [
+            models.Index(fields=["experiment", "id"], name="event_stream"),
+            models.Index(fields=["experiment", "kind", "id"], name="event_by_kind"),
+            models.Index(
+                fields=["experiment", "thread", "id"], name="event_by_thread", condition=Q(thread__isnull=False)
+            ),
+            models.Index(
+                fields=["team", "created_at"],
+                name="event_payloads",
+                condition=Q(kind__in=event_text.REMOVABLE_KINDS, removed_at=None),
+            ),
+            GinIndex(fields=["words"], name="event_words"),
+        ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.pk is not None:
             raise TypeError("An event is appended and never changed.")
+        self.repeat()
         super().save(*args, **kwargs)
+
+    def repeat(self) -> None:
+        """Fill the columns that repeat what the data says."""
+        data = self.data if isinstance(self.data, dict) else {}
+        self.thread, self.message = _key(data.get("thread")), _key(data.get("message"))
+        self.brief = event_text.brief(self.kind, data)
+        self.model = str((self.brief or {}).get("model") or "")[:120]
+        self.size_bytes = event_text.size_of(self.data)
+        self.words = as_words(event_text.words(self.data, self.kind, self.actor))
+
+
+def _key(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def as_words(words: list[str]) -> Func:
+    """Words as a column of the search holds them: each as it is, without a dictionary."""
+    return Func(Value(words, ArrayField(models.TextField())), function="array_to_tsvector")

@@ -28,10 +28,10 @@ from agent.events import (
     TextDelta,
     ToolCalled,
     ToolReturned,
-    event_to_json,
 )
 from dialogue.models import Message
 from dialogue.services import asking, holding
+from dialogue.services.recorded import event_data
 from experiments.services import events, workers
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
@@ -118,14 +118,12 @@ class Writing:
             self._withdraw()  # what stands instead is written anew
         else:
             self.flush(now=True)
-        data = {**event_to_json(event), "thread": self.answer.thread_id, "message": self.answer.pk}
-        data.pop("kind")
         response = event if isinstance(event, ModelResponse) else None
         row = events.append(
             self.answer.thread.experiment_id,
             event.kind,
             "coordinator",
-            data=clean_json(data),
+            data=event_data(event, self.answer.thread_id, self.answer.pk),
             duration_s=getattr(event, "duration_s", None),
             tokens=response.usage.tokens if response else None,
             cost_usd=response.cost_usd if response else None,
