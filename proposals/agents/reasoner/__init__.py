@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator
 
 from perfmodel.config import ConfigError
 from proposals.agents.conversation import Ask, Said
-from proposals.agents.reasoner.answers import configurations, known, measured, plans, retelling, standing, talk
+from proposals.agents.reasoner.answers import (
+    comparing,
+    fitting,
+    known,
+    measured,
+    plans,
+    retelling,
+    standing,
+    talk,
+    what_if,
+    why_not,
+)
 from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.thread import after, focus
 from proposals.agents.reasoner.understand import Asked, Knows, understand
@@ -24,10 +35,10 @@ _ANSWERS: dict[str, Callable[[Desk, Asked], Answer]] = {
     "prefer": standing.prefer,
     "pressure": standing.hold,
     "hold": standing.hold,
-    "what_if": configurations.what_if,
-    "why_not": configurations.why_not,
-    "compare": configurations.compare,
-    "memory": configurations.memory,
+    "what_if": what_if.what_if,
+    "why_not": why_not.why_not,
+    "compare": comparing.compare,
+    "memory": fitting.memory,
     "change_mind": plans.change_mind,
     "measure": plans.measure,
     "explain": plans.explain,

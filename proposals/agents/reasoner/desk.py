@@ -67,8 +67,8 @@ class Desk:
         start = time.monotonic()
         found = call_tool(self._tools, call, result_id)
         yield ToolReturned(
-            1, result_id, call.id, name, found.error is None, found.arguments, found.result, found.truncated, found.error,
-            time.monotonic() - start,
+            1, result_id, call.id, name, found.error is None, found.arguments, found.result, found.truncated,
+            found.error, time.monotonic() - start,
         )  # fmt: skip
         data = found.result if isinstance(found.result, dict) else {"rows": found.result}
         result = Result(data if found.error is None else {}, found.error or "", result_id)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 _NUMBERS = r"\d{1,2}(?:\s?(?:,|and|&|or|vs|versus|with|to|against|than)\s?(?:proposal\s|the\s|#)?\d{1,2}(?![\w.]))*"
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 3}
 _NOUN = r"(?:proposals?|options?|suggestions?|recommendations?|numbers?|candidates?|no\.)"
-_KINDS = {"safer": "safer", "safe": "safer", "safest": "safer", "bolder": "bolder", "bold": "bolder", "boldest": "bolder",
-          "aggressive": "bolder", "conservative": "safer"}  # fmt: skip
+_KINDS = {"safer": "safer", "safe": "safer", "safest": "safer", "bolder": "bolder", "bold": "bolder",
+          "boldest": "bolder",           "aggressive": "bolder", "conservative": "safer"}  # fmt: skip
 _BARE = re.compile(
     rf"\b(of|by|about|for|than|approve|reject|launch|run|with|start with|stick to|to|vs|versus|compare|"
     rf"between|prefer|like|with|choose|pick|take|try|on|does|is|are|do|why|show|explain|drop|exclude|out|"

@@ -97,11 +97,11 @@ def read(text: str, training: Training, chips: int) -> tuple[dict[str, Any], str
             break
     text = _lengths(text, found, chips)
     for pattern, key in _SCALED:
-        match = re.search(pattern, text)
+        scaled = re.search(pattern, text)
         before = getattr(training, key)
-        if match and before and key not in found:
-            found[key] = int(before * _FACTOR[match[1]])
-            text = f"{text[: match.start()]} <set> {text[match.end() :]}"
+        if scaled and before and key not in found:
+            found[key] = int(before * _FACTOR[scaled[1]])
+            text = f"{text[: scaled.start()]} <set> {text[scaled.end() :]}"
     if flags := _FLAG.findall(text):
         found["xla_flags"] = [*training.xla_flags, *(flag for flag in flags if flag not in training.xla_flags)]
         text = _FLAG.sub(" <set> ", text)

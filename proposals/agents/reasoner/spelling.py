@@ -50,7 +50,7 @@ anything everything something nothing summary summarize summarise should could m
 #: Words that look like a misspelling of one above and are none.
 _PLAIN = frozenset(
     """
-    mode modes modal date dates sea seem seems seen seat mash mass most must much such what that than then them they this
+    mode modes modal date dates sea seem seems seen seat mash mass most must much such what that than then them they
     these those there their here where were when whom whose which while with will well went want wants wish work works
     working better bitter butter both other another over under only once one ones two three four five six seven eight
     nine ten can could come comes came case cases cast cost costs close closer false fast faster fasten first fist fit
@@ -68,7 +68,7 @@ _PLAIN = frozenset(
     the thing things think third tie time times to today together told too took tool tools top total touch toward train
     trained training tried true truly try turn turns twice type types unit until up upon us use used uses using usual
     value values very view wait way ways we week weight why wide wider width win wire wires word words world worse worst
-    worth write wrong year yes yet you your lama llama gemma mistral mixtral qwen write wrote done does doing during each
+    worth write wrong year yes yet you your this lama llama gemma mistral mixtral qwen wrote done does doing during each
     early else end enough even ever every exact exactly example existing expect extra face fact facts fail failed far
     few file files find fine get gets give given gives go goes going gone got group grow guess lunch peach pride prize
     prince learn learned reach reached teach beach bath match patch catch latch hatch fetch batches watch launcher

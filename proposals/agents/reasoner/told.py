@@ -21,8 +21,7 @@ TIGHT = 0.1
 
 @dataclass(frozen=True)
 class Told:
-    """What the words hold fast (`Constraints.to_json` keys), the facts they tell by configuration path, and the keys and
-    paths that they take back.
+    """What the words hold fast (keys of `Constraints.to_json`), facts by configuration path, and what they take back.
 
     exclude: numbers of proposals that are ruled out.  ambiguous: (words, names of the models they may mean).
     chips: a number of chips that was asked for.  sentences: by key or path, what was said.
@@ -128,7 +127,7 @@ def read(
     held: Constraints,
     facts: Mapping[str, Any],
 ) -> Told:
-    """What one clause of plain words tells.  settings, mesh, numbers: what it names; held, facts: what stands already."""
+    """What one clause of plain words tells.  settings, mesh, numbers: what it names; held, facts: what stands."""
     if _BACK.search(clause) and _THINGS.search(clause) and not re.search(r"\?|^(?:what|why|how)\b", clause):
         if taken := _taken_back(clause, config, held, facts):
             return taken
@@ -307,7 +306,8 @@ def _taken_back(clause: str, config: ExperimentConfig, held: Constraints, facts:
         (r"\bbatch", ("keep_batch", "training.global_batch")), (r"\bremat", ("keep_remat", "training.remat")),
         (r"\bweights?\b", ("keep_weight_sharding", "training.weight_sharding")), (r"\bflag", ("no_flags",)),
         (r"\bmicro|accumul", ("keep_micro_batches", "training.grad_accum", "training.micro_batch")),
-        (r"\bmemory|\bhbm|\bmargin", ("memory_margin", "hardware.overrides.hbm_bytes")), (r"\bchips\b", ("at_most_chips",)),
+        (r"\bmemory|\bhbm|\bmargin", ("memory_margin", "hardware.overrides.hbm_bytes")),
+        (r"\bchips\b", ("at_most_chips",)),
         (r"\b(?:length|context|seq_len)\b", ("training.seq_len",)), (r"\bmodel\b|\d+b\b", ("model.name",)),
         (r"\bmesh", ("excluded",)),
     )  # fmt: skip

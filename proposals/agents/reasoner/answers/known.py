@@ -116,8 +116,8 @@ def accuracy(desk: Desk, asked: Asked) -> Answer:
         yield from desk.table(
             ["Proposal", "Per token, predicted", "Range", "Confidence to gain at all"],
             [
-                [str(r["number"]), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
-                for r in rows
+                [str(n), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
+                for n, r in ((row["number"], row) for row in rows)
             ],
         )  # fmt: skip
         worst = max(rows, key=lambda r: r["speedup_high80"] / r["speedup_low80"])

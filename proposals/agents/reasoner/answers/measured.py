@@ -180,7 +180,10 @@ def ops(desk: Desk, asked: Asked) -> Answer:
     rows = found.data.get("rows") or []
     yield from desk.table(
         ["Op", "Time per step", "Share", "Kind", "Limited by"],
-        [[f"`{r['name']}`", _time(r, "time_s"), words.share(r["time_share"]), str(r.get("family", "")), _limit(r)] for r in rows],
+        [
+            [f"`{r['name']}`", _time(r, "time_s"), words.share(r["time_share"]), r.get("family", ""), _limit(r)]
+            for r in rows
+        ],
     )  # fmt: skip
     yield from desk.say("Name one, and I say where it stands against its roof and what surrounds it.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from proposals.agents.conversation import MeshOffered
 from proposals.agents.reasoner import words
-from proposals.agents.reasoner.answers import common, verdict
+from proposals.agents.reasoner.answers import common, verdict, what_if
 from proposals.agents.reasoner.answers.standing import table
 from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.understand import Asked
@@ -22,9 +22,7 @@ def explain(desk: Desk, asked: Asked) -> Answer:
         yield from overview(desk, asked)
         return
     if number is None:
-        from proposals.agents.reasoner.answers.configurations import what_if
-
-        yield from what_if(desk, asked)
+        yield from what_if.what_if(desk, asked)
         return
     if asked.proposals.kind and not asked.proposals.numbers:
         board = yield from common.board(desk)

@@ -206,8 +206,9 @@ def prefer(desk: Desk, asked: Asked) -> Answer:
     if not wanted and asked.points_back and desk.focus.mesh is not None:
         yield from _prefer_own(desk, asked)
         return
-    if not wanted and asked.points_back and desk.focus.number not in (None, first["number"]):
-        wanted = [desk.focus.number]  # type: ignore[list-item]
+    spoken = desk.focus.number
+    if not wanted and asked.points_back and spoken is not None and spoken != first["number"]:
+        wanted = [spoken]
     unknown = [n for n in wanted if board.number(n) is None]
     if unknown:
         have = words.listed([str(row["number"]) for row in board.rows])
