@@ -15,6 +15,7 @@ from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, T
 from agent.provider.base import Provider
 from agent.tools import by_name, call_tool
 from proposals.agents import endpoint, grounding, reasoner
+from proposals.agents.acts import claimed_acts
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
 from proposals.agents.grounding import Evidence
 from proposals.agents.reasoner.answers.common import offered as offered_of
@@ -101,7 +102,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
         return Evidence.of((*seen, *results), words)
 
     def check(text: str, results: tuple[ToolReturned, ...]) -> list[str]:
-        return [str(complaint) for complaint in grounding.check(text, evidence(results))]
+        wrong = [str(complaint) for complaint in grounding.check(text, evidence(results))]
+        return [*wrong, *claimed_acts(text, bench.proposals)]
 
     outcome: Outcome[str] = yield from run(
         provider, messages, tools=tools, check=check, limits=_limits(), cancel=cancel
@@ -113,7 +115,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
     if stopped is None or stopped.reason != "rejected" or not stopped.last_answer:
         return False
     text = _struck(stopped, evidence(outcome.results))
-    if text is None:
+    if text is None or any(claimed_acts(text, bench.proposals)):
         return False
     yield TextDelta(outcome.turns, text)
     yield Final(
