@@ -1,0 +1,102 @@
+"""The workbench of a stored run: what stands on its pages, within what its team may see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.http import Http404
+
+from experiments.models import Event
+from history.models import HistoryRecord
+from history.record import Record, Side
+from history.services import add, seed
+from proposals.agents.surroundings import Unavailable
+from proposals.models import PlanRecord, Proposal
+from tests.agents.evidence import ask, refusal, results
+from tests.backend.conftest import data_folder, people, ready  # noqa: F401  (fixtures)
+
+if TYPE_CHECKING:
+    from proposals.agents.workbench import Workbench
+    from tests.backend.factories import People, Stored
+
+pytestmark = pytest.mark.django_db
+
+
+def bench(ready: Stored, user: Any) -> Workbench:  # noqa: F811
+    from proposals.agents.stored import workbench
+
+    return workbench(ready.experiment, user)
+
+
+def test_it_shows_what_is_stored_and_writes_nothing(people: People, ready: Stored) -> None:  # noqa: F811
+    before = (
+        Event.objects.count(),
+        Proposal.objects.count(),
+        PlanRecord.objects.count(),
+        HistoryRecord.objects.count(),
+    )
+    of = bench(ready, people.viewer)
+    rows = list(ready.plan.proposals.order_by("rank"))
+    found = ask(of, "proposals")["proposals"]
+    assert [item["title"] for item in found] == [row.title for row in rows]
+    assert [item["confidence_share"] for item in found] == [row.confidence for row in rows]
+    assert {item["status"] for item in found} == {"proposed"}
+    assert all(item.ok or item.error for item in results(of))
+    ask(of, "predict", ici={"replica": 1, "data": 8, "seq": 1, "model": 2})
+    ask(of, "launch_files", number=1)
+    after = (Event.objects.count(), Proposal.objects.count(), PlanRecord.objects.count(), HistoryRecord.objects.count())
+    assert after == before
+
+
+def test_a_decision_is_seen_at_the_next_look(people: People, ready: Stored) -> None:  # noqa: F811
+    from proposals.services import reviews
+
+    assert bench(ready, people.viewer).proposals[0].status == "proposed"
+    reviews.decide(ready.plan.proposals.get(rank=1), people.reviewer, "rejected")
+    of = bench(ready, people.viewer)
+    assert of.proposals[0].status == "rejected"
+    assert ask(of, "proposals", number=1)["proposal"]["status"] == "rejected"
+
+
+def test_an_outsider_finds_nothing(people: People, ready: Stored) -> None:  # noqa: F811
+    with pytest.raises(Http404):
+        bench(ready, people.outsider)
+
+
+def test_other_teams_do_not_exist(people: People, ready: Stored) -> None:  # noqa: F811
+    from accounts.models import Team
+    from tests.backend.factories import make_ready
+
+    seed()
+    theirs = Team.objects.get(name="Another team")
+    record = Record(
+        "their-1", "Their secret mesh", "data 4 → 8", ("mesh",), Side(), Side(), "faster", "their notebook",
+        provenance="imported", chip="v6e", bottleneck="communication", speedup=1.4, measure="step time",
+    )  # fmt: skip
+    add(record, theirs)
+    other = make_ready(people, "another baseline")
+    of = bench(ready, people.viewer)
+    assert "no record" in refusal(of, "record", id="their-1")
+    assert ask(of, "record", id="asap-1")["outcome"] == "faster"
+    found = ask(of, "search_history", query="secret mesh", top=20)
+    assert "their-1" not in [row["id"] for row in found.get("records", ())]
+    assert [row["id"] for row in ask(of, "compare")["experiments"]] == [other.experiment.pk]
+    compared = ask(of, "compare", experiment=other.experiment.pk)
+    assert compared["comparability"]["comparable"] is True
+    assert "no diagnosed experiment" in refusal(of, "compare", experiment=10**9)
+
+
+def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Stored) -> None:  # noqa: F811
+    seed()
+    found = ask(bench(ready, people.viewer), "similar_runs", top=3)
+    assert len(found["records"]) == 3
+    assert all(row["why"] for row in found["records"])
+
+
+def test_without_a_diagnosis_it_says_what_is_missing(people: People) -> None:  # noqa: F811
+    from proposals.agents.stored import workbench
+    from tests.backend.factories import make_experiment
+
+    with pytest.raises(Unavailable, match="no diagnosis yet"):
+        workbench(make_experiment(people, "fresh"), people.engineer)
