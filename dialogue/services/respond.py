@@ -67,8 +67,8 @@ def _write(writing: Writing, answerer: Answerer) -> None:
     try:
         bench = bench.under(ask.facts, ask.constraints)
     except ConfigError as error:
-        said = f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
-        raise Unavailable(said) from error
+        sentence = f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
+        raise Unavailable(sentence) from error
     final: Final | None = None
     stopped: Stopped | None = None
     for said in answerer(bench, ask, cancel=writing.cancel):
