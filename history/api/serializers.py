@@ -41,9 +41,11 @@ class ListedSerializer(serializers.Serializer[Any]):
 
 
 class FacetValueSerializer(serializers.Serializer[Any]):
+    """count: null beside a chosen value under a query in words."""
+
     value = serializers.CharField()
     label = serializers.CharField()
-    count = serializers.IntegerField()
+    count = serializers.IntegerField(allow_null=True)
     chosen = serializers.BooleanField()
 
 

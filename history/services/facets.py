@@ -38,11 +38,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a facet.  label: for people; chosen: the list is narrowed to it; filters: with it toggled."""
+    """One value of a facet.  label: for people; chosen: the list is narrowed to it; filters: with it toggled.
+
+    count: None where it is not counted: beside a chosen value under a query in words, where another search would tell.
+    """
 
     value: str
     label: str
-    count: int
+    count: int | None
     chosen: bool
     filters: Filters
 
@@ -146,18 +149,32 @@ def _grouped(counts: QuerySet[FacetCount], names: list[str]) -> dict[str, dict[s
 _COLUMNS = tuple(dict.fromkeys(kind.column for kind in FACETS.values()))
 
 
-def presented(counts: Mapping[str, Mapping[str, int]], filters: Filters) -> tuple[Facet, ...]:
-    """The facets in their order, without those that have no value; what is chosen is there even where it counts 0."""
+def alternatives(counts: QuerySet[FacetCount], filters: Filters) -> dict[str, dict[str, int]]:
+    """Of each facet with chosen values, what the other facets leave, whatever the query in words."""
+    return {name: _grouped(counts.filter(narrowing(filters.without(name))), [name])[name] for name in filters.chosen}
+
+
+def presented(
+    counts: Mapping[str, Mapping[str, int]],
+    filters: Filters,
+    others: Mapping[str, Mapping[str, int]] | None = None,
+) -> tuple[Facet, ...]:
+    """The facets in their order, without those that have no value; what is chosen is there even where it counts 0.
+
+    others: further values of facets with a chosen one, whose records were not counted; their numbers only sort them.
+    """
     facets = []
     for name, kind in FACETS.items():
-        numbers = dict(counts.get(name, {}))
         chosen = getattr(filters, name) if name in CHOICES else _chosen_sizes(filters)
-        for value in chosen:
-            numbers.setdefault(value, 0)
+        numbers = {**dict.fromkeys(chosen, 0), **counts.get(name, {})}
+        uncounted = others.get(name, {}) if others else {}
+        if name in (others or {}):
+            numbers = {value: number for value, number in numbers.items() if value in chosen}
         place = {value: number for number, value in enumerate(kind.order)}
-        ordered = sorted(numbers, key=lambda v: (place.get(v, len(place)), -numbers[v], v))
+        frequency = {**numbers, **uncounted}
+        ordered = sorted(frequency, key=lambda v: (place.get(v, len(place)), -frequency[v], v))
         values = tuple(
-            Value(value, label(name, value), numbers[value], value in chosen, _toggled(filters, name, value))
+            Value(value, label(name, value), numbers.get(value), value in chosen, _toggled(filters, name, value))
             for value in ordered
         )
         if values:

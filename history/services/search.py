@@ -18,7 +18,7 @@ from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet
 from accounts.models import Team
 from history.models import FacetCount, HistoryRecord
 from history.services import words
-from history.services.facets import FACETS, Facet, count, counted, narrowing, presented
+from history.services.facets import FACETS, Facet, alternatives, count, counted, narrowing, presented
 from history.services.filters import Filters, Position
 from knowledge.retrieval import Hit, retrieve
 
@@ -191,15 +191,13 @@ def _found(ids: list[int], filters: Filters, available: int) -> Page:
     start = min(start, max(0, len(found) - 1))
     end = start + filters.size
     counts = {name: _tally(name, rows.values()) for name in FACETS}
-    for name in filters.chosen:  # what else could be chosen beside
-        others, _ = _pool(ids, filters.without(name))
-        counts[name] = _tally(name, _tallied(others).values())
+    others = alternatives(FacetCount.objects.filter(_of(ids)), filters)
     listed = HistoryRecord.objects.defer(*UNSEEN).in_bulk([hit.pk for hit in found[start:end]])
     return Page(
         tuple(Listed(listed[hit.pk], hit) for hit in found[start:end] if hit.pk in listed),
         len(found),
         available,
-        presented(counts, filters),
+        presented(counts, filters, others),
         filters,
         start + 1,
         filters.at(after=Position(0.0, 0, end)) if end < len(found) else None,
