@@ -126,6 +126,7 @@ RULES: tuple[tuple[str, str], ...] = (
         r"slower|bad)|\binstead of\b|\bwhy <prop> (?:and|rather|over|instead)|\bwhat (?:speaks|is) against\b|"
         r"\bis (?:<mesh>|<set>) (?:impossible|illegal|not allowed|not legal|not possible)"
     )),
+    ("compare", r"^(?:so |and )?(?:is|are|does|do)\b.{0,60}\bthan\b"),
     ("prefer", (
         r"\b(?:think|believe|feel|guess|say|bet|reckon|find|suspect|convinced|seems?|looks?|sounds?|appears?|"
         r"intuition|gut|opinion|view|mind)\b.{0,60}\b(?:promising|better|best|faster|quicker|stronger|nicer|"
@@ -179,7 +180,7 @@ RULES: tuple[tuple[str, str], ...] = (
     )),
     ("recommend", (
         r"\brecommend\w*\b|\b(?:which|what)\b.{0,40}\b(?:start|first|begin|choose|pick|try|go with|use|take|"
-        r"run|prefer|favou?rite|suggest|best|do)\b|\b(?:start|begin) with\b|\bshould (?:i|"
+        r"run|prefer|favou?rite|suggest|best)\b|\bwhat (?:would|should) (?:you|i|we) do\b|\b(?:start|begin) with\b|\bshould (?:i|"
         r"we)\b.{0,30}\b(?:start|first|begin|choose|pick|try|go with|use|take|run|do|change)\b|\byour (?:pick|"
         r"choice|advice|suggestion|favou?rite|take|best bet)\b|\bbest (?:proposal|one|bet|choice)\b|\bwhich "
         r"(?:one|proposal|of them|of the (?:three|two))\b|\bwhat do you (?:suggest|advise|propose|think)\b|"

@@ -6,6 +6,7 @@ What names something (an op, a flag, code in backticks) is left as it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 #: Short forms that need no context.
@@ -34,7 +35,7 @@ _DOMAIN = """
 recommend recommended recommendation first start begin best prefer choose pick sure confident confidence certain
 certainty likely probability trust proposal proposals promising better other others alternative alternatives still
 hold stick without further input what which where when would change mind convince measure profile experiment next
-explain operation largest biggest longest slowest similar past previous history precedent records runs slow bottleneck
+explain operation largest biggest longest slowest similar past previous history precedent record records runs slow bottleneck
 limits limiting problem diagnose memory headroom capacity fits accurate accuracy error errors calibrated prediction
 predictions risk risks risky downside downsides danger trade-off tradeoff tradeoffs caveats launch flags command script
 maxtext megatron axlearn help hello thanks thank batch global sequence length remat minimal offload full none micro
@@ -107,12 +108,26 @@ def _word(word: str) -> str:
         return _SHORT[word]
     if len(word) < 4 or word in _vocabulary() or word in _PLAIN or not word.isalpha():
         return word
-    if word.endswith("s") and (word[:-1] in _vocabulary() or word[:-1] in _PLAIN):
+    if any(_known(stem) for stem in _stems(word)):
         return word
-    allowed = 1 if len(word) < 8 else 2
+    allowed = 1 if len(word) < 7 else 2
     near = [(edits(word, known, allowed), known) for known in _DOMAIN if abs(len(known) - len(word)) <= allowed]
     best = min((item for item in near if item[0] <= allowed and _alike(word, item[1])), default=None)
     return best[1] if best else word
+
+
+def _known(word: str) -> bool:
+    return word in _vocabulary() or word in _PLAIN
+
+
+def _stems(word: str) -> Iterator[str]:
+    """What a word may be a form of: `approved` of `approve`, `bigger` of `big`."""
+    for ending in ("s", "es", "d", "ed", "ing", "ly", "r", "er", "est", "ment"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            stem = word[: -len(ending)]
+            yield from (stem, stem + "e")
+            if stem[-1:] == stem[-2:-1]:
+                yield stem[:-1]
 
 
 def _alike(word: str, known: str) -> bool:

@@ -85,7 +85,7 @@ _THINGS = re.compile(
                      r"what i (?:said|told)|everything|batch|seq|sequence|remat|flags?|memory|model|data|"
                      r"chips|that)\b")  # fmt: skip
 _STATES = re.compile(
-    r"\b(?:is|are|was|were|=|use|uses|using|have|has|train|trains|training|run|runs|with|only|it is|about)\b|:"
+    r"\b(?:is|are|was|were|use|uses|using|have|has|train|trains|training|run|runs|with|only|it is|about)\b"
 )
 _NEGATIVE = re.compile(
     r"\b(?:can not|must not|do not want|do not|never|not allowed to|may not|no way to) (?:use|have|do|run|"
@@ -220,10 +220,12 @@ def _facts(
 ) -> tuple[dict[str, Any], tuple[tuple[str, tuple[str, ...]], ...]]:
     found: dict[str, Any] = {}
     training = config.training
-    if settings and (_STATES.search(clause) or _HOLDING.search(clause)):
-        for key, value in settings.items():
-            if key != "xla_flags" and getattr(training, key) != value:
-                found[f"training.{key}"] = value
+    states = _STATES.search(clause) or _HOLDING.search(clause)
+    for key, value in settings.items():
+        # `batch = 256` alone tells what nobody knew, and otherwise asks what it would do.
+        new = states or (re.search(r"[=:]", clause) and getattr(training, key) is None)
+        if new and key != "xla_flags" and getattr(training, key) != value:
+            found[f"training.{key}"] = value
     ambiguous: tuple[tuple[str, tuple[str, ...]], ...] = ()
     names = models_named(clause)
     if len(names) == 1:

@@ -104,7 +104,7 @@ def clauses(text: str) -> Iterator[str]:
         parts = re.split(
             r"(?:,\s*|\s+)(?:(?:and|but|also|so|then|because|plus)\s+)+(?=(?:also\s+|then\s+)?(?:what|"
             r"which|how|why|where|when|is|are|do|does|can|could|should|"
-            r"show|explain|compare|tell|give|would|will|did|please|keep|don'?t|leave|the\s+\w+\s+(?:is|"
+            r"show|explain|compare|tell|give|would|will|did|please|write|keep|don'?t|leave|the\s+\w+\s+(?:is|"
             r"must|has)|memory|hbm|we\s+(?:use|have|train|need|must|can)|it\s+(?:is|must)|at\s+most|forget|"
             r"drop|approve|launch)\b)"
             r"|,\s+(?=(?:what|which|how|why|show|explain|compare|keep|don'?t|memory|but|approve|are\s+you|"
@@ -130,7 +130,7 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
     if facts:
         return None, facts
     supposed = _supposed(clause, config)
-    if (mesh or changes or supposed) and intent not in _OF_A_MESH:
+    if supposed or ((mesh or changes) and intent not in _OF_A_MESH):
         intent = "what_if"
     if several and intent in ("what_if", ""):
         intent = "compare"
