@@ -73,6 +73,11 @@ def duration(value: float) -> str:
     return f"{number(value // 60)}{NBSP}min {number(value % 60)}{NBSP}s"
 
 
+def dollars(value: float) -> str:
+    """Money with as many digits as it needs: `$0.07`, `$0.00042`."""
+    return f"${number(value, 2)}" if value >= 0.01 or value == 0 else f"${significant(value, 2)}"
+
+
 #: Percent that floating point leaves of nothing.
 ROUNDING_PERCENT = 1e-6
 

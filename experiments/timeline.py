@@ -1,198 +1,229 @@
-"""The Sharding Memory as a reader sees it: each event as a heading, a sentence, and its data to unfold."""
+"""The Sharding Memory as a list: which events, a page of them, and what they can be narrowed to."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from urllib.parse import urlencode
 
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum, TextField
-from django.db.models.functions import Cast
+from django.db.models import BooleanField, Case, Count, F, Func, Max, Min, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import Left
 
-from experiments import formatting
+from experiments import event_text
+from experiments.event_words import ACTORS, Line, describe
+from experiments.fields import OrderedJSONField
 from experiments.models import Event, Experiment, RunStatus
 
 PAGE_SIZE = 100
+#: Events before the one that an address names.
+BEFORE_NAMED = 20
+#: Conversations, runs and models to choose from.
+MOST_CHOICES = 100
+_LARGEST = 2**63 - 1
 
 #: Filter chips of the page: key, word, kinds.
 GROUPS = (
     ("user", "User", ("upload", "config", "review", "constraints", "message")),
-    ("status", "Status", ("status", "progress", "error")),
+    ("status", "Status", ("status", "progress", "error", "retention")),
     ("tool", "Tools", ("tool_call", "tool_result")),
-    ("model", "Model", ("model_request", "model_response")),
+    ("model", "Model", ("model_request", "model_response", "complaint", "retry", "stopped", "final")),
     ("result", "Results", ("diagnosis", "proposal", "check", "measurement")),
 )
-_ACTORS = {
-    "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker",
-}  # fmt: skip
-_ICONS = {
-    "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
-    "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark",
-    "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target",
-    "constraints": "sliders",
-}  # fmt: skip
-#: Facts that the sentence already says.
-_SAID = {
-    "status": {"from", "to", "took_s", "reason"},
-    "progress": {"stage", "text", "fraction", "attempt"},
-    "review": {"decision", "comment", "title", "rank", "proposal"},
-    "constraints": {"text"},
-}
+_KINDS = {key: kinds for key, _, kinds in GROUPS}
 
 
 @dataclass(frozen=True)
-class Line:
-    """One event, described.  tone: "", "user", "ok" or "err"; text is plain, data is JSON to unfold."""
+class Filters:
+    """What a reader asked for.  kind: key of a group; q: words, each of which an event must hold, or one that begins
+    so."""
 
-    event: Event
-    icon: str
-    tone: str
-    title: str
-    text: str
-    meta: str
-    data: str
+    kind: str = ""
+    agent: str = ""
+    thread: int | None = None
+    run: int | None = None
+    model: str = ""
+    q: str = ""
 
-
-def find(experiment: Experiment, group: str = "", q: str = "") -> QuerySet[Event]:
-    """The experiment's events of a group whose kind or data holds `q`, oldest first."""
-    found = experiment.events.select_related("user", "experiment").order_by("pk")
-    kinds = next((kinds for key, _, kinds in GROUPS if key == group), None)
-    if kinds:
-        found = found.filter(kind__in=kinds)
-    if q:
-        found = found.annotate(data_text=Cast("data", TextField())).filter(
-            Q(kind__icontains=q) | Q(actor__icontains=q) | Q(data_text__icontains=q)
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        """From an address; what is no filter is as if it were not there."""
+        return cls(
+            kind=query.get("kind", "") if query.get("kind", "") in _KINDS else "",
+            agent=query.get("agent", "").replace("\0", "")[:30],
+            thread=whole(query.get("thread")),
+            run=whole(query.get("run")),
+            model=query.get("model", "").replace("\0", "")[:120],
+            q=query.get("q", "").replace("\0", "").strip()[:300],
         )
+
+    @property
+    def query(self) -> str:
+        return urlencode({key: value for key, value in asdict(self).items() if value})
+
+    @property
+    def narrow(self) -> bool:
+        """Whether anything but a group and words is asked for."""
+        return bool(self.agent or self.thread or self.run or self.model)
+
+
+def whole(text: str | None) -> int | None:
+    """A number of an address; None where it is none."""
+    fits = bool(text) and str(text).isascii() and str(text).isdigit() and len(str(text)) < 19
+    return int(str(text)) if fits else None
+
+
+def find(experiment: Experiment, filters: Filters) -> QuerySet[Event]:
+    """The experiment's events that match, oldest first, whole."""
+    found = experiment.events.order_by("pk")
+    if filters.kind:
+        found = found.filter(kind__in=_KINDS[filters.kind])
+    if filters.agent:
+        found = found.filter(actor=filters.agent)
+    if filters.thread is not None:
+        found = found.filter(thread=filters.thread)
+    if filters.run is not None:
+        found = found.filter(run_id=filters.run)
+    if filters.model:
+        found = found.filter(model=filters.model)
+    if filters.q:
+        wanted = [f"'{word}':*" for word in event_text.split(filters.q)]
+        if not wanted:
+            return found.none()
+        found = found.filter(
+            Func(
+                F("words"), Value(" & ".join(wanted)),
+                template="(%(expressions)s::tsquery)", arg_joiner=" @@ ", output_field=BooleanField(),
+            )
+        )  # fmt: skip
     return found
 
 
-def groups(experiment: Experiment) -> list[tuple[str, str, int]]:
-    """The groups that have events, with their count; first of all `All`."""
-    counts = dict(experiment.events.order_by().values_list("kind").annotate(n=Count("pk")))
-    rows = [(key, word, sum(counts.get(kind, 0) for kind in kinds)) for key, word, kinds in GROUPS]
-    return [("", "All", sum(counts.values())), *(row for row in rows if row[2])]
+@dataclass(frozen=True)
+class Page:
+    """A page of the list.  start, end: of these events among all that match, from 1; earlier, later: the `before` and
+    `after` of the pages beside it, None at the ends."""
+
+    lines: list[Line]
+    start: int
+    end: int
+    total: int
+    earlier: int | None
+    later: int | None
 
 
-def totals(experiment: Experiment) -> dict[str, Any]:
-    """Events, tool calls, tokens, cost, and the seconds from the first event of the newest run to its end."""
-    values = experiment.events.aggregate(
-        events=Count("pk"),
-        tools=Count("pk", filter=Q(kind="tool_call")),
-        tokens=Sum("tokens"),
-        cost=Sum("cost_usd"),
+def page(experiment: Experiment, filters: Filters, query: Mapping[str, str]) -> Page:
+    """The page that an address names: `after` or `before` an event, the one that holds the event `at`, the `end`.
+
+    Walks the index from there, so that a page far into a long history costs no more than the first.
+    """
+    found = find(experiment, filters)
+    rows = _light(found)
+    at, before, after = (whole(query.get(name)) for name in ("at", "before", "after"))
+    if query.get("end"):
+        before = _LARGEST
+    if at is not None:
+        ahead = list(rows.filter(pk__lt=at).order_by("-pk")[:BEFORE_NAMED])[::-1]
+        events = ahead + list(rows.filter(pk__gte=at)[: PAGE_SIZE - len(ahead)])
+    elif before is not None:
+        events = list(rows.filter(pk__lt=before).order_by("-pk")[:PAGE_SIZE])[::-1]
+    else:
+        events = list(rows.filter(pk__gt=after or 0)[:PAGE_SIZE])
+    total = found.count()
+    if not events:
+        return Page([], 0, 0, total, None, None)
+    skipped = 0 if at is before is after is None else found.filter(pk__lt=events[0].pk).count()
+    end = skipped + len(events)
+    return Page(
+        _described(events, experiment),
+        skipped + 1,
+        end,
+        total,
+        events[0].pk if skipped else None,
+        events[-1].pk if end < total else None,
     )
+
+
+def _light(found: QuerySet[Event]) -> QuerySet[Event]:
+    """With the users, and with the data only where there is no brief that says what a list shows."""
+    small = Case(When(brief__isnull=True, then=F("data")), default=None, output_field=OrderedJSONField())
+    return found.select_related("user").defer("data", "words").annotate(small=small)
+
+
+def _described(events: Iterable[Event], experiment: Experiment) -> list[Line]:
+    lines = []
+    for event in events:
+        if event.brief is None:
+            event.data = event.small  # type: ignore[attr-defined]
+        lines.append(describe(event, experiment))
+    return lines
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an experiment's events come to.
+
+    groups: key, word and count of the groups that have events, first of all `All`.  agents, models: those that did
+    something, with words.  calls_refused: tool calls that were refused or failed.  cost_usd: None where no price is
+    known.
+    """
+
+    events: int
+    groups: list[tuple[str, str, int]]
+    agents: list[tuple[str, str]]
+    models: list[str]
+    tool_calls: int
+    complaints: int
+    tokens: int
+    cost_usd: float | None
+
+
+def summary(experiment: Experiment) -> Summary:
+    """One look at all events, without their data."""
+    rows = list(
+        experiment.events.order_by()
+        .values_list("kind", "actor", "model")
+        .annotate(n=Count("pk"), spent=Sum("tokens"), cost=Sum("cost_usd"))
+    )
+    counts: Counter[str] = Counter()
+    for kind, _, _, n, _, _ in rows:
+        counts[kind] += n
+    named = [(key, word, sum(counts[kind] for kind in kinds)) for key, word, kinds in GROUPS]
+    costs = [cost for *_, cost in rows if cost is not None]
+    return Summary(
+        events=counts.total(),
+        groups=[("", "All", counts.total()), *(row for row in named if row[2])],
+        agents=[(actor, ACTORS.get(actor, actor).capitalize()) for actor in sorted({row[1] for row in rows})],
+        models=sorted({row[2] for row in rows if row[2]})[:MOST_CHOICES],
+        tool_calls=counts["tool_call"],
+        complaints=counts["complaint"],
+        tokens=sum(spent or 0 for *_, spent, _ in rows),
+        cost_usd=sum(costs) if costs else None,
+    )
+
+
+def threads(experiment: Experiment) -> list[tuple[int, str]]:
+    """The conversations that left events, newest first: key, and what it was called last, else its first question."""
+    said = {name: Left(_text(name), 60) for name in ("text", "renamed")}
+    rows = experiment.events.filter(kind="message", thread__isnull=False).annotate(**said).order_by("pk")
+    names: dict[int, str] = {}
+    for thread, text, renamed in rows.values_list("thread", "text", "renamed"):
+        if renamed or not names.get(thread):
+            names[thread] = renamed or text or ""
+    newest = sorted(names.items(), reverse=True)[:MOST_CHOICES]
+    return [(key, f"{key}: {event_text.cut(name, 48)}" if name else str(key)) for key, name in newest]
+
+
+def _text(key: str) -> Func:
+    return Func(F("data"), Value(key), function="json_extract_path_text", output_field=TextField())
+
+
+def took(experiment: Experiment) -> tuple[int, float | None]:
+    """How many runs there are, and the seconds that the newest one took from its first event; None while it runs."""
     run = experiment.runs.order_by("-pk").first()
-    if run is not None:
-        span = run.events.aggregate(first=Min("created_at"), last=Max("created_at", filter=Q(data__to=RunStatus.READY)))
-        if span["last"]:
-            values["seconds"] = (span["last"] - span["first"]).total_seconds()
-        values["runs"] = experiment.runs.count()
-    return values
-
-
-def _who(event: Event) -> str:
-    if event.user is not None:
-        return event.user.get_full_name() or event.user.get_username()
-    if event.actor == "user":
-        return "The installation" if event.experiment.sample else "A former user"
-    return _ACTORS.get(event.actor, event.actor)
-
-
-def _label(status: Any) -> str:
-    return RunStatus(status).label.lower() if status in RunStatus.values else str(status)
-
-
-def _files(data: dict[str, Any]) -> str:
-    if data.get("excluded"):
-        return f"goes on without {data['excluded']}"
-    files = data.get("files") or []
-    size = sum(file.get("size_bytes") or 0 for file in files)
-    names = ", ".join(str(file.get("name", "")) for file in files[:3])
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{names}{more} · {formatting.quantity(size, 'bytes')}"
-
-
-def _measurement(event: Event, data: dict[str, Any]) -> tuple[str, str]:
-    """What the Event of the measured loop says: a link, a result, a failure, or that it is none."""
-    what = f"proposal {data.get('rank', '')}: {data.get('title', '')}" if data.get("rank") else "a proposal"
-    run = f"{data['name']} · " if data.get("name") else ""
-    if data.get("dismissed"):
-        return f"{_who(event)} says that this is no run of {data.get('title', 'the proposal')}", ""
-    if data.get("unlinked"):
-        return f"{_who(event)} took back a link to its run", ""
-    if data.get("linked"):
-        return f"{_who(event)} linked the run of {what}", str(data.get("name", ""))
-    if data.get("outcome") == "failed":
-        failure = str(data.get("failure", "")).replace("_", " ")
-        return f"{_who(event)} reported that {what} failed: {failure}", str(data.get("comment", ""))
-    if data.get("reason"):
-        return f"Not a measurement of {what}", run + str(data["reason"])
-    said = [f"measured {formatting.quantity(data['speedup'], 'speedup')}"] if data.get("speedup") else []
-    if data.get("predicted_speedup"):
-        said.append(f"predicted {formatting.quantity(data['predicted_speedup'], 'speedup')}")
-    return f"Measured {what}", f"{run}{', '.join(said)} per token"
-
-
-def describe(event: Event) -> Line:
-    """The event in words.  Whatever the kind, nothing of its data is lost: it unfolds below."""
-    data = event.data if isinstance(event.data, dict) else {"value": event.data}
-    title, text, tone = event.kind.replace("_", " ").capitalize(), "", ""
-    icon = _ICONS.get(event.kind, "list")
-    if event.kind == "status":
-        old, new = data.get("from"), data.get("to")
-        title = f"Status: {_label(old)} → {_label(new)}" if old else f"Status: {_label(new)}"
-        text = str(data.get("reason", ""))
-        tone = {"failed": "err", "ready": "ok"}.get(str(new), "")
-        icon = "x" if tone == "err" else icon
-    elif event.kind == "progress":
-        title, text = str(data.get("text", "Progress")), ""
-    elif event.kind == "upload":
-        verb = "changed the files" if data.get("excluded") else "uploaded"
-        title, text, tone = f"{_who(event)} {verb}", _files(data), "user"
-    elif event.kind == "config":
-        title, tone = f"{_who(event)} gave the configuration", "user"
-        problems = data.get("errors") or {}
-        text = f"{len(problems)} to correct: {' '.join(str(p) for p in problems.values())}" if problems else ""
-    elif event.kind == "review":
-        what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
-        title, tone = f"{_who(event)} {data.get('decision', 'decided')} {what}", "user"
-        text = f"“{data['comment']}”" if data.get("comment") else ""
-    elif event.kind == "constraints":
-        title, tone = f"{_who(event)} asked for proposals again", "user"
-        text = " ".join(data.get("text") or ()) or "Without constraints."
-    elif event.kind == "diagnosis":
-        title, text = f"Diagnosis: {data.get('bottleneck', '')}", str(data.get("statement", ""))
-    elif event.kind == "proposal":
-        items = data.get("proposals") or []
-        title = f"{len(items)} proposals from {data.get('considered', 0):,} candidates"
-        if data.get("added") and items:
-            title = f"{_who(event)} added proposal {items[0].get('rank')}"
-        text = " ".join(f"{item.get('rank')}: {item.get('title')}." for item in items if isinstance(item, dict))
-    elif event.kind == "measurement":
-        title, text = _measurement(event, data)
-        tone = {"measured": "ok", "refused": "err"}.get(str(data.get("status", "")), "")
-    elif event.kind in ("tool_call", "tool_result"):
-        title = str(data.get("tool") or data.get("name") or title)
-        text = str(data.get("summary", ""))
-    elif event.kind == "error":
-        text, tone = str(data.get("reason") or data.get("message") or ""), "err"
-    rest = {key: value for key, value in data.items() if key not in _SAID.get(event.kind, set())}
-    return Line(
-        event=event,
-        icon=icon,
-        tone=tone,
-        title=title,
-        text=text,
-        meta=_meta(event, data),
-        data=json.dumps(rest, indent=2, ensure_ascii=False) if rest else "",
-    )
-
-
-def _meta(event: Event, data: dict[str, Any]) -> str:
-    parts = ["" if event.actor == "user" else _ACTORS.get(event.actor, event.actor)]
-    if event.tokens:
-        parts.append(f"{formatting.number(event.tokens)} tokens")
-    took = event.duration_s if event.duration_s is not None else data.get("took_s")
-    if isinstance(took, int | float):
-        parts.append(formatting.duration(took))
-    return " · ".join(part for part in parts if part)
+    if run is None:
+        return 0, None
+    ended = Max("created_at", filter=Q(kind="status", data__to=RunStatus.READY))
+    span = run.events.filter(kind__in=("status", "upload")).aggregate(first=Min("created_at"), last=ended)
+    seconds = (span["last"] - span["first"]).total_seconds() if span["last"] else None
+    return experiment.runs.count(), seconds

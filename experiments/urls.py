@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from experiments import views
+from experiments import views, views_memory
 from experiments.stream import stream
 
 urlpatterns = [
@@ -18,6 +18,8 @@ urlpatterns = [
     path("experiments/<int:pk>/files/<int:file_pk>/exclude/", views.exclude_file, name="exclude_file"),
     path("experiments/<int:pk>/hosts/exclude/", views.exclude_host, name="exclude_host"),
     path("experiments/<int:pk>/delete/", views.delete, name="delete_experiment"),
-    path("experiments/<int:pk>/memory/", views.memory, name="memory"),
-    path("experiments/<int:pk>/memory.jsonl", views.memory_export, name="memory_export"),
+    path("experiments/<int:pk>/memory/", views_memory.memory, name="memory"),
+    path("experiments/<int:pk>/memory/<int:event_pk>/", views_memory.event, name="memory-event"),
+    path("experiments/<int:pk>/memory/<int:event_pk>/data/", views_memory.event_data, name="memory-event-data"),
+    path("experiments/<int:pk>/memory.jsonl", views_memory.memory_export, name="memory_export"),
 ]

@@ -1,4 +1,4 @@
-"""Pages of experiments: upload, configuration, progress and the Sharding Memory."""
+"""Pages of experiments: upload, configuration and progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -16,12 +15,12 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
-from experiments import config_form, timeline
+from experiments import config_form
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import steps_of
 from experiments.services import configuration as configurations
-from experiments.services import events, runs, uploads
+from experiments.services import runs, uploads
 from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
@@ -287,36 +286,3 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"Deleted {name}.")
         return redirect("experiments")
     return render(request, "experiments/delete.html", page.context("diagnosis"))
-
-
-@require(Role.VIEWER)
-@require_GET
-@vary_on_headers("HX-Request")
-def memory(request: HttpRequest, pk: int) -> HttpResponse:
-    """The Sharding Memory: every event of the experiment, oldest first, by kind and text."""
-    page = experiment_page(request, pk)
-    kind, q = request.GET.get("kind", ""), request.GET.get("q", "").strip()
-    found = timeline.find(page.experiment, kind, q)
-    entries = Paginator(found, timeline.PAGE_SIZE).get_page(request.GET.get("page"))
-    context = page.context(
-        "memory",
-        entries=entries,
-        lines=[timeline.describe(event) for event in entries],
-        groups=timeline.groups(page.experiment),
-        totals=timeline.totals(page.experiment),
-        kind=kind,
-        q=q,
-    )
-    part = "experiments/_timeline.html" if request.htmx else "experiments/memory.html"  # type: ignore[attr-defined]
-    return render(request, part, context)
-
-
-@require(Role.VIEWER)
-@require_GET
-def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
-    """The events as JSON Lines."""
-    page = experiment_page(request, pk)
-    lines = (json.dumps(events.to_json(event), ensure_ascii=False) + "\n" for event in events.after(page.experiment))
-    response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
-    response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
-    return response

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import connection, models, transaction
@@ -81,3 +83,9 @@ def to_json(event: Event) -> dict[str, Any]:
         "tokens": event.tokens,
         "cost_usd": event.cost_usd,
     }
+
+
+def lines(found: models.QuerySet[Event]) -> Iterator[str]:
+    """The events as JSON Lines, read a part at a time so that a long history needs little memory."""
+    for event in found.select_related("user").iterator(chunk_size=500):
+        yield json.dumps(to_json(event), ensure_ascii=False) + "\n"

@@ -25,6 +25,7 @@ ORIGINS = {
 
 register.filter("topology", formatting.topology)
 register.filter("duration", formatting.duration)
+register.filter("dollars", formatting.dollars)
 
 
 @register.filter

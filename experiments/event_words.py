@@ -1,0 +1,280 @@
+"""An event of the Sharding Memory in words: a heading, a sentence, and what it took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import event_text, formatting
+from experiments.models import Event, Experiment, RunStatus
+
+#: What each agent is called.
+ACTORS = {
+    "user": "user", "coordinator": "Coordinator", "analyzer": "Analyzer", "proposer": "Proposer", "worker": "worker",
+}  # fmt: skip
+_ICONS = {
+    "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
+    "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark", "message": "user",
+    "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target", "constraints": "sliders",
+    "complaint": "alert", "retry": "retry", "stopped": "x", "final": "check", "retention": "db",
+}  # fmt: skip
+_FAULTS = {
+    "rate_limit": "too many requests", "server": "the endpoint failed", "truncated": "the answer broke off",
+    "connect": "no connection", "dns": "unknown host", "timeout": "no answer in time", "malformed": "not understood",
+    "context": "too long for the model", "unsupported": "a parameter the endpoint does not know",
+}  # fmt: skip
+_REASONS = {
+    "turns": "the turns were used up", "tool_calls": "the tool calls were used up", "tokens": "the tokens were used up",
+    "time": "the time was over", "money": "the money was used up", "rejected": "the checks rejected the answer",
+    "cancelled": "somebody stopped it", "fault": "the model could not be reached", "bug": "a tool failed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """One event, described.  tone: "", "user", "ok" or "err"; text is plain; code: shown as code before the title's
+    words; thread: of which conversation it is a step; size_bytes: of its data, 0 where there is none."""
+
+    event: Event
+    icon: str
+    tone: str
+    code: str
+    title: str
+    text: str
+    meta: str
+    size_bytes: int
+
+
+def describe(event: Event, experiment: Experiment) -> Line:
+    """The event in words.  Whatever the kind, nothing of its data is lost: it unfolds below.
+
+    Reads `brief` where the event has one, and its data only where it has none.
+    """
+    data = facts(event)
+    told = _OF_STEPS.get(event.kind)
+    if told is not None:
+        code, title, text, tone = told(data)
+    else:
+        code, (title, text, tone) = "", _told(event, data, _who(event, experiment))
+    return Line(
+        event=event,
+        icon="x" if tone == "err" and event.kind in ("status", "tool_result") else _ICONS.get(event.kind, "list"),
+        tone=tone,
+        code=code,
+        title=title,
+        text=text,
+        meta=_meta(event, data),
+        size_bytes=event.size_bytes if event.size_bytes is not None else event_text.size_of(event.data),
+    )
+
+
+def facts(event: Event) -> Mapping[str, Any]:
+    """What the list shows of an event."""
+    found = event.brief if event.brief is not None else event_text.brief(event.kind, event.data)
+    found = event.data if found is None else found
+    return found if isinstance(found, dict) else {"value": found}
+
+
+def pretty(event: Event) -> str:
+    """The event's data to unfold."""
+    return json.dumps(event.data, indent=2, ensure_ascii=False)
+
+
+Told = tuple[str, str, str]
+
+
+def _who(event: Event, experiment: Experiment) -> str:
+    if event.user is not None:
+        return event.user.get_full_name() or event.user.get_username()
+    if event.actor == "user":
+        return "The installation" if experiment.sample else "A former user"
+    return ACTORS.get(event.actor, event.actor)
+
+
+def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
+    """Title, text and tone of what people and the Coordinator's services did."""
+    kind = event.kind
+    if kind == "status":
+        old, new = data.get("from"), data.get("to")
+        title = f"Status: {_label(old)} → {_label(new)}" if old else f"Status: {_label(new)}"
+        return title, str(data.get("reason", "")), {"failed": "err", "ready": "ok"}.get(str(new), "")
+    if kind == "progress":
+        return str(data.get("text", "Progress")), "", ""
+    if kind == "upload":
+        return f"{who} {'changed the files' if data.get('excluded') else 'uploaded'}", _files(data), "user"
+    if kind == "config":
+        problems = data.get("errors") or {}
+        text = f"{len(problems)} to correct: {' '.join(str(p) for p in problems.values())}" if problems else ""
+        return f"{who} gave the configuration", text, "user"
+    if kind == "review":
+        what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
+        return f"{who} {data.get('decision', 'decided')} {what}", _quoted(data.get("comment")), "user"
+    if kind == "constraints":
+        return f"{who} asked for proposals again", " ".join(data.get("text") or ()) or "Without constraints.", "user"
+    if kind == "message":
+        return (*_message(data, who), "user")
+    if kind == "diagnosis":
+        return f"Diagnosis: {data.get('bottleneck', '')}", str(data.get("statement", "")), ""
+    if kind == "proposal":
+        items = data.get("proposals") or []
+        title = f"{len(items)} proposals from {data.get('considered', 0):,} candidates"
+        if data.get("added") and items:
+            title = f"{who} added proposal {items[0].get('rank')}"
+        return title, " ".join(f"{i.get('rank')}: {i.get('title')}." for i in items if isinstance(i, dict)), ""
+    if kind == "measurement":
+        return (*_measurement(data, who), {"measured": "ok", "refused": "err"}.get(str(data.get("status", "")), ""))
+    if kind == "retention":
+        size = formatting.quantity(data.get("bytes") or 0, "bytes")
+        title = f"{data.get('events', 0):,} payloads removed, {size}"
+        kept = f"The team keeps them for {data.get('days')} days. What was decided, measured and answered stays."
+        return title, kept, ""
+    if kind == "error":
+        return "Error", str(data.get("reason") or data.get("message") or ""), "err"
+    return kind.replace("_", " ").capitalize(), "", ""
+
+
+def _label(status: Any) -> str:
+    return RunStatus(status).label.lower() if status in RunStatus.values else str(status)
+
+
+def _quoted(text: Any) -> str:
+    return f"“{text}”" if text else ""
+
+
+def _files(data: Mapping[str, Any]) -> str:
+    if data.get("excluded"):
+        return f"goes on without {data['excluded']}"
+    files = data.get("files") or []
+    size = sum(file.get("size_bytes") or 0 for file in files)
+    names = ", ".join(str(file.get("name", "")) for file in files[:3])
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{names}{more} · {formatting.quantity(size, 'bytes')}"
+
+
+def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:
+    """What somebody did in a conversation."""
+    if data.get("again"):
+        return f"{who} asked for another answer", ""
+    if data.get("renamed"):
+        return f"{who} renamed the conversation", _quoted(data["renamed"])
+    if data.get("deleted"):
+        return f"{who} deleted the conversation", _quoted(data.get("title"))
+    if data.get("released"):
+        return f"{who} took back what the conversation held", str(data.get("sentence", ""))
+    return f"{who} asked", _quoted(event_text.cut(data.get("text", ""), 600))
+
+
+def _measurement(data: Mapping[str, Any], who: str) -> tuple[str, str]:
+    """What the Event of the measured loop says: a link, a result, a failure, or that it is none."""
+    what = f"proposal {data.get('rank', '')}: {data.get('title', '')}" if data.get("rank") else "a proposal"
+    run = f"{data['name']} · " if data.get("name") else ""
+    if data.get("dismissed"):
+        return f"{who} says that this is no run of {data.get('title', 'the proposal')}", ""
+    if data.get("unlinked"):
+        return f"{who} took back a link to its run", ""
+    if data.get("linked"):
+        return f"{who} linked the run of {what}", str(data.get("name", ""))
+    if data.get("outcome") == "failed":
+        failure = str(data.get("failure", "")).replace("_", " ")
+        return f"{who} reported that {what} failed: {failure}", str(data.get("comment", ""))
+    if data.get("reason"):
+        return f"Not a measurement of {what}", run + str(data["reason"])
+    said = [f"measured {formatting.quantity(data['speedup'], 'speedup')}"] if data.get("speedup") else []
+    if data.get("predicted_speedup"):
+        said.append(f"predicted {formatting.quantity(data['predicted_speedup'], 'speedup')}")
+    return f"Measured {what}", f"{run}{', '.join(said)} per token"
+
+
+# The steps of an agent: (code, title, text, tone).
+
+Step = tuple[str, str, str, str]
+
+
+def _request(data: Mapping[str, Any]) -> Step:
+    count, tools = data.get("messages") or 0, data.get("tools") or 0
+    parts = [f"{count} {'message' if count == 1 else 'messages'}{' more' if data.get('since') else ''}"]
+    parts.append("no tool may be called" if data.get("must_answer") and tools else f"{tools} tools offered")
+    if data.get("schema"):
+        parts.append(f"answer as {data['schema']}")
+    last = data.get("last") or {}
+    said = f" Last: {last['role']}, {_quoted(last['text'])}." if last.get("text") else ""
+    return "", f"Asked {data.get('model') or 'the model'}", f"{', '.join(parts).capitalize()}.{said}", ""
+
+
+def _response(data: Mapping[str, Any]) -> Step:
+    model, calls = data.get("model") or "The model", data.get("calls") or []
+    text = _quoted(data.get("text"))
+    if calls:
+        names = ", ".join(f"`{call.get('name')}`" for call in calls)
+        title = f"{model} called {len(calls)} {'tool' if len(calls) == 1 else 'tools'}"
+        return "", title, f"{names}. {text}".strip(), ""
+    cut_off = " and was cut off" if data.get("finish") == "length" else ""
+    return "", f"{model} answered{cut_off}", text, "err" if cut_off else ""
+
+
+def _call(data: Mapping[str, Any]) -> Step:
+    arguments = str(data.get("arguments") or "")
+    shown = f"`{arguments}`" if arguments not in ("", "{}") else ""
+    return str(data.get("name") or "tool"), "called", shown, ""
+
+
+def _result(data: Mapping[str, Any]) -> Step:
+    name = str(data.get("name") or "tool")
+    if data.get("ok") is False:
+        return name, "refused", str(data.get("error") or ""), "err"
+    more = f" Shortened in {data['truncated']} places." if data.get("truncated") else ""
+    return name, "returned", f"{data.get('result') or ''}{more}", ""
+
+
+def _complaint(data: Mapping[str, Any]) -> Step:
+    what = "form" if data.get("about") == "form" else "content"
+    count, told = data.get("count") or 0, data.get("complaints") or []
+    more = f" And {count - len(told)} more." if told and count > len(told) else ""
+    return "", f"Answer sent back for its {what}", " ".join(str(each) for each in told) + more, "err"
+
+
+def _retry(data: Mapping[str, Any]) -> Step:
+    fault = _FAULTS.get(str(data.get("fault")), str(data.get("fault") or "it failed").replace("_", " "))
+    wait = f" Sent again after {formatting.duration(data['wait_s'])}." if data.get("wait_s") else " Sent again at once."
+    note = f" {str(data['note']).capitalize()}." if data.get("note") else ""
+    return "", f"Request failed: {fault}", f"{data.get('sentence') or ''}{note}{wait}".strip(), "err"
+
+
+def _stopped(data: Mapping[str, Any]) -> Step:
+    reason = _REASONS.get(str(data.get("reason")), str(data.get("reason") or ""))
+    return "", f"Stopped: {reason}", str(data.get("sentence") or ""), "err"
+
+
+def _final(data: Mapping[str, Any]) -> Step:
+    source = "The model's answer stands" if data.get("source") == "model" else "The built-in reasoner's answer stands"
+    return "", source, _quoted(data.get("answer")), "ok"
+
+
+_OF_STEPS = {
+    "model_request": _request, "model_response": _response, "tool_call": _call, "tool_result": _result,
+    "complaint": _complaint, "retry": _retry, "stopped": _stopped, "final": _final,
+}  # fmt: skip
+
+
+def _meta(event: Event, data: Mapping[str, Any]) -> str:
+    """Who, which step, and what it took."""
+    parts = ["" if event.actor == "user" else ACTORS.get(event.actor, event.actor)]
+    if event.kind in ("model_request", "retry") and (data.get("attempt") or 1) > 1:
+        parts.append(f"attempt {data['attempt']}")
+    if event.kind == "complaint" and data.get("repair"):
+        parts.append(f"repair {data['repair']}")
+    usage = data.get("usage")
+    if event.kind == "model_response" and isinstance(usage, Mapping):
+        about = "about " if usage.get("estimated") else ""
+        into, out = formatting.number(usage.get("tokens_in") or 0), formatting.number(usage.get("tokens_out") or 0)
+        parts.append(f"{about}{into} tokens in, {out} out")
+    elif event.tokens:
+        parts.append(f"{formatting.number(event.tokens)} tokens")
+    if event.cost_usd is not None:
+        parts.append(formatting.dollars(event.cost_usd))
+    took = event.duration_s if event.duration_s is not None else data.get("took_s")
+    if isinstance(took, int | float):
+        parts.append(formatting.duration(took))
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,74 @@
+"""The pages of the Sharding Memory: the events of an experiment, one of them, and all of them to take away."""
+
+from __future__ import annotations
+
+import json
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from experiments import event_words, timeline
+from experiments.models import Event
+from experiments.pages import experiment_page
+from experiments.services import events
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def memory(request: HttpRequest, pk: int) -> HttpResponse:
+    """The Sharding Memory: the experiment's events, oldest first, narrowed as the address says."""
+    page = experiment_page(request, pk)
+    filters = timeline.Filters.of(request.GET)
+    runs, seconds = timeline.took(page.experiment)
+    context = page.context(
+        "memory",
+        page=timeline.page(page.experiment, filters, request.GET),
+        summary=timeline.summary(page.experiment),
+        threads=timeline.threads(page.experiment),
+        runs=list(page.experiment.runs.order_by("-pk")[: timeline.MOST_CHOICES]) if runs > 1 else [],
+        run_count=runs,
+        seconds=seconds,
+        filters=filters,
+        named=timeline.whole(request.GET.get("at")),
+    )
+    part = "experiments/_timeline.html" if request.htmx else "experiments/memory.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def event(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
+    """To the page that holds the event, at its place: the address by which sentences cite it."""
+    page = experiment_page(request, pk)
+    found = get_object_or_404(page.experiment.events.only("pk"), pk=event_pk)
+    return redirect(f"{reverse('memory', args=[pk])}?at={found.pk}#event-{found.pk}")
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def event_data(request: HttpRequest, pk: int, event_pk: int) -> HttpResponse:
+    """An event's data: into the list, or as JSON by itself."""
+    page = experiment_page(request, pk)
+    found: Event = get_object_or_404(page.experiment.events.select_related("user"), pk=event_pk)
+    if not request.htmx:  # type: ignore[attr-defined]
+        text = json.dumps(events.to_json(found), indent=2, ensure_ascii=False)
+        return HttpResponse(text, content_type="application/json; charset=utf-8")
+    return render(request, "experiments/_event_data.html", {"event": found, "data": event_words.pretty(found)})
+
+
+@require(Role.VIEWER)
+@require_GET
+def memory_export(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    """The events that the filters leave, as JSON Lines."""
+    page = experiment_page(request, pk)
+    found = timeline.find(page.experiment, timeline.Filters.of(request.GET))
+    response = StreamingHttpResponse(events.lines(found), content_type="application/x-ndjson")
+    response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-events.jsonl"'
+    return response
