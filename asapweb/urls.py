@@ -13,5 +13,6 @@ urlpatterns = [
     path("", include("history.urls")),
     path("", include("proposals.urls")),
     path("", include("dialogue.urls")),
+    path("api/", include("dialogue.api.urls")),
     path("api/", include("proposals.api.urls")),
 ]

@@ -81,6 +81,11 @@ class Message(models.Model):
             )
         ]
 
+    @property
+    def team_id(self) -> int:
+        """Of the thread's team, which decides who may see it."""
+        return self.thread.team_id
+
 
 class Held(models.Model):
     """A constraint or a fact that the user's words put into a thread; visible, and removable.
@@ -104,3 +109,8 @@ class Held(models.Model):
 
     class Meta:
         ordering = ["pk"]
+
+    @property
+    def team_id(self) -> int:
+        """Of the thread's team, which decides who may see it."""
+        return self.thread.team_id

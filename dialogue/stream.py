@@ -69,6 +69,10 @@ class Piece:
     over: bool
 
 
+def steps_done(steps: list[dict[str, Any]]) -> int:
+    return sum(step["ok"] is not None for step in steps)
+
+
 def read(pk: int, place: Place) -> Piece:
     """What came after `place`; text that was withdrawn meanwhile is announced by `reset`."""
     columns = ("revision", "status", "steps", "effects", "note", "provider")
@@ -85,7 +89,7 @@ def read(pk: int, place: Place) -> Piece:
         place = Place(row["revision"])
         events.append(("reset", {}))
         row["rest"] = Message.objects.filter(pk=pk).values_list("text", flat=True).first() or ""
-    done = sum(step["ok"] is not None for step in row["steps"])
+    done = steps_done(row["steps"])
     if len(row["steps"]) > place.steps or done > place.done:
         events.append(("steps", {"steps": row["steps"]}))
     if row["rest"]:

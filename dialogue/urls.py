@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dialogue import views, views_ask
 from dialogue.stream import stream
 
 urlpatterns = [
+    path("experiments/<int:pk>/dialogue/", views.dialogue, name="dialogue"),
+    path("experiments/<int:pk>/dialogue/<int:thread_pk>/", views.dialogue, name="dialogue-thread"),
+    path("experiments/<int:pk>/dialogue/panel/", views.panel, name="dialogue-panel"),
+    path("experiments/<int:pk>/dialogue/news/", views.news, name="dialogue-news"),
+    path("experiments/<int:pk>/dialogue/ask/", views_ask.ask, name="dialogue-ask"),
+    path("threads/<int:pk>/rename/", views_ask.rename, name="thread-rename"),
+    path("threads/<int:pk>/delete/", views_ask.delete, name="thread-delete"),
+    path("threads/<int:pk>/propose/", views_ask.propose, name="thread-propose"),
+    path("answers/<int:pk>/", views.message, name="answer"),
     path("answers/<int:pk>/stream/", stream, name="answer-stream"),
+    path("answers/<int:pk>/stop/", views_ask.stop, name="answer-stop"),
+    path("answers/<int:pk>/retry/", views_ask.retry, name="answer-retry"),
+    path("answers/<int:pk>/steps/<int:number>/", views.step, name="answer-step"),
+    path("answers/<int:pk>/offers/<int:index>/add/", views_ask.add, name="answer-add"),
+    path("held/<int:pk>/release/", views_ask.release, name="held-release"),
 ]

@@ -7,10 +7,11 @@ from typing import Any
 
 from celery import current_app
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from accounts.models import User
+from accounts.models import Membership, Role, User
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events
@@ -28,6 +29,9 @@ ANSWER = "dialogue.tasks.answer"
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
 
 
+NOT_YOURS = "A conversation is deleted by who opened it, or by an administrator of the team."
+
+
 class DialogueError(Exception):
     """What was asked for cannot be done.  The text is a sentence for the user."""
 
@@ -40,6 +44,11 @@ def open_thread(experiment: Experiment, user: User) -> Thread:
     if Thread.objects.filter(experiment=experiment).count() >= MOST_THREADS:
         raise DialogueError(f"This experiment has {MOST_THREADS} conversations; delete one that is not needed.")
     return Thread.objects.create(team_id=experiment.team_id, experiment=experiment, created_by=user)
+
+
+def used(experiment: Experiment) -> QuerySet[Thread]:
+    """The experiment's threads in which something was asked, the one last written in first."""
+    return Thread.objects.filter(experiment=experiment).exclude(messages=None)
 
 
 def ask(thread: Thread, user: User, text: str) -> Message:
@@ -96,6 +105,12 @@ def rename(thread: Thread, user: User, text: str) -> None:
         thread.save(update_fields=["title"])
         event = {"thread": thread.pk, "renamed": name}
         events.append(thread.experiment_id, "message", "user", user=user, data=event)
+
+
+def may_delete(thread: Thread, membership: Membership) -> bool:
+    """Administrators, and who opened it and may still ask."""
+    mine = thread.created_by_id == membership.user_id and membership.may(Role.ENGINEER)
+    return bool(membership.may(Role.ADMINISTRATOR) or mine)
 
 
 def delete(thread: Thread, user: User) -> None:

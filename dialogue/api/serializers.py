@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from rest_framework import serializers
+
+from dialogue.models import Held, Message, Thread
+from dialogue.services import asking
+
+_BY = {"source": "created_by.username", "default": None, "read_only": True, "allow_null": True}
+
+
+class ThreadSerializer(serializers.ModelSerializer[Thread]):
+    created_by = serializers.CharField(**_BY)
+
+    class Meta:
+        model = Thread
+        fields = ("id", "experiment", "title", "created_by", "created_at", "updated_at")
+        read_only_fields = fields
+
+
+class NewThread(serializers.Serializer[Any]):
+    experiment = serializers.IntegerField(min_value=1)
+
+
+class ThreadTitle(serializers.Serializer[Any]):
+    title = serializers.CharField(max_length=asking.TITLE_CHARACTERS)
+
+
+class MessageSerializer(serializers.ModelSerializer[Message]):
+    """A question, or an answer, which grows while `status` is queued or answering.
+
+    steps: tool calls, with the events that hold their input (`event`) and result (`returned`).  effects: what the
+    answer understood (`constraint`, `fact`), offers (`mesh`) or asks back (`question`).  supports: per sentence the
+    results that back it, as in `steps`.  provider: `built-in`, or the model.
+    """
+
+    author = serializers.CharField(source="author.username", default=None, read_only=True, allow_null=True)
+    steps = serializers.ListField(child=serializers.DictField(), read_only=True)
+    effects = serializers.ListField(child=serializers.DictField(), read_only=True)
+    supports = serializers.ListField(child=serializers.DictField(), read_only=True)
+    stream = serializers.SerializerMethodField(help_text="Server-sent events of an answer while it is written.")
+
+    class Meta:
+        model = Message
+        fields = (
+            "id", "thread", "role", "author", "question", "status", "text", "provider", "note", "steps", "effects",
+            "supports", "tokens", "cost_usd", "first_text_s", "stream", "created_at", "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    def get_stream(self, message: Message) -> str | None:
+        return reverse("answer-stream", args=[message.pk]) if message.role == Message.Role.ASSISTANT else None
+
+
+class NewMessage(serializers.Serializer[Any]):
+    text = serializers.CharField(max_length=asking.MOST_CHARACTERS)
+
+
+class HeldSerializer(serializers.ModelSerializer[Held]):
+    """A constraint (`fixed.model`, `keep_batch`) or a fact (`training.remat`) that the thread holds.
+
+    value: of a constraint as in a plan request (`{"model": 4}`), of a fact as in a configuration.
+    """
+
+    value = serializers.JSONField(read_only=True)
+
+    class Meta:
+        model = Held
+        fields = ("id", "thread", "kind", "key", "value", "sentence", "message", "created_at")
+        read_only_fields = fields
+
+
+class OfferRequest(serializers.Serializer[Any]):
+    effect = serializers.IntegerField(min_value=0, help_text="Index of the mesh among the answer's effects.")

@@ -1,0 +1,200 @@
+"""REST of the challenge dialogue: threads, questions and answers, what is held, and what becomes a proposal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import exceptions, mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from accounts.permissions import check, get_for, team_ids
+from accounts.rest import Conflict, Detail, TeamObjects, number_param
+from dialogue.api.serializers import (
+    HeldSerializer,
+    MessageSerializer,
+    NewMessage,
+    NewThread,
+    OfferRequest,
+    ThreadSerializer,
+    ThreadTitle,
+)
+from dialogue.models import Held, Message, Thread
+from dialogue.services import acting, asking, holding
+from dialogue.services.asking import DialogueError
+from experiments.api.common import ConfigErrors
+from experiments.models import Experiment
+from proposals.api.views import ProposalContractSerializer, ProposalSerializer
+from proposals.api.views_loop import PlanRequestSerializer
+from proposals.services import plans
+
+EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
+THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Only those of this thread.")
+
+
+def _given(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    found = kind(data=request.data)
+    found.is_valid(raise_exception=True)
+    values: dict[str, Any] = found.validated_data
+    return values
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[EXPERIMENT], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
+)
+class ThreadViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Thread]):
+    """Conversations about an experiment's proposals, the one last written in first."""
+
+    queryset = Thread.objects.select_related("created_by", "experiment")
+    serializer_class = ThreadSerializer
+
+    def get_queryset(self) -> QuerySet[Thread]:
+        found = super().get_queryset()
+        wanted = number_param(self.request, "experiment") if self.action == "list" else None
+        return found.filter(experiment_id=wanted) if wanted is not None else found
+
+    @extend_schema(
+        request=NewThread, responses={201: ThreadSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["dialogue"],
+    )  # fmt: skip
+    def create(self, request: Request) -> Response:
+        """Open a thread; this needs an engineer.  One that you opened and have not used yet is given again."""
+        values = _given(NewThread, request)
+        experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
+        try:
+            made = asking.open_thread(experiment, request.user)
+        except DialogueError as error:
+            raise Conflict(str(error)) from error
+        return Response(ThreadSerializer(made).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(
+        request=ThreadTitle, responses={200: ThreadSerializer, 400: ConfigErrors, 403: Detail}, tags=["dialogue"]
+    )
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Rename a thread; this needs an engineer."""
+        thread = self.get_object()
+        values = _given(ThreadTitle, request)
+        try:
+            asking.rename(thread, request.user, values["title"])
+        except DialogueError as error:
+            raise serializers.ValidationError({"detail": str(error)}) from error
+        return Response(ThreadSerializer(thread).data)
+
+    @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
+    def destroy(self, request: Request, pk: str) -> Response:
+        """Delete a thread for everybody: who opened it, or an administrator.  Its events stay."""
+        thread = self.get_object()
+        if not asking.may_delete(thread, check(request.user, thread, Role.VIEWER)):
+            raise exceptions.PermissionDenied(asking.NOT_YOURS)
+        asking.delete(thread, request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        methods=["GET"], responses=MessageSerializer(many=True), description="The whole thread, oldest first.",
+        tags=["dialogue"],
+    )  # fmt: skip
+    @extend_schema(
+        methods=["POST"], request=NewMessage,
+        responses={202: MessageSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        description="Ask; this needs an engineer.  Returns the answer, still to be written: read it again under "
+        "/api/answers/{id}/ until `status` is done, stopped or failed, or follow its `stream`.  409 while another "
+        "answer is being written.",
+        tags=["dialogue"],
+    )  # fmt: skip
+    @action(detail=True, methods=["get", "post"], pagination_class=None)
+    def messages(self, request: Request, pk: str) -> Response:
+        thread = self.get_object()
+        if request.method == "GET":
+            return Response(MessageSerializer(thread.messages.select_related("author"), many=True).data)
+        values = _given(NewMessage, request)
+        try:
+            answer = asking.ask(thread, request.user, values["text"])
+        except DialogueError as error:
+            raise Conflict(str(error)) from error
+        return Response(MessageSerializer(answer).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(request=None, responses={202: PlanRequestSerializer, 403: Detail, 409: Detail}, tags=["dialogue"])
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def propose(self, request: Request, pk: str) -> Response:
+        """Propose again within what the thread holds; follow it under /api/plan-requests/{id}/."""
+        try:
+            made = acting.propose_again(self.get_object(), request.user)
+        except DialogueError as error:
+            raise Conflict(str(error)) from error
+        return Response(PlanRequestSerializer(made).data, status=status.HTTP_202_ACCEPTED)
+
+
+class _OfThreads(TeamObjects[Any]):
+    """Rows of the threads of the caller's teams."""
+
+    def get_queryset(self) -> QuerySet[Any]:
+        found = super(TeamObjects, self).get_queryset().filter(thread__team_id__in=team_ids(self.request.user))
+        wanted = number_param(self.request, "thread") if self.action == "list" else None
+        return found.filter(thread_id=wanted) if wanted is not None else found
+
+
+@extend_schema_view(retrieve=extend_schema(tags=["dialogue"]))
+class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
+    """Answers of the agents, as far as they are written."""
+
+    queryset = Message.objects.filter(role=Message.Role.ASSISTANT).select_related(
+        "thread__experiment", "author", "question"
+    )
+    serializer_class = MessageSerializer
+
+    @extend_schema(request=None, responses={200: MessageSerializer, 403: Detail}, tags=["dialogue"])
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def stop(self, request: Request, pk: str) -> Response:
+        """End an answer that is being written; one that has ended stays as it is."""
+        answer = self.get_object()
+        asking.stop(answer)
+        answer.refresh_from_db()
+        return Response(MessageSerializer(answer).data)
+
+    @extend_schema(request=None, responses={202: MessageSerializer, 403: Detail, 409: Detail}, tags=["dialogue"])
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def retry(self, request: Request, pk: str) -> Response:
+        """Ask the question of a thread's last answer again; that answer stays."""
+        try:
+            made = asking.retry(self.get_object(), request.user)
+        except DialogueError as error:
+            raise Conflict(str(error)) from error
+        return Response(MessageSerializer(made).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(
+        request=OfferRequest,
+        responses={201: ProposalContractSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["dialogue"],
+    )
+    @action(detail=True, methods=["post"], url_path="proposals", pagination_class=None)
+    def add(self, request: Request, pk: str) -> Response:
+        """Add a mesh that the answer offers to the newest plan, after the same checks as any proposal."""
+        answer = self.get_object()
+        values = _given(OfferRequest, request)
+        try:
+            made = acting.add_offered(answer, values["effect"], request.user)
+        except DialogueError as error:
+            raise Conflict(str(error)) from error
+        contract = {**plans.proposal_contract(made), **ProposalSerializer(made).data}
+        return Response(contract, status=status.HTTP_201_CREATED)
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[THREAD], tags=["dialogue"]), retrieve=extend_schema(tags=["dialogue"])
+)
+class HeldViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, _OfThreads):
+    """What threads hold fast now."""
+
+    queryset = Held.objects.filter(removed_at=None).select_related("thread").order_by("pk")
+    serializer_class = HeldSerializer
+
+    @extend_schema(responses={204: None, 403: Detail}, tags=["dialogue"])
+    def destroy(self, request: Request, pk: str) -> Response:
+        """Take it back; this needs an engineer."""
+        holding.release(self.get_object(), request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,246 @@
+"""A thread as its panel shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from accounts.models import Membership, Role, User
+from dialogue.markdown import Source, as_html
+from dialogue.models import Held, Message, Thread
+from dialogue.services import asking, holding
+from dialogue.stream import Place, steps_done
+from experiments.models import Experiment
+from perfmodel.config import ROLE_SYNONYMS, ConfigError
+from proposals.agents import chat
+from proposals.agents.workbench import joined
+from proposals.constraints import Constraints, same_mesh
+from proposals.models import PlanRecord, Proposal
+from proposals.services import plans
+
+#: Characters of a tool's arguments beside its name.
+SHOWN_ARGUMENTS = 60
+#: Steps that stand before an answer one by one.
+MOST_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """A tool call.  number: from 1; returned: the Event with its result, None while it runs."""
+
+    number: int
+    anchor: str
+    tool: str
+    given: str
+    event: int
+    returned: int | None
+    ok: bool | None
+    error: str
+    duration_s: float | None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A mesh that an answer offers.  index: among the answer's effects; proposal: the one that it is, if any."""
+
+    index: int
+    mesh: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    title: str
+    proposal: Proposal | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message as it is shown.  html: of an answer that has ended; after: where its stream goes on."""
+
+    message: Message
+    html: SafeString | None
+    steps: Sequence[Step]
+    offers: Sequence[Offer]
+    options: Sequence[str]
+    seconds: float | None
+    after: str
+    by: str
+    is_last: bool
+
+    @property
+    def is_open(self) -> bool:
+        return self.message.status in asking.OPEN
+
+    @property
+    def folded(self) -> bool:
+        """Whether there are so many steps that they would bury the answer."""
+        return not self.is_open and len(self.steps) > MOST_STEPS
+
+
+def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False) -> Row:
+    """One message.  plan: the newest, whose proposals an offered mesh may be."""
+    is_open = message.status in asking.OPEN
+    anchors = [f"step-{message.pk}-{number}" for number in range(1, len(message.steps) + 1)]
+    steps = [
+        Step(
+            number, anchor, step["tool"], given(step["arguments"]), step["event"], step.get("returned"), step["ok"],
+            step.get("error") or "", step.get("duration_s"),
+        )
+        for number, (anchor, step) in enumerate(zip(anchors, message.steps, strict=True), start=1)
+    ]  # fmt: skip
+    sources = {
+        step["result"]: Source(item.number, item.anchor, item.tool)
+        for item, step in zip(steps, message.steps, strict=True)
+    }
+    is_answer = message.role == Message.Role.ASSISTANT
+    effects = list(enumerate(message.effects))
+    took = (message.finished_at - message.created_at).total_seconds() if message.finished_at else None
+    place = Place(message.revision, len(message.text), len(steps), steps_done(message.steps), len(message.effects))
+    return Row(
+        message,
+        as_html(message.text, message.supports, sources) if is_answer and not is_open else None,
+        steps,
+        [_offer(index, effect, plan) for index, effect in effects if effect["kind"] == "mesh"],
+        [option for _, effect in effects if effect["kind"] == "question" for option in effect["options"]],
+        took,
+        str(place),
+        "Built-in reasoner" if message.provider in ("", chat.BUILT_IN) else message.provider,
+        is_last,
+    )
+
+
+def given(arguments: str) -> str:
+    """A tool's arguments in a few words: `data 16 · seq 2, remat full`."""
+    try:
+        data = json.loads(arguments)
+    except ValueError:
+        return arguments[:SHOWN_ARGUMENTS]
+    pairs = data.items() if isinstance(data, dict) else ()
+    text = ", ".join(_words(key, value) for key, value in pairs if value not in ({}, [], ""))
+    return text if len(text) <= SHOWN_ARGUMENTS else text[: SHOWN_ARGUMENTS - 1].rstrip() + "…"
+
+
+def _words(key: str, value: Any) -> str:
+    if isinstance(value, dict) and value and all(isinstance(size, int | float | str) for size in value.values()):
+        sizes = " · ".join(f"{name} {size}" for name, size in value.items() if size != 1)
+        return sizes or key
+    if isinstance(value, dict | list):
+        return f"{len(value)} {key}"
+    return f"{key} {value}"
+
+
+def _offer(index: int, effect: Mapping[str, Any], plan: PlanRecord | None) -> Offer:
+    mesh, changes = effect["mesh"], effect.get("changes") or {}
+    found = None
+    for item in plan.proposals.all() if plan is not None else ():
+        if same_mesh(item.data["mesh"], mesh) and (item.data.get("changes") or {}) == changes:
+            found = item
+    return Offer(index, mesh, changes, effect.get("title", ""), found)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Something that is held, in words; `who` said it."""
+
+    held: Held
+    text: str
+    who: str
+
+
+def chip(held: Held) -> Chip:
+    question = held.message.question if held.message is not None else None
+    author = question.author if question is not None else None
+    return Chip(held, _held_words(held), name_of(author))
+
+
+def _held_words(held: Held) -> str:
+    if held.kind == Held.Kind.CONSTRAINT:
+        try:
+            said = Constraints.from_json({held.key.partition(".")[0]: held.value}).describe()
+        except ConfigError:
+            said = ()
+        return " ".join(said).rstrip(".") or held.sentence or held.key
+    name = held.key.rpartition(".")[2].replace("_", " ")
+    if held.key == "model.name":
+        name = "model"
+    if held.key.endswith("_bytes") and isinstance(held.value, int | float):
+        return f"{name.removesuffix(' bytes').upper()} {held.value / 1e9:.4g} GB"
+    return (
+        f"{name} {held.value:,}" if isinstance(held.value, int) and held.value is not True else f"{name} {held.value}"
+    )
+
+
+def name_of(user: User | None) -> str:
+    return (user.get_full_name() or user.get_username()) if user is not None else "a former user"
+
+
+def state_of(thread: Thread | None) -> str:
+    """Changes whenever the thread has news for somebody who does not write in it."""
+    if thread is None:
+        return "new"
+    last = thread.messages.order_by("-pk").values_list("pk", "status").first() or (0, "")
+    status = "open" if last[1] in asking.OPEN else last[1]
+    held = "-".join(str(pk) for pk in thread.held.filter(removed_at=None).order_by("pk").values_list("pk", flat=True))
+    return f"{thread.pk}.{last[0]}.{status}.{held}"
+
+
+def panel(experiment: Experiment, membership: Membership, thread: Thread | None, full: bool = False) -> dict[str, Any]:
+    """What the panel needs.  thread: None for a new one; full: on a page of its own."""
+    plan = plans.newest(experiment)
+    stored = list(thread.messages.select_related("author").order_by("pk")) if thread is not None else []
+    rows = [row(message, plan, message is stored[-1]) for message in stored]
+    held = [chip(item) for item in holding.held_by(thread)] if thread is not None else []
+    return {
+        "experiment": experiment,
+        "membership": membership,
+        "plan": plan,
+        "thread": thread,
+        "threads": list(
+            Thread.objects.filter(experiment=experiment).exclude(messages=None).select_related("created_by").distinct()
+        ),
+        "rows": rows,
+        "held": held,
+        "facts": [item for item in held if item.held.kind == Held.Kind.FACT],
+        "may_propose": membership.may(Role.ENGINEER) and can_propose(held, plan),
+        "may_delete": thread is not None and asking.may_delete(thread, membership),
+        "state": state_of(thread),
+        "is_writing": bool(rows) and rows[-1].is_open,
+        "suggested": suggestions(experiment, plan) if not rows else (),
+        "answers_with": "built-in reasoner" if chat.provider_name() == chat.BUILT_IN else chat.provider_name(),
+        "full": full,
+        "most": asking.MOST_CHARACTERS,
+    }
+
+
+def can_propose(held: Sequence[Chip], plan: PlanRecord | None) -> bool:
+    """Whether proposals within what is held would be others than the newest ones."""
+    if plan is None:
+        return False
+    try:
+        wanted = holding.constraints_of(item.held for item in held)
+        stands = Constraints.from_json(plan.constraints or {})
+    except ConfigError:
+        return False
+    return bool(wanted) and joined(stands, wanted) != stands
+
+
+def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
+    """Questions that can be asked of this run: about its own proposals, axes and what is not known of it."""
+    config = experiment.config or {}
+    found = ["Why is this step slow?"]
+    proposals = list(plan.proposals.all()) if plan is not None else []
+    if proposals:
+        found = ["Which do you recommend first?", "How sure are you?"]
+        if len(proposals) > 2:
+            found.append("I find proposals 2 and 3 more promising.")
+    mesh = config.get("mesh") or {}
+    roles = mesh.get("axis_roles") or {}
+    for axis, size in (mesh.get("ici") or {}).items():
+        role = roles.get(axis, axis)
+        if ROLE_SYNONYMS.get(role, role) == "model" and size > 1:
+            found.append(f"Why not {axis} 1?")
+    batch = (config.get("training") or {}).get("global_batch")
+    if batch:
+        found.append(f"What if the global batch were {2 * batch}?")
+    return [*found, "What should I measure next?"]

@@ -1,0 +1,106 @@
+"""The challenge panel beside the proposals, the same on a page of its own, and what is loaded into them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from dialogue import presentation
+from dialogue.models import Message
+from dialogue.pages import address, answers, as_page, as_panel, chosen, panel_context
+from experiments.models import Event
+from experiments.pages import experiment_page
+from experiments.timeline import describe
+
+
+@require(Role.VIEWER)
+@require_GET
+def dialogue(request: HttpRequest, pk: int, thread_pk: int | None = None) -> HttpResponse:
+    """The dialogue on a page of its own: a thread, else the newest; `?thread=new` begins another."""
+    page = experiment_page(request, pk)
+    thread = chosen(request, page.experiment, thread_pk)
+    return as_page(request, page, thread)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def panel(request: HttpRequest, pk: int) -> HttpResponse:
+    """The panel alone, for htmx; `?thread=` a thread's number or `new`."""
+    page = experiment_page(request, pk)
+    thread = chosen(request, page.experiment, None)
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect(address(page.experiment, thread))
+    return as_panel(request, page, thread)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def news(request: HttpRequest, pk: int) -> HttpResponse:
+    """The panel again if its thread has changed since `?state=`, else 204: others see what is asked here."""
+    page = experiment_page(request, pk)
+    thread = chosen(request, page.experiment, None)
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect(address(page.experiment, thread))
+    if request.GET.get("state") == presentation.state_of(thread):
+        return HttpResponse(status=204)
+    return as_panel(request, page, thread)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def message(request: HttpRequest, pk: int) -> HttpResponse:
+    """One answer as it stands, and beside it what changes with it: what is held, and the form to ask."""
+    answer: Message = get_for(request.user, answers(), Role.VIEWER, pk=pk)
+    thread = answer.thread
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect(address(thread.experiment, thread, answer))
+    page = experiment_page(request, thread.experiment_id)
+    context = panel_context(request, page, thread)
+    row = next((item for item in context["rows"] if item.message.pk == pk), None)
+    if row is None:  # deleted between two statements
+        raise Http404
+    return render(request, "dialogue/_message.html", {**context, "row": row, "beside": True})
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+    """Input and result of an answer's tool call, from the events that hold them whole."""
+    answer = get_for(request.user, answers(), Role.VIEWER, pk=pk)
+    if not 1 <= number <= len(answer.steps):
+        raise Http404("No such step.")
+    page = experiment_page(request, answer.thread.experiment_id)
+    shown = presentation.row(answer).steps[number - 1]
+    found = Event.objects.select_related("user", "experiment").filter(experiment=answer.thread.experiment)
+    called = get_object_or_404(found, pk=shown.event)
+    returned = found.filter(pk=shown.returned).first() if shown.returned else None
+    context = page.context(
+        "proposals", step=shown, answer=answer, given=_pretty(called.data.get("call"), called),
+        returned=_pretty(returned.data, returned) if returned is not None else "",
+    )  # fmt: skip
+    part = "dialogue/_step.html" if request.htmx else "dialogue/step.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+def _pretty(data: Any, event: Event) -> str:
+    """What went in or came out, as JSON with line breaks; all of the event where it is not as expected."""
+    value = data
+    if isinstance(data, dict) and "arguments" in data and "result" not in data:
+        try:
+            value = json.loads(data["arguments"])
+        except (TypeError, ValueError):
+            value = data["arguments"]
+    elif isinstance(data, dict) and ("result" in data or "error" in data):
+        value = data.get("error") or data.get("result")
+    return json.dumps(value, indent=1, ensure_ascii=False) if value is not None else describe(event).data

@@ -1,0 +1,137 @@
+/* The challenge dialogue: answers as they are written.  The page of its own works without this file. */
+"use strict";
+(function () {
+  const WIDE = matchMedia("(min-width: 1100px)");
+  const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const streams = new Map(); // by address: what is being followed
+
+  /* the panel beside the proposals is only loaded where there is room for it */
+  function open() {
+    const dock = $("#dock");
+    if (!dock) return;
+    document.body.classList.toggle("has-panel", WIDE.matches);
+    const place = $("#dialogue", dock);
+    if (WIDE.matches && place && place.hidden) htmx.trigger(place, "dialogue:open");
+  }
+  WIDE.addEventListener("change", open);
+
+  /* the end of the conversation stays in sight, unless somebody has scrolled up to read */
+  const scroller = () => { const chat = $("#chat"); return chat && getComputedStyle(chat).overflowY !== "visible" ? chat : null; };
+  function atEnd() {
+    const box = scroller() || document.scrollingElement;
+    return box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  }
+  function toEnd() {
+    const chat = scroller();
+    if (chat) { chat.scrollTo({ top: chat.scrollHeight, behavior: "instant" }); return; }
+    const last = $("#chat > :last-child");
+    if (last) last.scrollIntoView({ block: "end", behavior: CALM.matches ? "instant" : "smooth" });
+  }
+
+  function follow(message) {
+    const address = message.dataset.stream;
+    if (streams.has(address)) streams.get(address).close();
+    const source = new EventSource(address + "?after=" + encodeURIComponent(message.dataset.after));
+    streams.set(address, source);
+    const said = $("[data-said]", message), steps = $("[data-steps]", message);
+    let text = said.textContent;
+    const change = work => { const follows = atEnd(); work(); if (follows) toEnd(); };
+    source.addEventListener("text", event => change(() => {
+      const data = JSON.parse(event.data);
+      text = [...text].slice(0, data.at).join("") + data.text; /* the server counts characters, not UTF-16 units */
+      said.textContent = text;
+    }));
+    source.addEventListener("reset", () => { text = said.textContent = ""; steps.replaceChildren(); });
+    source.addEventListener("steps", event => change(() => steps.replaceChildren(...JSON.parse(event.data).steps.map(line))));
+    source.addEventListener("end", () => { stop(address); finish(message); });
+    source.onerror = () => { if (source.readyState === EventSource.CLOSED) { stop(address); finish(message); } };
+  }
+  function stop(address) {
+    if (streams.has(address)) streams.get(address).close();
+    streams.delete(address);
+  }
+  function line(step) {
+    const box = document.createElement("div"), name = document.createElement("code"), took = document.createElement("time");
+    box.className = "tool tool--live";
+    name.textContent = step.tool;
+    took.textContent = step.ok === null ? "…" : step.duration_s < 1 ? Math.round(step.duration_s * 1000) + " ms" : step.duration_s.toFixed(1) + " s";
+    box.append(name, took);
+    return box;
+  }
+  function finish(message) {
+    if (message.isConnected) htmx.ajax("GET", message.dataset.done, { target: "#" + message.id, swap: "outerHTML" });
+  }
+  function start() {
+    const panel = $("#dialogue");
+    if (!panel || panel.hidden) return;
+    const shown = [...panel.querySelectorAll("[data-stream]")];
+    for (const address of [...streams.keys()]) if (!shown.some(message => message.dataset.stream === address)) stop(address);
+    for (const message of shown) if (!message.dataset.followed) { message.dataset.followed = "1"; follow(message); }
+  }
+
+  /* what somebody types, where they read and what they have unfolded survives an exchange of the panel */
+  let kept = null;
+  const mine = event => { const elt = event.detail.elt; return elt && elt.closest && (elt.closest("#dialogue") || elt.id === "dialogue" || elt.id.startsWith("m-")); };
+  document.addEventListener("htmx:beforeSwap", event => {
+    if (!mine(event)) return;
+    const field = $("#ask"), chat = scroller();
+    const config = event.detail.requestConfig || {}, form = config.elt;
+    const sent = form && (form.id === "composer" || form.querySelector && form.querySelector("[name=suggestion]")) && event.detail.xhr.status < 300;
+    kept = {
+      draft: field && !sent ? field.value : "", refused: event.detail.xhr.status >= 400,
+      focus: document.activeElement === field || sent, at: field ? field.selectionStart : 0,
+      end: sent || atEnd(), top: chat ? chat.scrollTop : 0,
+      open: [...document.querySelectorAll("#dialogue details.tool[open]")].map(part => part.id),
+      thread: ($("#composer [name=thread]") || {}).value, sent,
+    };
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    if (kept) {
+      const now = kept, field = $("#ask"), chat = scroller();
+      kept = null;
+      const other = now.thread !== ($("#composer [name=thread]") || {}).value && !now.sent;
+      if (field && now.draft && !field.value && !now.refused) field.value = now.draft;
+      if (field && now.focus && document.activeElement !== field) { field.focus({ preventScroll: true }); try { field.setSelectionRange(now.at, now.at); } catch (error) { /* nothing to select */ } }
+      for (const id of now.open) { const part = document.getElementById(id); if (part) part.open = true; }
+      if (now.end || other) toEnd(); else if (chat) chat.scrollTop = now.top;
+    }
+    start();
+  });
+  document.addEventListener("htmx:load", event => { if (event.target.id === "dialogue" && !event.target.hidden) { if (!kept) toEnd(); start(); } });
+  document.addEventListener("htmx:beforeRequest", event => { if (event.target.id === "news" && (document.hidden || streams.size)) event.preventDefault(); });
+
+  document.addEventListener("keydown", event => {
+    if (event.target.id !== "ask" || event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches) return;
+    event.preventDefault();
+    const form = event.target.form;
+    if (!("writing" in form.dataset) && event.target.value.trim()) form.requestSubmit();
+  });
+
+  /* a number behind a sentence shows the step that it came from */
+  function mark(event, on) {
+    const link = event.target.closest && event.target.closest("[data-step]");
+    const step = link && document.getElementById(link.hash.slice(1));
+    if (step) step.classList.toggle("is-hit", on);
+  }
+  for (const name of ["mouseover", "focusin"]) document.addEventListener(name, event => mark(event, true));
+  for (const name of ["mouseout", "focusout"]) document.addEventListener(name, event => mark(event, false));
+  document.addEventListener("click", event => {
+    const link = event.target.closest && event.target.closest("[data-step]");
+    const step = link && document.getElementById(link.hash.slice(1));
+    if (!step) return;
+    event.preventDefault();
+    const all = step.closest(".tool--all");
+    if (all) all.open = true;
+    step.open = true;
+    step.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "instant" : "smooth" });
+    $("summary", step).focus({ preventScroll: true });
+  });
+
+  /* after htmx has looked over the page, which it does at this same event */
+  document.addEventListener("DOMContentLoaded", () => {
+    open();
+    start();
+    if (!location.hash) toEnd();
+  });
+})();
