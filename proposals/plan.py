@@ -111,7 +111,8 @@ class ProposalPlan:
     sensitivity: one-step neighbours.  memory_headroom_bytes: what a program can fill less what is needed, negative
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
     constraints that *keep what runs* breaks; empty for every other proposal.  doublings: factors of two moved between
-    axes, how far it is from what ran.
+    axes, how far it is from what ran.  support: `proven` where the reasons cite a record of a measured gain,
+    `hypothesis` where they cite none; empty where the built-in reasoner wrote them.
     """
 
     rank: int
@@ -134,6 +135,7 @@ class ProposalPlan:
     per_chip: tuple[PerChip, ...] = ()
     violations: tuple[Broken, ...] = ()
     doublings: float = 0.0
+    support: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""
@@ -177,7 +179,8 @@ class Plan:
 
     observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}.
     considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
-    `Constraints.to_json`.  notes: sentences on what could not be done as asked.
+    `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
+    argued the proposals; empty: the built-in reasoner.
     """
 
     baseline: Predicted
@@ -189,6 +192,7 @@ class Plan:
     priced: int = 0
     constraints: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    author: str = ""
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = asdict(self)

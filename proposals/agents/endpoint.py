@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
+from agent.limits import Limits
 from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings, SettingsError
 
@@ -23,6 +24,14 @@ def provider(agent: str) -> OpenAIProvider | None:
     except SettingsError:
         return None
     return found.for_agent(agent) if found is not None else None
+
+
+def limits() -> Limits:
+    """Bounds of one run of an agent, as configured."""
+    try:
+        return settings().limits
+    except SettingsError:
+        return Limits()
 
 
 def _relevant() -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,344 @@
+"""The Proposal agent as a language model: three configurations with reasons, which code prices, checks and refuses.
+
+What the model decides is which configurations, in which order, and why.  Every number stored with them comes from
+`Pricer.evaluate`; an illegal one, one that does not fit, or one that is slower than what runs never gets that far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.control import Cancel
+from agent.events import Final, RunEvent, Stopped, ToolReturned
+from agent.limits import Limits
+from agent.loop import Outcome, run
+from agent.messages import Message, SystemMessage, Usage, UserMessage
+from agent.provider.base import Provider
+from agent.schema import AnswerError, parse
+from perfmodel.config import ConfigError
+from proposals.agents import endpoint, grounding
+from proposals.agents.cited import citation
+from proposals.agents.first_look import look
+from proposals.agents.grounding import MOST_OF_A_HYPOTHESIS, Evidence, Support
+from proposals.agents.statements import Line, Statements, Wrong, plain, removed_share
+from proposals.agents.tools import Agent, toolbox
+from proposals.agents.tools.common import MESH_WORDS
+from proposals.agents.workbench import Workbench
+from proposals.constraints import mesh_text, same_mesh
+from proposals.plan import ProposalPlan
+
+AGENT: Agent = "proposer"
+FIRST_LOOK = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
+PROPOSALS = 3
+#: Of a rejected answer, the most that may be struck; beyond it the built-in proposals are better.
+MOST_STRUCK = 0.4
+
+_Statement = Annotated[str, Field(min_length=3, max_length=900)]
+_Size = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Proposed(BaseModel):
+    """One configuration, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["recommendation", "safer", "bolder", "keep", "alternative"]
+    title: Annotated[str, Field(min_length=3, max_length=160)] = Field(description="What it does, in a few words.")
+    ici: Annotated[dict[str, _Size], Field(min_length=1)] = Field(description=MESH_WORDS)
+    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; as it ran unless given.")
+    changes: dict[str, Any] = Field(default_factory=dict, description="Training keys that differ from what ran.")
+    reasoning: Annotated[list[_Statement], Field(min_length=1, max_length=8)]
+    trade_offs: Annotated[list[_Statement], Field(max_length=8)] = Field(default_factory=list)
+    citations: Annotated[list[str], Field(max_length=8)] = Field(
+        default_factory=list, description="Ids of records and passages that a tool returned."
+    )
+    confidence: float = Field(ge=0.0, le=1.0, description="That the step gets faster; a hypothesis at most 0.5.")
+
+    @property
+    def mesh(self) -> dict[str, dict[str, int]]:
+        return {"ici": self.ici} if self.dcn is None else {"ici": self.ici, "dcn": self.dcn}
+
+    @property
+    def cited(self) -> list[str]:
+        return list(dict.fromkeys(text.strip(" `[]") for text in self.citations))
+
+
+class Proposing(BaseModel):
+    """Three proposals, ranked."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    proposals: Annotated[list[Proposed], Field(min_length=PROPOSALS, max_length=PROPOSALS)]
+
+
+@dataclass(frozen=True)
+class Argued:
+    """A proposal that passed.  plan: with the model's sentences, and every number from the performance model.
+
+    lines: its title, reasons and trade-offs with the results behind them.  claimed: the confidence that the model says,
+    which nothing shows as a number of the product.
+    """
+
+    plan: ProposalPlan
+    lines: tuple[Line, ...]
+    claimed: float
+
+
+@dataclass(frozen=True)
+class Considered:
+    """What the Proposal agent came to.
+
+    source: `model`, `fallback` where the built-in proposals stand, or `cancelled`.  claims: backed by tool results;
+    struck: sentences taken out.  sentence: why the proposals are not the model's.  results: of its tools.
+    """
+
+    source: Literal["model", "fallback", "cancelled"]
+    proposals: tuple[Argued, ...] = ()
+    claims: int = 0
+    struck: int = 0
+    sentence: str = ""
+    results: tuple[ToolReturned, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+
+
+def propose(
+    bench: Workbench, provider: Provider, cancel: Cancel | None = None, limits: Limits | None = None
+) -> Generator[RunEvent, None, Considered]:
+    """Three proposals by a model, with all that happens on the way; ends with one Final unless it was cancelled.
+
+    Raises ConfigError where nothing can be priced.
+    """
+    tools = toolbox(bench, AGENT)
+    shown, seen = yield from look(tools, FIRST_LOOK)
+    prompt = files(__package__).joinpath("prompts/proposer.md").read_text("utf-8")
+    messages: list[Message] = [SystemMessage(prompt), UserMessage("Propose three configurations."), *shown]
+    judge = Judge(bench)
+
+    def evidence(results: tuple[ToolReturned, ...]) -> Evidence:
+        return Evidence.of((*seen, *results))
+
+    def check(answer: Proposing, results: tuple[ToolReturned, ...]) -> list[str]:
+        found = evidence(results)
+        return [*judge.refused(answer), *(item.message for item in judge.unbacked(answer, found))]
+
+    outcome: Outcome[Proposing] = yield from run(
+        provider, messages, tools=tools, answer=Proposing, check=check, limits=limits or endpoint.limits(),
+        cancel=cancel,
+    )  # fmt: skip
+    answer, struck = outcome.answer, 0
+    found = evidence(outcome.results)
+    if answer is None and outcome.stopped is not None:
+        if outcome.stopped.reason == "cancelled":
+            return Considered("cancelled", sentence=outcome.stopped.sentence)
+        answer, struck = _struck(outcome.stopped, judge, found)
+        yield Final(
+            answer.model_dump(mode="json") if answer else None, "model" if answer else "fallback", outcome.usage,
+            outcome.cost_usd, outcome.turns, outcome.tool_calls, outcome.duration_s,
+        )  # fmt: skip
+    spent = (found.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
+    if answer is None:
+        return Considered("fallback", (), 0, 0, outcome.stopped.sentence if outcome.stopped else "", *spent)
+    argued = tuple(judge.argued(number, item, found) for number, item in enumerate(answer.proposals, start=1))
+    claims = sum(line.claims for item in argued for line in item.lines)
+    return Considered("model", argued, claims, struck, "", *spent)
+
+
+@dataclass(frozen=True)
+class Unbacked:
+    """What the tool results do not carry.  proposal: its place; cited: the id that nothing returned; wrong: a sentence
+    of it; neither where too much confidence was claimed."""
+
+    message: str
+    proposal: int
+    wrong: Wrong | None = None
+    cited: str = ""
+
+
+class Judge:
+    """Holds an answer against the performance model and against the tool results."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self._priced: dict[str, ProposalPlan] = {}
+
+    def priced(self, item: Proposed) -> ProposalPlan:
+        """Raises ConfigError for what is no mesh or no training key."""
+        key = json.dumps([item.mesh, item.changes], sort_keys=True, default=str)
+        if key not in self._priced:
+            self._priced[key] = self.bench.pricer.evaluate(item.mesh, item.changes, self.bench.constraints)
+        return self._priced[key]
+
+    def refused(self, answer: Proposing) -> list[str]:
+        """Why it cannot be shown, whatever is struck: rules, memory, constraints, doubles, and what is slower."""
+        told: list[str] = []
+        plans: list[ProposalPlan | None] = []
+        for number, item in enumerate(answer.proposals, start=1):
+            try:
+                plan = self.priced(item)
+            except ConfigError as error:
+                told.append(f"Proposal {number} is no configuration: {error}")
+                plans.append(None)
+                continue
+            plans.append(plan)
+            told += [f"Proposal {number} {text}" for text in self._rules(item, plan)]
+            told += [
+                f"Proposal {number} is proposal {earlier} again: the same mesh and the same settings. Propose another."
+                for earlier, other in enumerate(plans[:-1], start=1)
+                if other is not None and same_mesh(plan.mesh, other.mesh) and plan.changes == other.changes
+            ]
+        kinds = [item.kind for item in answer.proposals]
+        if kinds[0] not in ("recommendation", "keep"):
+            told.append("The first proposal is what to try first: its kind is recommendation, or keep.")
+        if "recommendation" in kinds[1:]:
+            told.append("Only the first proposal may be of the kind recommendation.")
+        if plans[0] is not None and not plans[0].violations:
+            told += self._beside_the_best(plans[0])
+        return told
+
+    def _runs(self, plan: ProposalPlan) -> bool:
+        return same_mesh(plan.mesh, self.bench.config.mesh.to_json()) and not plan.changes
+
+    def _rules(self, item: Proposed, plan: ProposalPlan) -> Iterator[str]:
+        keeps = self._runs(plan)
+        if keeps != (item.kind == "keep"):
+            yield "is what runs, so its kind is keep." if keeps else "is of the kind keep, but changes what runs."
+        if keeps:
+            return  # what runs may break a constraint; it says so on its card
+        for broken in plan.violations:
+            yield f"({mesh_text(plan.mesh)}) cannot be proposed: it breaks the rule {broken.rule}. {broken.reason}"
+        speedup, high = plan.predicted.speedup, plan.predicted.speedup_high80
+        if not plan.violations and high is not None and speedup is not None and high < 1.0:
+            yield (
+                f"({mesh_text(plan.mesh)}) is predicted slower than what runs, {speedup:.2f}× per token and at most "
+                f"{high:.2f}×. Propose what may gain, or keep what runs."
+            )
+
+    def _beside_the_best(self, first: ProposalPlan) -> Iterator[str]:
+        """The first proposal beside what runs and beside the engine's best."""
+        speedup, high = first.predicted.speedup, first.predicted.speedup_high80
+        if speedup is None:
+            return
+        if speedup < 1.0 and not self._runs(first):
+            yield (
+                f"Proposal 1 is predicted at {speedup:.2f}× per token, slower than what runs; what is tried first may "
+                "not be."
+            )
+            return
+        try:
+            best = next(iter(self.bench.pricer.search(self.bench.constraints, 1)), None)
+        except ConfigError:
+            return
+        if best is not None and best.predicted.speedup and max(speedup, high or 0.0) < best.predicted.speedup:
+            yield (
+                f"Proposal 1 is predicted at {speedup:.2f}× per token, at most {max(speedup, high or 0.0):.2f}×; "
+                f"`search` puts {mesh_text(best.mesh)} first with {best.predicted.speedup:.2f}×. Put first what is not "
+                "clearly slower."
+            )
+
+    def unbacked(self, answer: Proposing, evidence: Evidence) -> list[Unbacked]:
+        """Sentences, citations and confidence that nothing carries."""
+        found = []
+        for place, item in enumerate(answer.proposals):
+            number = place + 1
+            for wrong in self._said(item).wrong(evidence, self.bench.rows):
+                found.append(Unbacked(f"Proposal {number}: {wrong.message}", place, wrong))
+            for key in item.cited:
+                if key not in evidence.records and key not in evidence.passages:
+                    message = (
+                        f"Proposal {number} cites `{key}`, which no tool result of this run has; `search_history`, "
+                        "`similar_runs` and `search_knowledge` return what can be cited."
+                    )
+                    found.append(Unbacked(message, place, cited=key))
+            if item.confidence > MOST_OF_A_HYPOTHESIS and standing(item, evidence) == "hypothesis":
+                message = (
+                    f"Proposal {number} cites no record of a measured gain, so it is a hypothesis, and claims "
+                    f"{item.confidence:.0%}: claim at most {MOST_OF_A_HYPOTHESIS:.0%}, or cite such a record."
+                )
+                found.append(Unbacked(message, place))
+        return found
+
+    def _said(self, item: Proposed) -> Statements:
+        """Title, reasons and trade-offs, under the mesh that they speak of."""
+        try:
+            mesh = self.priced(item).mesh
+        except ConfigError:
+            mesh = item.mesh
+        return Statements.of([(mesh_text(mesh), [item.title, *item.reasoning, *item.trade_offs])])
+
+    def argued(self, number: int, item: Proposed, evidence: Evidence) -> Argued:
+        """The proposal with its numbers from the performance model, and what backs its sentences."""
+        priced = self.priced(item)
+        support = standing(item, evidence)
+        cited = [found for key in item.cited if (found := citation(self.bench.surroundings, key)) is not None]
+        plan = replace(
+            priced,
+            rank=number,
+            kind=item.kind,
+            title=plain(item.title) if item.title else priced.title,
+            reasoning=tuple(map(plain, item.reasoning)),
+            trade_offs=tuple(map(plain, item.trade_offs)) or priced.trade_offs,
+            citations=tuple(cited) or priced.citations,
+            support=support,
+        )
+        claimed = grounding.capped(item.confidence, support)
+        return Argued(plan, tuple(self._said(item).backed(evidence)), claimed)
+
+
+def standing(item: Proposed, evidence: Evidence) -> Support:
+    """`proven` where it cites a record, returned in this run, of a change that was measured to be faster."""
+    return "proven" if any(evidence.outcomes.get(key) == "faster" for key in item.cited) else "hypothesis"
+
+
+def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposing | None, int]:
+    """The rejected answer without what nothing backs, and how many sentences and citations that was.
+
+    None where a configuration is refused, where a proposal is left without a reason, or where too little is left.
+    """
+    if stopped.reason != "rejected" or not stopped.last_answer:
+        return None, 0
+    try:
+        answer = parse(stopped.last_answer, Proposing)
+    except AnswerError:
+        return None, 0
+    if judge.refused(answer):
+        return None, 0
+    wrong = judge.unbacked(answer, evidence)
+    kept = []
+    for place, item in enumerate(answer.proposals):
+        own = [found for found in wrong if found.proposal == place]
+        mended = _mended(item, judge, own)
+        if mended is None:
+            return None, 0
+        kept.append(mended)
+    left = Proposing.model_construct(proposals=kept)
+    if any(item.wrong for item in judge.unbacked(left, evidence)):
+        return None, 0  # what is left leaned on what was taken out
+    return left, len({(w.proposal, w.wrong.start) if w.wrong else (w.proposal, w.cited) for w in wrong})
+
+
+def _mended(item: Proposed, judge: Judge, wrong: Sequence[Unbacked]) -> Proposed | None:
+    said = judge._said(item)
+    sentences = [found.wrong for found in wrong if found.wrong is not None]
+    if any(found.line is None for found in sentences) or removed_share(sentences, said.text) > MOST_STRUCK:
+        return None
+    lines = said.without(sentences)
+    reasons = [text for text in lines[1 : 1 + len(item.reasoning)] if text]
+    if not reasons:
+        return None
+    gone = {found.cited for found in wrong if found.cited}
+    return item.model_copy(
+        update={
+            "title": lines[0] or judge.priced(item).title,
+            "reasoning": reasons,
+            "trade_offs": [text for text in lines[1 + len(item.reasoning) :] if text],
+            "citations": [key for key in item.cited if key not in gone],
+        }
+    )
