@@ -23,6 +23,7 @@ _UNITS: dict[str, tuple[Kind, float]] = {
     "%": ("share", 1e-2), "percent": ("share", 1e-2), "per cent": ("share", 1e-2), "pp": ("share", 1e-2),
     "percentage point": ("share", 1e-2),
     "×": ("ratio", 1.0), "x": ("ratio", 1.0), "-fold": ("ratio", 1.0), "fold": ("ratio", 1.0), "times": ("ratio", 1.0),
+    "FLOP per byte": ("intensity", 1.0), "FLOPs per byte": ("intensity", 1.0),
     "FLOP/byte": ("intensity", 1.0), "FLOPs/byte": ("intensity", 1.0), "FLOP/B": ("intensity", 1.0),
     "thousand": ("bare", 1e3), "million": ("bare", 1e6), "billion": ("bare", 1e9), "trillion": ("bare", 1e12),
     "k": ("bare", 1e3), "K": ("bare", 1e3), "M": ("bare", 1e6), "B": ("bare", 1e9), "T": ("bare", 1e12),
@@ -49,7 +50,7 @@ _NUMBER = re.compile(
 _POINTER = re.compile(
     r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|https?://\S+|(?:\b(?:sections?|chapters?|chs?\.?|appendix|appendices|experiment|"
     r"figure|fig\.|table|equation|rank|rule|finding|findings|option)\s+|§\s?)[A-Z]?\.?#?\d+(?:\.\d+)*"
-    r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s",
+    r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s|\b80\s?%(?=[\s-](?:confidence )?(?:range|interval|band))",
     re.IGNORECASE,
 )
 #: What joins two numbers that share the unit of the second: `27–42 s`, `from 1.1 to 1.3×`, `8 → 16 GB`.

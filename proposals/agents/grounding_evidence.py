@@ -85,6 +85,20 @@ class Evidence:
         return found
 
     @cached_property
+    def _by_kind(self) -> dict[Kind | None, frozenset[str]]:
+        found: dict[Kind | None, set[str]] = {}
+        for fact in self.facts:
+            found.setdefault(fact.kind, set()).update(fact.of)
+        return {kind: frozenset(of) for kind, of in found.items()}
+
+    def quantities_of(self, kind: Kind | None) -> frozenset[str]:
+        """The quantities that numbers of a kind are of; all for a bare number."""
+        if kind is None:
+            return frozenset().union(*self._by_kind.values())
+        ratios = self._by_kind.get("ratio", frozenset()) if kind == "share" else frozenset()
+        return self._by_kind.get(kind, frozenset()) | ratios
+
+    @cached_property
     def configurations(self) -> dict[str, set[str]]:
         """Configurations by result, what ran left aside."""
         found: dict[str, set[str]] = {}

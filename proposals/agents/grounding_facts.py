@@ -21,7 +21,7 @@ Mesh = frozenset[tuple[str, int]]
 #: whose key names none of them may be said of anything.
 QUANTITIES: Mapping[str, tuple[str, str]] = {
     "step": (r"(?<!of the )(?<!per )(?<!of a )(?<!each )\bsteps?\b|iteration|\bfast|slow|speed|gain|quick|"
-             r"throughput|per token|baseline|what r[au]n",
+             r"improv|shorten|throughput|per token|baseline|what r[au]n",
              r"\bstep|speedup|time_per_token|relative|over_fastest|over_this"),
     "compute": (r"comput|arithmetic|matmul|matri|flop|mxu|products?\b", r"compute|flops|mxu|matmul"),
     "hbm": (r"\bhbm\b|memory[- ]b|bandwidth of (?:the )?memory", r"\bhbm(?!_per_chip|_total)|hbm_utilization"),
@@ -55,7 +55,8 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "meshes": (r"mesh|candidate|considered|configuration|rejected|rule|option|priced",
                r"meshes|candidates|rejected|listed|count_by"),
     "records": (r"record|precedent|\bpast\b|publish|paper|history|earlier|elsewhere", r"records|history|found"),
-    "spread": (r"spread|deviat|vari|range|between|minimum|maximum", r"stdev|spread|_min|_max|low80|high80|lower|upper"),
+    "spread": (r"spread|deviat|vari|range|interval|between|minimum|maximum",
+               r"stdev|spread|_min|_max|low80|high80|lower|upper"),
     "stragglers": (r"straggl|slowest|\blags?\b|behind", r"straggl|core_max|core_min"),
     "utility": (r"utility", r"utility"),
     "other": (r"\bother\b|\brest\b|remain|unexplained", r"\bother\b"),
@@ -95,7 +96,7 @@ def stems(text: str) -> frozenset[str]:
     return frozenset(word[:5] for word in _STEM.findall(text.lower().replace("_", " ").replace("-", " "))) - _ANY
 
 
-_CLAUSE = re.compile(r"[;:,()|]|\s[–—]\s")
+_CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s")
 
 
 def clause(text: str, at: int) -> str:

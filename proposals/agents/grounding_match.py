@@ -80,19 +80,20 @@ class Match:
         return f", of {names[-1]}" if names else f", on {', '.join(sorted(fact.axes))}" if fact.axes else ""
 
     def _topics(self, number: Number) -> frozenset[str]:
-        """The quantities that the sentence speaks of, or else what stands before it, or its heading."""
+        """The quantities that the clause speaks of, or else its sentence, what stands before it, or its heading.
+
+        Only those that a number of this kind can be of: nobody is sure in seconds.
+        """
         sentence = self._sentence
+        possible = self._evidence.quantities_of(None if number.kind == "bare" else number.kind)
+        near = quantities(clause(sentence.text, number.start))
+        parts = [near, quantities(sentence.text), quantities(" ".join(sentence.header))]
         if sentence.header:
             column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
-            cell = sentence.header[column] if 0 <= column < len(sentence.header) else ""
-            if found := quantities(cell):
-                return found | quantities(clause(sentence.text, number.start))
-        if found := quantities(clause(sentence.text, number.start)):
-            return found
-        for part in (sentence.text, *((" ".join(sentence.header),) if sentence.header else ())):
-            if found := quantities(part):
-                return found
-        return quantities(sentence.before) or quantities(sentence.heading)
+            cell = quantities(sentence.header[column]) if 0 <= column < len(sentence.header) else frozenset()
+            parts.insert(0, cell | near if cell else cell)
+        parts += [quantities(sentence.before), quantities(sentence.heading)]
+        return next((part & possible for part in parts if part & possible), frozenset())
 
     @cached_property
     def _axes(self) -> frozenset[str]:

@@ -48,7 +48,7 @@ class RunTools:
                 "mesh_text": config.mesh.text(),
                 "axis_roles": {axis: config.mesh.role(axis) for axis, _ in (*config.mesh.ici, *config.mesh.dcn)},
                 "global_batch_tokens": tokens,
-                "tokens_per_chip": tokens / config.hardware.chips if tokens else None,
+                "global_batch_tokens_over_chips": tokens / config.hardware.chips if tokens else None,
                 "not_known": list(missing_facts(config)),
                 "told_by_the_user": dict(bench.facts),
                 "held_fast_by_the_user": bench.constraints.to_json(),
