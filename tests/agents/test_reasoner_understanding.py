@@ -39,7 +39,7 @@ def one(text: str) -> Asked:
 
 INTENTS = [
     # Which first?
-    ("Which one of the proposals would you most recommend to start with?", "recommend"),
+    ("Of these proposals, which do you recommend I start with?", "recommend"),
     ("wich propsal should i start wiht", "recommend"),
     ("what should I run first?", "recommend"),
     ("Your pick?", "recommend"),
@@ -50,7 +50,7 @@ INTENTS = [
     ("what would you do", "recommend"),
     ("pls recommend", "recommend"),
     # How sure?
-    ("Are you really sure? How confident are you with this proposal that will improve workload performance?", "confidence"),
+    ("You sure? How confident are you that this makes the step faster?", "confidence"),
     ("u sure?", "confidence"),
     ("how likely is it that proposal 1 helps", "confidence"),
     ("will it actually work?", "confidence"),
@@ -62,7 +62,7 @@ INTENTS = [
     ("are you certain about 2", "confidence"),
     ("do you really believe that", "confidence"),
     # The others
-    ("But I think the other two proposals look more promising", "prefer"),
+    ("Hm, the other two proposals seem more promising to me", "prefer"),
     ("imo 2 and 3 look better", "prefer"),
     ("I prefer proposal 3", "prefer"),
     ("the others seem nicer to me, more promising", "prefer"),
@@ -73,7 +73,7 @@ INTENTS = [
     ("I think {'data': 16, 'seq': 4, 'model': 4} is better", "prefer"),
     ("my boss says proposal 3 is right", "prefer"),
     # Still?
-    ("Without further input from me, are you still most confident about proposal 1?", "hold"),
+    ("Without more input, do you still have most faith in proposal 1?", "hold"),
     ("do you still hold to it?", "hold"),
     ("do u still stand by 1", "hold"),
     ("still the same recommendation?", "hold"),

@@ -106,8 +106,8 @@ def _named(text: str, mesh: Mesh) -> Iterator[tuple[int, int, str, int, bool]]:
     size = rf"(\d{{1,6}}|{'|'.join(WORDS)})(?![\w.]?\d|[kmb%]\b|\w|\s?(?:[kmgt]i?b|%|percent|chips|tokens|proposal))"
     before = r"(?<![\w.\-])(dcn[._ ]|ici[._ ])?"
     link = (
-        r"\s*(?:=|:|→|->|\bis\b|\bmust\b|\bshould\b|\bhas to\b|\bstays?\b|\bfixed\b|\bof\b|\bto\b|\bat\b|\bsize\b|\bdown to\b|\bup to\b|\bwere\b|\bwas\b|"
-        r"\bbe\b|-|\s)*\s*"
+        r"\s*(?:=|:|→|->|\bis\b|\bmust\b|\bshould\b|\bhas to\b|\bstays?\b|\bfixed\b|\bof\b|\bto\b|\bat\b|"
+        r"\bsize\b|\bdown to\b|\bup to\b|\bwere\b|\bwas\b|\bbe\b|-|\s)*\s*"
     )
     after = re.compile(rf"{before}({names}){TAIL}(?:\s(?:goes?|went|from \d+))*{link}{size}", re.IGNORECASE)
     for found in after.finditer(text):

@@ -124,6 +124,11 @@ def violations(row: Row) -> list[str]:
     return [str(item["reason"]) for item in row.get("violations", ())]
 
 
+def brief(error: str) -> str:
+    """What is wrong, without what would follow: the first part of a tool's sentence."""
+    return error.split(";")[0].rstrip(".")
+
+
 def not_known(names: Sequence[str]) -> str:
     """`the model and the sequence length are not known`."""
     return f"{missing(names)} {'is' if len(names) == 1 else 'are'} not known"

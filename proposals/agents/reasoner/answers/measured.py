@@ -110,12 +110,9 @@ def _one_op(desk: Desk, row: Row) -> Answer:
                 else f"of `{row['name']}` {words.time(row['exposed_s'])} a step are exposed, with nothing beside it"
             )
     elif row.get("bound_by"):
-        roof = (
-            f", of which roof it reaches {words.share(row['roofline_efficiency'])}"
-            if row.get("roofline_efficiency") is not None
-            else ""
-        )
-        items.append(f"bound by {row['bound_by']}{roof}")
+        roof = row.get("roofline_efficiency")
+        reaches = f", and reaches {words.share(roof)} of that roof" if roof is not None else ""
+        items.append(f"`{row['name']}` is bound by {row['bound_by']}{reaches}")
     ridge = (row.get("roofline") or {}).get("ridge_flops_per_byte")
     if row.get("operational_intensity") and ridge and not row.get("collective"):
         side = (

@@ -48,7 +48,7 @@ def retell(desk: Desk, told: Told) -> Answer:
     after = yield from common.board(desk)
     if after.error:
         desk.over(base)
-        yield from desk.say(f"Under that nothing can be proposed, so I do not keep it: {after.error}.")
+        yield from desk.say(f"Under that nothing can be proposed, so I do not keep it: {words.brief(after.error)}.")
         return
     yield from _effects(told)
     yield from changed(desk, before, after, "now")

@@ -142,7 +142,7 @@ def suppose(desk: Desk, asked: Asked) -> Generator[Said, None, None]:
         return
     after = yield from common.board(desk)
     if after.error:
-        yield from desk.say(f"Then nothing can be proposed: {after.error}")
+        yield from desk.say(f"Then nothing can be proposed: {words.brief(after.error)}.")
     else:
         yield from retelling.changed(desk, before, after, "under that")
         options = tuple(text.rstrip(".") for text in sentences)
