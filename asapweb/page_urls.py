@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from asapweb import views
+from asapweb import model_settings, views
 from asapweb.explore import views as explore
 
 urlpatterns = [
@@ -14,5 +14,8 @@ urlpatterns = [
     path("explore/", explore.explore, name="explore"),
     path("explore/model/", explore.use_model, name="explore_model"),
     path("experiments/<int:pk>/explore/", explore.explore_experiment, name="explore_experiment"),
+    path("settings/model/", model_settings.model, name="model_settings"),
+    path("settings/model/test/", model_settings.test_model, name="test_model"),
+    path("settings/retention/", model_settings.keep_payloads, name="keep_payloads"),
     path("accuracy/", explore.accuracy_page, name="accuracy"),
 ]

@@ -205,6 +205,12 @@ CELERY_BEAT_SCHEDULE = {
     "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
     # An answer that nobody writes any more goes to another worker.
     "take over stale answers": {"task": "dialogue.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
+    # What teams keep for some days only.
+    "remove old payloads": {
+        "task": "experiments.tasks.remove_old_payloads",
+        "schedule": 3600.0,
+        "options": {"expires": 3600},
+    },
     # What was not queued for its vector, because no broker was there or its task was lost.
     "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 300.0, "options": {"expires": 60}},
 }

@@ -1,0 +1,168 @@
+"""The settings of the language model as a page shows them, a test of the connection, and how long payloads are kept."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from agent.limits import Price
+from agent.provider.check import ConnectionReport, check_connection
+from agent.provider.settings import Settings, SettingsError
+from experiments.services import retention
+from proposals.agents import endpoint
+
+#: Who asks a model, and for what.
+AGENTS = (
+    ("coordinator", "Coordinator", "answers in conversations"),
+    ("analyzer", "Analyzer", "writes the report"),
+    ("proposer", "Proposer", "reasons on proposals"),
+)
+#: Of a test of the connection: one request after another, each within its own limit.
+CHECK_LIMIT_S = 45.0
+_CHECK_CONNECT_S, _CHECK_SILENCE_S = 5.0, 20.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a page may show of the settings: never the key.
+
+    problem: one sentence, where a variable cannot be used or something is missing; "" where a model can be asked.
+    """
+
+    problem: str
+    configured: bool = False
+    base_url: str = ""
+    key: str = "not set"
+    agents: tuple[tuple[str, str, str, str], ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
+    prices: tuple[tuple[str, str, str, str], ...] = ()
+
+    @property
+    def models(self) -> list[tuple[str, str]]:
+        """Each different model with an agent that has it."""
+        found: dict[str, str] = {}
+        for agent, _, _, model in self.agents:
+            found.setdefault(model, agent)
+        return [(agent, model) for model, agent in found.items() if model]
+
+
+def shown() -> Shown:
+    """The settings of this installation as they may be shown."""
+    try:
+        found = endpoint.settings()
+    except SettingsError as error:
+        return Shown(str(error))
+    limits, money = found.limits, "no limit"
+    if limits.cost_usd is not None:
+        money = f"${limits.cost_usd:,.2f}"
+    return Shown(
+        problem=found.missing() or "",
+        configured=found.configured,
+        base_url=found.base_url,
+        key="set" if found.api_key else "not set",
+        agents=tuple((name, word, what, found.model_for(name)) for name, word, what in AGENTS),
+        limits=(
+            ("Turns", f"{limits.turns:,}"),
+            ("Tool calls", f"{limits.tool_calls:,}"),
+            ("Tokens, in and out", f"{limits.tokens:,}"),
+            ("Tokens of one response", f"{limits.answer_tokens:,}"),
+            ("Time", f"{limits.time_s:,.0f}\u00a0s"),
+            ("Money", money),
+            ("Connection, silence, one request",
+             f"{found.connect_timeout_s:g} · {found.read_timeout_s:g} · {found.request_timeout_s:g}\u00a0s"),
+        ),
+        prices=tuple((model, *_price(price)) for model, price in sorted(found.prices.items())),
+    )  # fmt: skip
+
+
+def _price(price: Price) -> tuple[str, str, str]:
+    """USD per million tokens: in, from the cache, out."""
+    cached = price.cached_usd_per_token
+    return (
+        f"${price.input_usd_per_token * 1e6:,.2f}",
+        "as input" if cached is None else f"${cached * 1e6:,.2f}",
+        f"${price.output_usd_per_token * 1e6:,.2f}",
+    )
+
+
+def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S) -> ConnectionReport:
+    """What came of a test of the connection, within so many seconds whatever the endpoint does."""
+    patient = replace(
+        settings,
+        connect_timeout_s=min(settings.connect_timeout_s, _CHECK_CONNECT_S),
+        read_timeout_s=min(settings.read_timeout_s, _CHECK_SILENCE_S),
+        request_timeout_s=min(settings.request_timeout_s, _CHECK_SILENCE_S),
+    )
+    reports: list[ConnectionReport] = []
+    tester = threading.Thread(
+        target=lambda: reports.append(check_connection(patient, agent)), name="connection-test", daemon=True
+    )
+    tester.start()
+    tester.join(limit_s)
+    if reports:
+        return reports[0]
+    model = settings.model_for(agent)
+    said = f"{model} at {settings.base_url} did not finish the test within {limit_s:.0f} s; it is slow, or it hangs."
+    return ConnectionReport(False, said, model, settings.base_url)
+
+
+def _page(request: HttpRequest, report: ConnectionReport | None = None) -> HttpResponse:
+    context: dict[str, Any] = {
+        "here": "settings",
+        "membership": request.membership,  # type: ignore[attr-defined]
+        "shown": shown(),
+        "report": report,
+        "limit_s": CHECK_LIMIT_S,
+        "embedding": django_settings.EMBEDDING["model"],
+    }
+    part = "settings/_connection.html" if request.htmx else "settings/model.html"  # type: ignore[attr-defined]
+    return render(request, part, context)
+
+
+@never_cache
+@require(Role.VIEWER)
+@require_GET
+def model(request: HttpRequest) -> HttpResponse:
+    """Which language model is configured, within which limits, and what is missing."""
+    return _page(request)
+
+
+@never_cache
+@require(Role.ADMINISTRATOR)
+@require_POST
+@vary_on_headers("HX-Request")
+def test_model(request: HttpRequest) -> HttpResponse:
+    """Ask the model for a word, a tool call and an object, and say what came of it."""
+    agent = request.POST.get("agent", "")
+    if agent not in {name for name, _, _ in AGENTS}:
+        agent = AGENTS[0][0]
+    try:
+        report = check_in_time(endpoint.settings(), agent)
+    except SettingsError as error:
+        report = ConnectionReport(False, str(error), "", "")
+    return _page(request, report)
+
+
+@require(Role.ADMINISTRATOR)
+@require_POST
+def keep_payloads(request: HttpRequest) -> HttpResponse:
+    """How many days the team keeps what agents sent and got."""
+    try:
+        days = retention.set_days(request.membership.team, request.POST.get("days", ""))  # type: ignore[attr-defined]
+    except retention.RetentionError as error:
+        messages.error(request, str(error))
+    else:
+        kept = "as long as their experiment" if days is None else f"{days} day{'' if days == 1 else 's'}"
+        messages.success(request, f"What agents send and get is kept for {kept}.")
+    return redirect("settings")
