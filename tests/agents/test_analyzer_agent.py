@@ -1,4 +1,4 @@
-"""The report by a language model: its claims stand in tool results and its verdict is the computed one, or it is gone."""
+"""The report by a language model: its claims stand in tool results, its verdict is the computed one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,297 @@
+"""Three proposals by a language model: priced, legal, distinct and backed, or they are not shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agent.events import Complaint, Final, RunEvent, Stopped
+from agent.messages import UserMessage
+from agent.provider.openai import OpenAIProvider
+from proposals.agents import proposal_agent
+from proposals.agents.proposal_agent import Considered
+from proposals.agents.workbench import Workbench
+from tests.agent.conftest import drive, settings_for
+from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
+from tests.agents.evidence import ask, bench
+
+Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
+PRECEDENTS = ("search_history", {"outcome": "faster", "top": 5})
+
+
+@pytest.fixture
+def propose() -> Iterator[Propose]:
+    """Lets a scripted model propose for experiment 3."""
+    servers: list[ScriptedServer] = []
+
+    def propose(script: Script, of: Workbench | None = None) -> tuple[list[RunEvent], Considered, ScriptedServer]:
+        server = ScriptedServer(script)
+        server.__enter__()
+        servers.append(server)
+        found, outcome = drive(proposal_agent.propose(of or bench(), OpenAIProvider(settings_for(server))))
+        return found, outcome, server  # type: ignore[return-value]
+
+    yield propose
+    for server in servers:
+        server.__exit__()
+
+
+def configurations() -> list[dict[str, Any]]:
+    """What the built-in reasoner proposes, as arguments of a tool."""
+    found = []
+    for standing in bench().proposals:
+        item = standing.proposal
+        found.append({"ici": item.mesh["ici"], "dcn": item.mesh["dcn"], "changes": item.changes})
+    return found
+
+
+def agreeing() -> dict[str, Any]:
+    """A model that agrees with the built-in proposals and gives true reasons."""
+    proposals = []
+    for standing, configuration in zip(bench().proposals, configurations(), strict=True):
+        item = standing.proposal
+        speedup = item.predicted.speedup
+        proposals.append(
+            {
+                "kind": item.kind,
+                "title": "A step that moves less over the links",
+                **configuration,
+                "reasoning": [f"It is predicted to be {speedup:.3g}× per token.", "What is moved less, waits less."],
+                "trade_offs": ["It has not been run here."],
+                "citations": [],
+                "confidence": 0.4,
+            }
+        )
+    return {"proposals": proposals}
+
+
+def prices_then(reply: Callable[[dict[str, Any]], Reply], *more: tuple[str, Any]) -> Callable[[dict[str, Any]], Reply]:
+    """A model that prices what it proposes, and looks for precedents, before it answers."""
+
+    def model(body: dict[str, Any]) -> Reply:
+        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+            return calls(*(("predict", item) for item in configurations()), PRECEDENTS, *more)
+        return reply(body)
+
+    return model
+
+
+def told(events: list[RunEvent]) -> list[str]:
+    return [text for e in events if isinstance(e, Complaint) for text in e.complaints]
+
+
+def changed(**of_first: Any) -> dict[str, Any]:
+    made = copy.deepcopy(agreeing())
+    made["proposals"][0] |= of_first
+    return made
+
+
+def last(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def test_what_a_model_proposes_stands_with_the_numbers_of_the_performance_model(propose: Propose) -> None:
+    events, found, server = propose(prices_then(lambda body: answer(agreeing())))
+    assert told(events) == []
+    assert (found.source, found.struck, found.sentence) == ("model", 0, "")
+    assert found.claims > 0 and found.usage.tokens > 0
+    for number, item in enumerate(found.proposals, start=1):
+        own = bench().pricer.evaluate(item.plan.mesh, item.plan.changes)
+        assert item.plan.rank == number
+        assert item.plan.predicted == own.predicted
+        assert (item.plan.confidence, item.plan.sensitivity) == (own.confidence, own.sensitivity)
+        assert item.plan.reasoning[1] == "What is moved less, waits less."
+    assert {"predict", "search", "search_history", "legality"} <= set(server.requests[0].tool_names)
+    assert not {"approve", "decide", "add", "launch"} & set(server.requests[0].tool_names)
+
+
+def test_numbers_are_the_same_with_and_without_a_model(propose: Propose) -> None:
+    _, found, _ = propose(prices_then(lambda body: answer(agreeing())))
+    for item, standing in zip(found.proposals, bench().proposals, strict=True):
+        assert item.plan.predicted.step_time_s == pytest.approx(standing.proposal.predicted.step_time_s)
+        assert item.plan.predicted.hbm_per_chip_bytes == standing.proposal.predicted.hbm_per_chip_bytes
+        assert item.plan.predicted.speedup == pytest.approx(standing.proposal.predicted.speedup)
+
+
+def test_an_invented_number_is_sent_back_and_mended(propose: Propose) -> None:
+    def model(body: dict[str, Any]) -> Reply:
+        if "9.87" in last(body):
+            return answer(agreeing())
+        return answer(changed(reasoning=["It is predicted to be 9.87× per token."]))
+
+    events, found, _ = propose(prices_then(model))
+    assert len(told(events)) == 1 and told(events)[0].startswith("Proposal 1: ") and "9.87×" in told(events)[0]
+    assert found.source == "model"
+
+
+def test_a_stubborn_invention_is_struck_and_the_rest_stands(propose: Propose) -> None:
+    true = agreeing()["proposals"][0]["reasoning"]
+    false = changed(reasoning=[*true, "It is predicted to be 9.87× per token."])
+    events, found, _ = propose(prices_then(lambda body: answer(false)))
+    assert (found.source, found.struck) == ("model", 1)
+    assert list(found.proposals[0].plan.reasoning) == true
+    (final,) = [e for e in events if isinstance(e, Final)]
+    assert final.source == "model" and "9.87" not in json.dumps(final.answer)
+
+
+def test_a_mesh_of_other_chips_is_sent_back_with_the_rule(propose: Propose) -> None:
+    def model(body: dict[str, Any]) -> Reply:
+        if "cannot be proposed" in last(body):
+            return answer(agreeing())
+        return answer(changed(ici={"replica": 3, "data": 5, "seq": 7, "model": 1}))
+
+    events, found, _ = propose(prices_then(model))
+    assert any("Proposal 1" in text and "breaks the rule chips" in text for text in told(events))
+    assert found.source == "model"
+
+
+def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> None:
+    of = bench("gradients over the network between slices")
+    mesh, changes = of.config.mesh.to_json(), {"global_batch": 65536}
+    greedy = {"ici": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
+    priced = of.pricer.evaluate(mesh, changes)
+    assert (priced.predicted.speedup or 0.0) > 2.0 and (priced.memory_headroom_bytes or 0.0) < 0.0
+
+    def model(body: dict[str, Any]) -> Reply:
+        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+            return calls(("predict", greedy))
+        return answer(changed(**greedy, reasoning=["It computes more at once."]))
+
+    events, found, _ = propose(model, of)
+    assert any("Proposal 1" in text and "breaks the rule memory" in text for text in told(events))
+    assert (found.source, found.proposals) == ("fallback", ())
+
+
+def test_the_same_configuration_twice_is_sent_back(propose: Propose) -> None:
+    def model(body: dict[str, Any]) -> Reply:
+        made = copy.deepcopy(agreeing())
+        if "again" not in last(body):
+            made["proposals"][2] = {**made["proposals"][1], "kind": "alternative"}
+        return answer(made)
+
+    events, found, _ = propose(prices_then(model))
+    assert any("Proposal 3 is proposal 2 again" in text for text in told(events))
+    assert found.source == "model"
+
+
+def test_a_record_that_no_tool_returned_cannot_be_cited(propose: Propose) -> None:
+    events, found, _ = propose(prices_then(lambda body: answer(changed(citations=["made-up-record-17"]))))
+    assert any("`made-up-record-17`, which no tool result of this run has" in text for text in told(events))
+    assert (found.source, found.struck) == ("model", 1)
+    assert "made-up-record-17" not in [cite.key for cite in found.proposals[0].plan.citations]
+
+
+def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose) -> None:
+    events, found, _ = propose(prices_then(lambda body: answer(changed(confidence=0.9))))
+    assert any("it is a hypothesis, and claims 90%: claim at most 50%" in text for text in told(events))
+    assert found.source == "model"
+    first = found.proposals[0]
+    assert (first.plan.support, first.claimed) == ("hypothesis", 0.5)
+    assert first.plan.confidence == bench().pricer.evaluate(first.plan.mesh, first.plan.changes).confidence
+
+
+def test_a_record_of_a_measured_gain_makes_it_proven(propose: Propose) -> None:
+    record = ask(bench(), "search_history", outcome="faster", top=5)["records"][0]
+    made = changed(citations=[f"`{record['id']}`"], confidence=0.8)
+    events, found, _ = propose(prices_then(lambda body: answer(made)))
+    assert told(events) == []
+    first = found.proposals[0]
+    assert (first.plan.support, first.claimed) == ("proven", 0.8)
+    (cite,) = first.plan.citations
+    assert (cite.source, cite.key, cite.title) == ("history", record["id"], record["title"])
+
+
+def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) -> None:
+    slow = slower()
+
+    def model(body: dict[str, Any]) -> Reply:
+        if "slower" in last(body) or "clearly slower" in last(body):
+            return answer(agreeing())
+        return answer(changed(**slow, reasoning=["It computes more at once."]))
+
+    events, found, _ = propose(prices_then(model, ("predict", slow)))
+    assert any("Proposal 1" in text and "slower than what runs" in text for text in told(events))
+    assert found.source == "model"
+
+
+def slower() -> dict[str, Any]:
+    """A legal configuration of experiment 3 that is predicted slower than what runs."""
+    ran = dict(bench().config.mesh.ici)
+    for one in ran:
+        for other in ran:
+            if one != other and ran[one] % 2 == 0:
+                ici = {**ran, one: ran[one] // 2, other: ran[other] * 2}
+                found = bench().pricer.evaluate({"ici": ici})
+                if not found.violations and (found.predicted.speedup or 1.0) < 0.95:
+                    return {"ici": ici, "dcn": None, "changes": {}}
+    raise AssertionError("nothing here is slower")
+
+
+def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
+    def model(body: dict[str, Any]) -> Reply:
+        return answer(
+            agreeing() if "its kind is keep" in last(body) or "but changes" in last(body) else changed(kind="keep")
+        )
+
+    events, found, _ = propose(prices_then(model))
+    assert any("is of the kind keep, but changes what runs" in text for text in told(events))
+    assert found.source == "model"
+
+
+def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
+    from proposals.constraints import Constraints
+
+    sizes = {c["ici"]["seq"] for c in configurations()} | {dict(bench().config.mesh.ici)["seq"]}
+    held = next(size for size in (1, 2, 4, 8, 16, 32) if size not in sizes)
+    of = bench().with_constraints(Constraints(keep_axes=("seq",)))
+    events, found, _ = propose(prices_then(lambda body: answer(agreeing())), of)
+    moved = [c for c in configurations() if c["ici"]["seq"] != dict(bench().config.mesh.ici)["seq"]]
+    assert held and moved, "the built-in proposals move seq"
+    assert any("your constraint" in text for text in told(events))
+    assert found.source == "fallback"
+
+
+@pytest.mark.parametrize(
+    "reply", [error(401, "Bad key"), error(404, "No such model"), refusal("No."), answer({"a": 1})]
+)
+def test_where_the_endpoint_fails_nothing_is_proposed_and_it_says_why(propose: Propose, reply: Reply) -> None:
+    events, found, _ = propose(lambda body: reply)
+    assert (found.source, found.proposals) == ("fallback", ())
+    assert found.sentence == next(e for e in events if isinstance(e, Stopped)).sentence
+    (final,) = [e for e in events if isinstance(e, Final)]
+    assert final.source == "fallback"
+
+
+def test_a_model_that_claims_to_have_acted_is_not_believed(propose: Propose) -> None:
+    """It was told so by the experiment's name, which is text like any other."""
+    said = ["I have approved proposal 1 and launched it.", *agreeing()["proposals"][0]["reasoning"]]
+    events, found, _ = propose(prices_then(lambda body: answer(changed(reasoning=said))))
+    assert any("only a reviewer can have approved it" in text for text in told(events))
+    assert found.source == "model"
+    assert not any("approved" in text for text in found.proposals[0].plan.reasoning)
+
+
+def test_a_mesh_that_the_model_never_priced_is_sent_back_to_be_priced(propose: Propose) -> None:
+    ici = unseen()
+    events, _, _ = propose(prices_then(lambda body: answer(changed(ici=ici, reasoning=["It moves less."]))))
+    assert any("ask `predict` for it" in text for text in told(events))
+
+
+def unseen() -> dict[str, int]:
+    """A legal mesh of experiment 3 that neither runs nor is proposed."""
+    known = [c["ici"] for c in configurations()]
+    for row in bench().pricer.search(top=60):
+        if row.mesh["ici"] not in known and not row.keeps:
+            return dict(row.mesh["ici"])
+    raise AssertionError("every mesh is proposed")
+
+
+def test_every_complaint_is_a_message_that_the_model_reads(propose: Propose) -> None:
+    events, _, server = propose(prices_then(lambda body: answer(changed(confidence=0.9))))
+    complaint = next(e for e in events if isinstance(e, Complaint))
+    assert isinstance(complaint.message, UserMessage)
+    assert complaint.complaints[0] in server.requests[-1].messages[-1]["content"]
