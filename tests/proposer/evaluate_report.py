@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-_HALVES = {"open": "looked at while the Proposer was written", "kept apart": "looked at once, for this table"}
+_HALVES = {
+    "open": "looked at while the Proposer was written",
+    "kept apart": "seen in this table only; nothing was changed for it",
+}
 
 
 def report(found: dict[str, Any]) -> str:

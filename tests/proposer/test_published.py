@@ -1,4 +1,4 @@
-"""Published recipes are found again from a poorer mesh, and sweeps are climbed; every third case, both halves.
+"""Published recipes are found again from a poorer mesh, and sweeps are climbed; every second case, both halves.
 
 The floors lie below what docs/accuracy-proposals.md reports of all cases: they guard against getting worse.
 """
@@ -13,7 +13,7 @@ from perfmodel import legality
 from tests.proposer.evaluate import NUMBERS, VARIANTS, Outcome, outcomes, shares
 from tests.proposer.published_cases import cases, recipes, sizes, sweeps
 
-EVERY = 3
+EVERY = 2
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_starts_are_legal_and_are_not_the_answer() -> None:
 def test_recipes_are_found(found: tuple[Outcome, ...]) -> None:
     every, tpu = shares(of(found, "recipe")), shares([*of(found, "recipe", "v"), *of(found, "recipe", "tpu")])
     assert every["family_three"] >= 0.5 and every["family_top"] >= 0.45
-    assert tpu["family_three"] >= 0.7 and tpu["family_top"] >= 0.6
+    assert tpu["family_three"] >= 0.75 and tpu["family_top"] >= 0.7
 
 
 def test_first_proposals_win_back_what_the_start_lost(found: tuple[Outcome, ...]) -> None:
@@ -49,14 +49,15 @@ def test_first_proposals_win_back_what_the_start_lost(found: tuple[Outcome, ...]
     assert every["lost"] > 0.15  # in worlds of their own the starts really are poorer
     assert every["left"] < 0.25 * every["lost"]
     assert every["slower"] <= 0.15
+    assert every["as_good"] >= 0.75
 
 
 def test_measured_sweeps_are_climbed(found: tuple[Outcome, ...]) -> None:
     every = shares(of(found, "sweep"))
     assert every["measured"] >= 10
-    assert every["measured_faster"] >= 0.6
+    assert every["measured_faster"] >= 0.55
     assert every["measured_left"] < 0.5 * every["measured_lost"]
-    assert every["failed"] <= 0.4 * every["cases"]
+    assert every["failed"] <= 0.3 * every["cases"]
 
 
 def test_the_page_reports_what_the_program_found() -> None:
