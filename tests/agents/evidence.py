@@ -20,9 +20,9 @@ SAMPLES = ("asap-experiment-1", "asap-experiment-2", "asap-experiment-3", "cpu-d
 #: Generated ones: across slices, on GPUs, with experts, and with little in the profile.
 GENERATED = (
     "gradients over the network between slices", "tensor axis across NVLink domains", "expert dispatch",
-    "pipeline of four, four micro-batches", "only the five largest ops, memory",
+    "only the five largest ops, memory",
 )  # fmt: skip
-PROFILES = (*SAMPLES, *GENERATED)
+PROFILES = ("asap-experiment-1", "asap-experiment-3", "cpu-data2-seq2-model2", *GENERATED)
 #: What an agent would look at before it writes of a run and of its proposals.
 LOOKED_AT: tuple[tuple[str, dict[str, Any]], ...] = (
     ("run", {}),
