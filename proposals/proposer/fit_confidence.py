@@ -273,8 +273,8 @@ def main() -> None:
     from proposals.proposer import confidence_report
 
     FILE.write_text(toml(fit()), encoding="utf-8")
-    found = numbers()
-    NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
+    found = _rounded(numbers())
+    NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     confidence_report.write(found)
 
 
