@@ -21,7 +21,6 @@ from agent.control import Cancel
 from agent.events import (
     Complaint,
     Final,
-    ModelResponse,
     Retry,
     RunEvent,
     Stopped,
@@ -31,10 +30,10 @@ from agent.events import (
 )
 from dialogue.models import Message
 from dialogue.services import asking, holding
-from dialogue.services.recorded import event_data
-from experiments.services import events, workers
+from experiments.services import workers
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
+from proposals.services import recording
 
 logger = logging.getLogger(__name__)
 
@@ -118,15 +117,9 @@ class Writing:
             self._withdraw()  # what stands instead is written anew
         else:
             self.flush(now=True)
-        response = event if isinstance(event, ModelResponse) else None
-        row = events.append(
-            self.answer.thread.experiment_id,
-            event.kind,
-            "coordinator",
-            data=event_data(event, self.answer.thread_id, self.answer.pk),
-            duration_s=getattr(event, "duration_s", None),
-            tokens=response.usage.tokens if response else None,
-            cost_usd=response.cost_usd if response else None,
+        answer = self.answer
+        row = recording.store(
+            answer.thread.experiment_id, event, "coordinator", thread=answer.thread_id, message=answer.pk
         )
         if isinstance(event, ToolCalled):
             self.answer.steps.append(

@@ -22,9 +22,10 @@ from agent.events import (
     ToolReturned,
 )
 from agent.messages import AssistantMessage, SystemMessage, ToolCall, Usage, UserMessage
-from dialogue.services.recorded import event_data, run_event
 from experiments.models import Event
 from experiments.services import events
+from proposals.agents.recorded import run_event
+from proposals.services import recording
 
 LONG = "the all-gather of layer seven " * 400
 FAULT = Fault("rate_limit", "The endpoint asks to wait.", 429, 3, 2.0)
@@ -48,15 +49,7 @@ STEPS = (
 
 def record(experiment, steps=STEPS, thread=7, message=70, actor="coordinator"):
     """The events of these steps of an answer, as the dialogue stores them."""
-    return [
-        events.append(
-            experiment, step.kind, actor, data=event_data(step, thread, message),
-            duration_s=getattr(step, "duration_s", None),
-            tokens=step.usage.tokens if isinstance(step, ModelResponse) else None,
-            cost_usd=step.cost_usd if isinstance(step, ModelResponse) else None,
-        )
-        for step in steps
-    ]  # fmt: skip
+    return [recording.store(experiment, step, actor, thread=thread, message=message) for step in steps]
 
 
 def text_of(response) -> str:

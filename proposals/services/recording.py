@@ -1,0 +1,32 @@
+"""Every step of an agent becomes an Event."""
+
+from __future__ import annotations
+
+from agent.events import ModelResponse, RunEvent
+from experiments.models import Event, Experiment, Run
+from experiments.services import events
+from proposals.agents.recorded import event_data
+
+
+def store(
+    experiment: Experiment | int,
+    event: RunEvent,
+    actor: str,
+    *,
+    run: Run | None = None,
+    thread: int | None = None,
+    message: int | None = None,
+) -> Event:
+    """Append the step to the Sharding Memory.  actor: `coordinator`, `analyzer` or `proposer`; run: whose work it is;
+    thread, message: of the answer it belongs to."""
+    response = event if isinstance(event, ModelResponse) else None
+    return events.append(
+        experiment,
+        event.kind,
+        actor,
+        run=run,
+        data=event_data(event, thread, message),
+        duration_s=getattr(event, "duration_s", None),
+        tokens=response.usage.tokens if response else None,
+        cost_usd=response.cost_usd if response else None,
+    )
