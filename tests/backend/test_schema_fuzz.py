@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+from dialogue.models import Held
+from dialogue.services import asking
 from history.services import imports, store
 from knowledge.services import documents
 from proposals.services import measuring, regenerating, reviews
@@ -49,6 +51,10 @@ def api(db):
     }
     added = documents.receive(people.team, people.engineer, upload("notes.md", b"# Notes"))
     schema.ids["knowledge/documents"] = added.document.pk
+    thread = asking.open_thread(ready.experiment, people.engineer)
+    answer = asking.ask(thread, people.engineer, "Which do you recommend first?")
+    held = Held.objects.create(thread=thread, kind=Held.Kind.CONSTRAINT, key="keep_batch", value=True, message=answer)
+    schema.ids |= {"threads": thread.pk, "answers": answer.pk, "held": held.pk}
     yield schema
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
