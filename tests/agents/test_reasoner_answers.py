@@ -28,6 +28,7 @@ from proposals.agents.conversation import (
 from proposals.agents.reasoner import answer
 from proposals.agents.workbench import Workbench, joined
 from proposals.constraints import Constraints
+from tests.agents.evidence import bench as written
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 from tests.proposer.test_propose import config as configured
 
@@ -114,9 +115,13 @@ EVERYTHING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*KEYS, "llama"])
+#: Written from first principles (`tests.diagnosis.scenarios`): GPUs, experts, slices.
+WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients over the network between slices")
+
+
+@pytest.mark.parametrize("key", [*KEYS, "llama", *WRITTEN])
 def test_every_figure_of_every_answer_stands_in_its_own_tool_results(key: str) -> None:
-    thread = Thread(llama() if key == "llama" else sample(key))
+    thread = Thread(llama() if key == "llama" else written(key) if key in WRITTEN else sample(key))
     wrong, told = [], []
     for text in EVERYTHING:
         told.append(text)

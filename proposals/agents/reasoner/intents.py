@@ -181,7 +181,8 @@ RULES: tuple[tuple[str, str], ...] = (
     ("recommend", (
         r"\brecommend\w*\b|\b(?:which|what)\b.{0,40}\b(?:start|first|begin|choose|pick|try|go with|use|take|"
         r"run|prefer|favou?rite|suggest|best)\b|\bwhat (?:would|should) (?:you|i|we) do\b|"
-        r"\b(?:start|begin) with\b|\bshould (?:i|we)\b.{0,30}\b(?:start|first|begin|choose|pick|try|go with|use|take|run|do|change)\b|\byour (?:pick|"
+        r"\b(?:start|begin) with\b|\bshould (?:i|we)\b.{0,30}\b(?:start|first|begin|choose|pick|try|go with|"
+        r"use|take|run|do|change)\b|\byour (?:pick|"
         r"choice|advice|suggestion|favou?rite|take|best bet)\b|\bbest (?:proposal|one|bet|choice)\b|\bwhich "
         r"(?:one|proposal|of them|of the (?:three|two))\b|\bwhat do you (?:suggest|advise|propose|think)\b|"
         r"\badvi[sc]e\b"

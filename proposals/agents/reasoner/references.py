@@ -12,7 +12,7 @@ _NOUN = r"(?:proposals?|options?|suggestions?|recommendations?|numbers?|candidat
 _KINDS = {"safer": "safer", "safe": "safer", "safest": "safer", "bolder": "bolder", "bold": "bolder",
           "boldest": "bolder",           "aggressive": "bolder", "conservative": "safer"}  # fmt: skip
 _BARE = re.compile(
-    rf"\b(of|by|about|for|than|approve|reject|launch|run|with|start with|stick to|to|vs|versus|compare|"
+    rf"\b(of|by|find|about|for|than|approve|reject|launch|run|with|start with|stick to|to|vs|versus|compare|"
     rf"between|prefer|like|with|choose|pick|take|try|on|does|is|are|do|why|show|explain|drop|exclude|out|"
     rf"and|think|reckon|say)\s({_NUMBERS})(?!\s?(?:chips?|hours?|steps|%|x|gb|mib|ms|s\b|way|days?|tokens|"
     rf"layers|times|micro|seq))(?![\w.])"

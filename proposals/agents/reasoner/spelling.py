@@ -36,7 +36,8 @@ recommend recommended recommendation first start begin best prefer choose pick s
 certainty likely probability trust proposal proposals promising better other others alternative alternatives still
 hold stick without further input what which where when would change mind convince measure profile experiment next
 explain operation largest biggest longest slowest similar past previous history precedent record records runs slow
-bottleneck limits limiting problem diagnose memory headroom capacity fits accurate accuracy error errors calibrated prediction
+bottleneck limits limiting problem diagnose memory headroom capacity fits accurate accuracy error
+errors calibrated prediction
 predictions risk risks risky downside downsides danger trade-off tradeoff tradeoffs caveats launch flags command script
 maxtext megatron axlearn help hello thanks thank batch global sequence length remat minimal offload full none micro
 gradient accumulation weights weight sharding sharded replicated optimizer precision tensor model data expert experts

@@ -124,6 +124,16 @@ def violations(row: Row) -> list[str]:
     return [str(item["reason"]) for item in row.get("violations", ())]
 
 
+def stepped(row: Row) -> str:
+    """One step away in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
+    changed = row.get("changes") or {}
+    return (
+        f"a global batch of {changed['global_batch']:,}"
+        if row.get("varies") == "batch" and "global_batch" in changed
+        else str(row["step"])
+    )
+
+
 def brief(error: str) -> str:
     """What is wrong, without what would follow: the first part of a tool's sentence."""
     return error.split(";")[0].rstrip(".")

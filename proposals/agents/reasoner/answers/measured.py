@@ -83,7 +83,7 @@ def op(desk: Desk, asked: Asked) -> Answer:
 
 def _one_op(desk: Desk, row: Row) -> Answer:
     took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
-    place = "the longest op of the step" if row["rank"] == 1 else f"number {row['rank']} by time"
+    place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
     yield from desk.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of it.", _what_it_is(row))
     items = []
     if row.get("collective"):
@@ -112,7 +112,12 @@ def _one_op(desk: Desk, row: Row) -> Answer:
     elif row.get("bound_by"):
         roof = row.get("roofline_efficiency")
         reaches = f", and reaches {words.share(roof)} of that roof" if roof is not None else ""
-        items.append(f"`{row['name']}` is bound by {row['bound_by']}{reaches}")
+        unknown = str(row["bound_by"]).lower() == "unknown"
+        items.append(
+            "XProf does not say what bounds it"
+            if unknown
+            else f"`{row['name']}` is bound by {row['bound_by']}{reaches}"
+        )
     ridge = (row.get("roofline") or {}).get("ridge_flops_per_byte")
     if row.get("operational_intensity") and ridge and not row.get("collective"):
         side = (
@@ -275,8 +280,9 @@ def run(desk: Desk, asked: Asked) -> Answer:
     items = []
     if config.get("model"):
         model = config["model"]
+        name = str(model.get("name") or "")
         items.append(
-            f"model: {model.get('name') or 'of its own shape'}"
+            f"model: {name if name[:1].isalpha() else 'of its own shape'}"
             + (
                 f", {model['layers']} layers, d_model {model['d_model']:,}, {model['heads']} heads"
                 if model.get("layers")

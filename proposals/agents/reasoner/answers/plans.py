@@ -288,12 +288,12 @@ def change_mind(desk: Desk, asked: Asked) -> Answer:
         best = max(steps, key=lambda s: s["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
             items.append(
-                f"**The next step**: {best['step']} is predicted {words.ratio(best['speedup_over_this'])} "
+                f"**The next step**: {words.stepped(best)} is predicted {words.ratio(best['speedup_over_this'])} "
                 f"the speed of {own}; if the first step is measured to gain, I would go there."
             )
         else:
             items.append(
-                f"**Its neighbours**: the best that may run, {best['step']}, is predicted "
+                f"**Its neighbours**: the best that may run, {words.stepped(best)}, is predicted "
                 f"{words.ratio(best['speedup_over_this'])} the speed of {own}; it would have to beat that."
             )
     yield from desk.bullets(items)

@@ -20,7 +20,8 @@ def priced(desk: Desk, row: Row) -> Answer:
         yield from desk.say(f"**It can not run as it is**: {broken[0]}", *broken[1:3])
         if row.get("step_time_s") and not any(item["rule"] in ("chips", "axis_role") for item in row["violations"]):
             yield from desk.more(f"If it could, it would be predicted at {words.speed(row)}.")
-        yield from memory_parts(desk, row)
+        if any(item["rule"] == "memory" for item in row["violations"]):
+            yield from memory_parts(desk, row)
         return
     stands = row.get("stands_as_proposal")
     ran = row.get("what_runs") or {}

@@ -146,13 +146,11 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
         )
     if row.get("speedup_per_token"):
         low = row.get("speedup_low80") or 1.0
-        tail = (
-            f" Its range reaches below 1×: at the low end it loses, {words.ratio(low)}."
-            if low < 1 - words.SAME
-            else " The whole range lies above 1×, so the question is how much, not whether."
-            if low > 1 + words.SAME
-            else ""
-        )
+        tail = ""
+        if low < 1 - words.SAME:
+            tail = f" Its low end, {words.ratio(low)}, would be a loss."
+        elif low > 1 + words.SAME:
+            tail = " The whole range lies above what runs, so the question is how much, not whether."
         yield from desk.more(f"It rests on a predicted {words.speed(row)}.{tail}")
     for heading, key in (("What makes me surer:", "raises_confidence"), ("What holds me back:", "lowers_confidence")):
         if row.get(key):
@@ -256,6 +254,12 @@ def prefer(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
         f"**I hold to {own}.**", *[verdict.turns(f"proposal {row['number']}", row, own, first) for row in rows[:2]]
     )
+    ties = [f"proposal {row['number']}" for row in rows if found[row["number"]] == "tie"]
+    if ties:
+        yield from desk.more(
+            f"Against {words.listed(ties)} I do not insist: what is a tie for the model may be decided by what it "
+            "does not know."
+        )
     yield from desk.more(
         "Is there something about the run that the profile does not show? A fact would change the numbers; "
         "a preference can not."
@@ -393,7 +397,7 @@ def hold(desk: Desk, asked: Asked) -> Answer:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
             yield from desk.say(
-                f"One step further ({best['step']}) is predicted at "
+                f"One step further ({words.stepped(best)}) is predicted at "
                 f"{words.ratio(best['speedup_over_this'])} the speed of {own}; I would go there second, "
                 f"once the first step is measured."
             )
