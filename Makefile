@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fit seeds clean
+.PHONY: help run test lint bench quality fit seeds clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,10 @@ lint: ## ruff, mypy, import-linter, djade, Django's checks
 bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
+
+quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --repeats 3" for the configured model
+	@bin/bootstrap dev
+	@$(PYTHON) -m tests.agents.evaluate $(ARGS)
 
 fit: ## fit the performance model, and the confidence of proposals, to the published measurements
 	@bin/bootstrap run
