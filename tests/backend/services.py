@@ -48,7 +48,7 @@ def redis_server() -> Iterator[Redis]:
 class Worker:
     """`celery worker` with one process for tasks, in a process group of its own; `log` is what it wrote."""
 
-    def __init__(self, broker_url: str, home: Path) -> None:
+    def __init__(self, broker_url: str, home: Path, *options: str) -> None:
         database = connection.settings_dict
         host = quote(str(database["HOST"]), safe="")
         self.log_path = home / f"worker-{time.monotonic_ns()}.log"
@@ -57,7 +57,7 @@ class Worker:
                 [
                     sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker",
                     "--pool", "prefork", "--concurrency", "1", "--loglevel", "INFO",
-                    "--without-gossip", "--without-mingle",
+                    "--without-gossip", "--without-mingle", *options,
                 ],
                 env={
                     **os.environ,
@@ -100,8 +100,8 @@ class Worker:
 
 
 @contextmanager
-def worker(broker_url: str, home: Path) -> Iterator[Worker]:
-    running = Worker(broker_url, home)
+def worker(broker_url: str, home: Path, *options: str) -> Iterator[Worker]:
+    running = Worker(broker_url, home, *options)
     try:
         yield running
     finally:

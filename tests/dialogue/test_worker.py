@@ -1,0 +1,53 @@
+"""A question through a real broker to a real worker with threads, killed where it hurts."""
+
+from __future__ import annotations
+
+import pytest
+
+from dialogue.models import Message
+from dialogue.services import answering, asking, holding
+from experiments.models import Event
+from tests.backend.broker import broker
+from tests.backend.services import eventually, redis_server, worker
+from tests.dialogue.test_threads import _dead_process
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OPTIONS = ("--pool", "threads", "--concurrency", "4", "--queues", "dialogue")
+
+
+@pytest.fixture(scope="module")
+def redis():
+    with redis_server() as server:
+        yield server
+
+
+def ended(answer):
+    def look():
+        answer.refresh_from_db()
+        return Message.Status(answer.status).is_final
+
+    eventually(look, 90, "the answer has ended")
+    return answer
+
+
+def test_the_built_in_reasoner_answers_and_what_it_heard_counts(redis, people, ready, thread, data_folder):
+    with broker(redis.url):
+        with worker(redis.url, data_folder, *OPTIONS) as first:
+            answer = ended(asking.ask(thread, people.engineer, "Which do you recommend first?"))
+            assert (answer.status, answer.provider) == ("done", "built-in"), (answer.note, first.log)
+            assert answer.text and answer.steps and all(step["ok"] is not None for step in answer.steps)
+            told = ended(asking.ask(thread, people.engineer, "Keep the global batch as it is."))
+            assert "keep_batch" in [item.key for item in holding.held_by(thread)], told.text
+            first.kill()
+        # Nobody is there: the question waits; and one that a dead process had begun waits too.
+        waiting = asking.ask(thread, people.engineer, "How sure are you?")
+        other = asking.open_thread(ready.experiment, people.viewer)
+        begun = asking.ask(other, people.engineer, "How sure are you?")
+        assert answering.claim(begun.pk, f"{_dead_process()}/1")
+        with worker(redis.url, data_folder, *OPTIONS):
+            assert begun.pk in answering.sweep()
+            assert ended(waiting).status == "done" and ended(begun).status == "done"
+        assert begun.attempts == 2
+    finals = Event.objects.filter(kind="final", data__message__in=[answer.pk, told.pk, waiting.pk, begun.pk])
+    assert finals.count() == 4
