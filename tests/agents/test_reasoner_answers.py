@@ -277,10 +277,17 @@ def test_a_known_model_makes_memory_known() -> None:
     assert "GB" in thread.say("does it fit?").text
 
 
-def test_a_number_of_chips_that_no_mesh_covers_is_not_held() -> None:
+def test_fewer_chips_are_held_and_the_proposals_made_for_a_smaller_part_of_the_machine() -> None:
     said = Thread(sample("asap-experiment-3")).say("at most 128 chips")
-    assert not said.of(ConstraintTold)
-    assert "256" in said.text
+    (told,) = said.of(ConstraintTold)
+    assert told.constraint == {"at_most_chips": 128}
+    assert "8×16 chips" in said.text
+    assert "longer than on the 256 that ran" in said.text
+
+
+def test_fewer_chips_than_halving_reaches_are_refused_and_not_held() -> None:
+    said = Thread(sample("cpu-data8")).say("at most 0 chips, or rather at most 3 chips for a topology of 3x5")
+    assert all(told.constraint.get("at_most_chips") != 0 for told in said.of(ConstraintTold))
 
 
 def test_a_worse_mesh_of_the_users_own_is_refused_with_the_number_that_would_turn_it() -> None:

@@ -21,7 +21,6 @@ Row = Mapping[str, Any]
 def retell(desk: Desk, told: Told) -> Answer:
     """Keeps what was told, and says what it changes."""
     config = desk.bench.config
-    told = yield from _possible(desk, told)
     if told.exclude:
         told = yield from _with_excluded(desk, told)
     if not (told.constraints or told.facts or told.dropped):
@@ -52,6 +51,14 @@ def retell(desk: Desk, told: Told) -> Answer:
         return
     yield from _effects(told)
     yield from changed(desk, before, after, "now")
+    if (
+        "at_most_chips" in told.constraints
+        and (limit := told.constraints["at_most_chips"]) < base.config.hardware.chips
+    ):
+        yield from desk.say(
+            f"With at most {limit:,} chips a step takes longer than on the {base.config.hardware.chips:,} that ran; "
+            "the confidence is that each chip gets more done, which frees the others."
+        )
     yield from _which_model(desk, told)
     unknown = after.data.get("not_known", ())
     if unknown and told.facts:
@@ -73,24 +80,6 @@ def _effects(told: Told) -> Answer:
 def _kept(constraints: Constraints, told: Told) -> Constraints:
     data = {key: value for key, value in constraints.to_json().items() if key not in told.dropped}
     return joined(Constraints.from_json(data), Constraints.from_json(dict(told.constraints)))
-
-
-def _possible(desk: Desk, told: Told) -> Any:
-    """Without what no proposal of this run could keep, which is said."""
-    limit = told.constraints.get("at_most_chips")
-    found = yield from desk.look("run")
-    chips = found.data.get("chips", 0)
-    if limit is None or limit >= chips:
-        return told
-    yield from desk.say(
-        (
-            f"I can not hold {limit:,} chips: the run and its profile have {chips:,}, and every mesh here "
-            f"covers all of them."
-        ),
-        "For fewer chips make an experiment with the smaller topology; its own profile then prices the meshes.",
-    )
-    rest = {key: value for key, value in told.constraints.items() if key != "at_most_chips"}
-    return Told(rest, told.facts, told.dropped, told.exclude, told.ambiguous, told.sentences)
 
 
 def _with_excluded(desk: Desk, told: Told) -> Any:

@@ -88,13 +88,10 @@ def chips(desk: Desk, asked: Asked) -> Answer:
             f"I price meshes over the {data['chips']:,} chips that ran "
             f"({data['configuration']['hardware']['chip']}), now {words.mesh(data)}."
         ),
+        "Say “at most” and a smaller number, and I propose anew for the largest part of the machine of that size.",
         (
-            "Another number of chips is another machine: other links, other batch per chip, and this profile "
-            "was not taken on it."
-        ),
-        (
-            "Make an experiment with that topology in its configuration; if it has been profiled, compare the "
-            "two runs side by side."
+            "More chips, or another chip, is another machine that this profile was not taken on: make an experiment "
+            "with it; if it has been profiled, compare the two runs side by side."
         ),
     )
 
