@@ -181,6 +181,9 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
+#: Whether a configured language model reads each run by itself once the built-in reasoner's answer stands.
+LLM_AUTO = flag("ASAP_LLM_AUTO", default=True)
+
 CELERY_BROKER_URL = broker_url(ASAP_HOME)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # the worker waits for its broker, however long
@@ -199,7 +202,10 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
 #: A model may take minutes to answer, mostly waiting: answers have workers of their own, with threads.
-CELERY_TASK_ROUTES = {"dialogue.tasks.answer": {"queue": "dialogue"}}
+CELERY_TASK_ROUTES = {
+    "dialogue.tasks.answer": {"queue": "dialogue"},
+    "proposals.tasks.consult": {"queue": "dialogue"},
+}
 CELERY_BEAT_SCHEDULE = {
     # A run whose worker died goes to another one.
     "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},

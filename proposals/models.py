@@ -125,6 +125,57 @@ class PlanRequest(models.Model):
         ]
 
 
+class Consultation(models.Model):
+    """A run in the hands of the language model, after the built-in reasoner's answer stands: report, then proposals.
+
+    status moves one way by compare-and-set: queued → working → done, failed or cancelled; another worker takes over a
+    dead one's, and goes on with what is not finished.  model: who was asked.  report, proposals: what each agent came
+    to, with source (`model` or `fallback`), model, claims, struck and sentence (why the built-in text stands); of the
+    report its sections, of the proposals the lines of each, every line with the Events behind it.  plan: with the
+    model's proposals, None where the built-in ones stand.  note: a sentence where it failed or was cancelled.
+    created_by: who asked; empty where the Coordinator did.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Waiting"
+        WORKING = "working", "Reading"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    run = models.ForeignKey("experiments.Run", on_delete=models.CASCADE, related_name="consultations")
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    model = models.CharField(max_length=120, blank=True)
+    report = OrderedJSONField(default=dict, blank=True)
+    proposals = OrderedJSONField(default=dict, blank=True)
+    plan = models.ForeignKey(PlanRecord, on_delete=models.SET_NULL, null=True, blank=True, related_name="consultations")
+    note = models.TextField(blank=True)
+    worker = models.CharField(max_length=100, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    tokens = models.PositiveIntegerField(null=True, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run"], condition=Q(status__in=["queued", "working"]), name="one_open_consultation_per_run"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["status"], name="consultation_open", condition=Q(status__in=["queued", "working"])),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in (Consultation.Status.QUEUED, Consultation.Status.WORKING)
+
+
 class Measurement(models.Model):
     """What became of an approved proposal: its prediction beside what its run measured.  One per proposal.
 

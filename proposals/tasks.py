@@ -8,7 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from experiments.services import runs
-from proposals.services import coordinator, measuring, regenerating
+from proposals.services import consultants, consulting, coordinator, measuring, regenerating
 
 
 @shared_task(name="proposals.tasks.advance_run", acks_late=True, reject_on_worker_lost=True)
@@ -23,11 +23,18 @@ def propose_again(request_pk: int) -> None:
     regenerating.make(request_pk)
 
 
+@shared_task(name=consulting.CONSULT, acks_late=True, reject_on_worker_lost=True)
+def consult(consultation_pk: int) -> None:
+    """Let the language model read a run, unless it has or a live worker lets it."""
+    consultants.consult(consultation_pk)
+
+
 @shared_task(name="proposals.tasks.take_over_stale", ignore_result=True, expires=60)
 def take_over_stale() -> list[int]:
-    """Queue the runs that no live worker has; measure and propose what one left undone."""
+    """Queue the runs that no live worker has; measure, propose and consult what one left undone."""
     measuring.sweep()
     regenerating.sweep()
+    consulting.sweep()
     return runs.take_over_stale()
 
 

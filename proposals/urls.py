@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from proposals import views, views_again, views_launch, views_measure, views_own
+from proposals import views, views_again, views_consult, views_launch, views_measure, views_own
 
 urlpatterns = [
     path("experiments/<int:pk>/proposals/", views.proposals, name="proposals"),
     path("experiments/<int:pk>/proposals/rejected/", views.rejected, name="rejected"),
     path("experiments/<int:pk>/proposals/again/", views_again.propose_again, name="propose-again"),
     path("experiments/<int:pk>/proposals/asked/", views_again.request_state, name="plan-request"),
+    path("experiments/<int:pk>/consultation/", views_consult.consultation, name="consultation"),
+    path("experiments/<int:pk>/consultation/ask/", views_consult.consult, name="consult"),
     path("plans/<int:pk>/own/", views_own.own, name="own-mesh"),
     path("plans/<int:pk>/own/price/", views_own.price, name="own-mesh-price"),
     path("plans/<int:pk>/own/add/", views_own.add, name="own-mesh-add"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.db.models.fields.json import KeyTextTransform
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
@@ -28,7 +29,8 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     """One plan's proposals beside the baseline, the newest unless another is asked for."""
     page = experiment_page(request, pk)
     context = page.context("proposals", **progress_context(page))
-    known = list(regenerating.of_experiment(page.experiment).defer("data"))
+    author = KeyTextTransform("author", "data")
+    known = list(regenerating.of_experiment(page.experiment).annotate(author=author).defer("data"))
     plan = _chosen_plan(request, page)
     if plan is not None:
         found = list(plan.proposals.select_related(*_SHOWN).order_by("rank"))

@@ -139,9 +139,10 @@ def propose(
         if outcome.stopped.reason == "cancelled":
             return Considered("cancelled", sentence=outcome.stopped.sentence)
         answer, struck = _struck(outcome.stopped, judge, found)
+        said = answer.model_dump(mode="json") if answer else "The proposals of the built-in reasoner stand."
         yield Final(
-            answer.model_dump(mode="json") if answer else None, "model" if answer else "fallback", outcome.usage,
-            outcome.cost_usd, outcome.turns, outcome.tool_calls, outcome.duration_s,
+            said, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
+            outcome.tool_calls, outcome.duration_s,
         )  # fmt: skip
     spent = (found.results, outcome.usage, outcome.cost_usd, outcome.duration_s)
     if answer is None:

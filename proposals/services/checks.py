@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from django.db import transaction
@@ -53,12 +53,14 @@ def check(
     diagnosis: Diagnosis,
     profile: StepProfile,
     only: int | None = None,
+    returned: Iterable[float] = (),
 ) -> Verdict:
     """Check the stored proposals again, from what is stored: legality, memory, and every number in their text.
 
-    only: the rank of the one to check; by default all.
+    only: the rank of the one to check; by default all.  returned: numbers of the tool results that an agent wrote from,
+    which a proposal may cite as well.
     """
-    common = list(_common(record, config, diagnosis, profile))
+    common = [*_common(record, config, diagnosis, profile), *returned]
     broken: list[str] = []
     struck: list[Struck] = []
     count = 0

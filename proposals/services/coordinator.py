@@ -27,7 +27,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import propose
-from proposals.services import checks, confidence, measuring, plans, precedents
+from proposals.services import checks, confidence, consulting, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -225,6 +225,7 @@ def _check(work: Work) -> None:
     with transaction.atomic():
         checks.store(work.run, record, verdict)
         work.move(RunStatus.READY)
+        consulting.on_ready(work.run)
     measuring.on_ready(work.run)  # what a worker that dies here leaves, the sweep finds
 
 

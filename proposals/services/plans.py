@@ -26,11 +26,13 @@ def store(
     precedents: Sequence[str] = (),
     again: bool = False,
     user: User | None = None,
+    said_of: dict[str, Any] | None = None,
 ) -> PlanRecord:
     """Store the run's plan with what it was made under.
 
     again: somebody asked for it, and earlier ones stay.  Otherwise it is the Coordinator's, which may come here twice:
     the one that the run already has from it is replaced, unless it was reviewed.  precedents: keys of history records.
+    said_of: further facts of its Event.
     """
     data = clean_json(asdict(plan))
     proposals = data.pop("proposals")
@@ -65,6 +67,8 @@ def store(
                 "considered": plan.considered,
                 "rejected": len(plan.rejected),
                 "proposals": [said(item) for item in proposals],
+                **({"author": plan.author} if plan.author else {}),
+                **(said_of or {}),
             },
         )
     return record

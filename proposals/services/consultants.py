@@ -1,0 +1,244 @@
+"""What the language model does with a run: its Analyzer writes the report, its Proposal agent proposes.
+
+Every step of theirs is an Event.  What they come to is stored beside what the built-in reasoner said, never instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
+
+from agent.control import Cancel
+from agent.events import RunEvent, TextDelta, ToolReturned
+from agent.provider.base import Provider
+from experiments.models import Run
+from experiments.services import events, workers
+from experiments.services.text import clean_json
+from perfmodel.config import ConfigError
+from proposals.agents import analyzer_agent, endpoint, proposal_agent, stored
+from proposals.agents.proposal_agent import Argued, Considered
+from proposals.agents.statements import Line
+from proposals.agents.surroundings import Unavailable
+from proposals.agents.tools import Agent
+from proposals.agents.workbench import Workbench
+from proposals.models import Consultation, PlanRecord
+from proposals.services import backing, checks, consulting, context, plans, recording
+
+logger = logging.getLogger(__name__)
+
+#: While a model is waited for: how often the worker says that it lives, and looks whether it is still wanted.
+HEARTBEAT_EVERY_S = 5.0
+LOOK_EVERY_S = 0.5
+OVERTAKEN = "A newer analysis of this experiment has begun, so the model stopped reading this one."
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """What the model proposed did not pass the last gate.  The text is a sentence for the user."""
+
+
+def consult(pk: int, provider: Provider | None = None) -> None:
+    """Let Analyzer and Proposal agent read the run; returns at once where it has ended or a live worker has it.
+
+    provider: default the configured one of each agent.  Our own faults end it with a sentence and are raised again.
+    """
+    worker = f"{workers.this_process()}/{threading.get_ident()}"[:100]
+    made = consulting.claim(pk, worker)
+    if made is None:
+        return
+    desk = Desk(made, worker)
+    try:
+        with _beating(desk):
+            _work(desk, provider)
+    except (Unavailable, ConfigError, Refused) as error:
+        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text stands.")
+    except Exception as error:
+        logger.exception("consultation %s failed", pk)
+        note = (
+            f"Something went wrong in our code ({type(error).__name__}), so the built-in text stands; ask the model "
+            f"again, and if it happens again report it with the number {pk}."
+        )
+        consulting.end(made, worker, Consultation.Status.FAILED, note)
+        raise
+
+
+@dataclass
+class Desk:
+    """A consultation in the hands of one worker.  events: of tool results, by agent's result id."""
+
+    made: Consultation
+    worker: str
+    cancel: Cancel = field(default_factory=Cancel)
+    events: dict[str, int] = field(default_factory=dict)
+
+    def drive(self, steps: Generator[RunEvent, None, T], actor: Agent) -> T:
+        """Let an agent work, each step an Event; returns what it came to."""
+        self.events = {}
+        while True:
+            try:
+                event = next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+            if isinstance(event, TextDelta):
+                continue
+            row = recording.store(self.made.run.experiment_id, event, actor, run=self.made.run)
+            if isinstance(event, ToolReturned):
+                self.events[event.result_id] = row.pk
+
+    def lines(self, found: Sequence[Line]) -> list[dict[str, Any]]:
+        """Lines as they are stored, with the Events behind them."""
+        return [
+            {
+                "text": line.text,
+                "events": [self.events[result] for result in line.results if result in self.events],
+                "claims": line.claims,
+                "support": line.support,
+            }
+            for line in found
+        ]
+
+
+def _work(desk: Desk, provider: Provider | None) -> None:
+    made, worker = desk.made, desk.worker
+    if consulting.is_overtaken(made):
+        consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
+        return
+    analyst = provider or endpoint.provider(analyzer_agent.AGENT)
+    proposer = provider or endpoint.provider(proposal_agent.AGENT)
+    if analyst is None or proposer is None:
+        raise Unavailable("No language model is configured any more.")
+    base = _built_in_plan(made.run)
+    if base is None:
+        raise Unavailable("This run has no proposals to compare with.")
+    bench = stored.workbench(made.run.experiment, None, base)
+    if not made.report:  # else an earlier worker got so far before it died
+        _report(desk, bench, analyst)
+    if not desk.cancel.is_set() and not made.proposals:
+        _propose(desk, bench, base, proposer)
+    if not desk.cancel.is_set():
+        consulting.end(made, worker, Consultation.Status.DONE)
+    elif consulting.is_overtaken(made):
+        consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
+
+
+def _built_in_plan(run: Run) -> PlanRecord | None:
+    """The newest of the run that no model wrote."""
+    found = PlanRecord.objects.filter(run=run).order_by("-pk")
+    return next((plan for plan in found if not plan.data.get("author")), None)
+
+
+def _report(desk: Desk, bench: Workbench, provider: Provider) -> None:
+    made = desk.made
+    found = desk.drive(analyzer_agent.report(bench, provider, desk.cancel), "analyzer")
+    if found.source == "cancelled":
+        return
+    sections = {heading: desk.lines(lines) for heading, lines in found.sections.items()}
+    made.report = clean_json(
+        {
+            **_said(found, provider.model),
+            "sections": sections if found.source == "model" else {},
+        }
+    )
+    _count(made, found)
+    if not consulting.keep(made, desk.worker, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
+        desk.cancel.set()
+
+
+def _propose(desk: Desk, bench: Workbench, base: PlanRecord, provider: Provider) -> None:
+    made = desk.made
+    found = desk.drive(proposal_agent.propose(bench, provider, desk.cancel), "proposer")
+    if found.source == "cancelled":
+        return
+    lines = {str(item.plan.rank): desk.lines(item.lines) for item in found.proposals}
+    made.proposals = clean_json({**_said(found, provider.model), "lines": lines})
+    _count(made, found)
+    values = {"proposals": made.proposals, "tokens": made.tokens, "cost_usd": made.cost_usd}
+    with transaction.atomic():
+        events.lock(made.run.experiment_id)
+        wanted = consulting.is_wanted(made, desk.worker)
+        if wanted and found.source == "model":
+            values["plan"] = _store(made, found, base, provider.model)
+        if not wanted or not consulting.keep(made, desk.worker, **values):
+            desk.cancel.set()
+            transaction.set_rollback(True)
+
+
+def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) -> PlanRecord:
+    """The model's proposals as a plan of their own, through the same gate as any other."""
+    plan = replace(stored.plan_value(base, ()), proposals=tuple(item.plan for item in found.proposals), author=model)
+    record = plans.store(
+        made.run, plan, constraints=base.constraints, precedents=base.precedents, again=True, user=made.created_by,
+        said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in found.proposals]},
+    )  # fmt: skip
+    record.config = base.config
+    record.save(update_fields=["config"])
+    read = context.of_plan(record)
+    returned = backing.numbers([item.result for item in found.results])
+    verdict = checks.check(record, read.config, read.diagnosis, read.profile, returned=returned)
+    if verdict.broken:
+        raise Refused(f"What the model proposed did not pass the last check: {'; '.join(verdict.broken)}.")
+    checks.store(made.run, record, verdict)
+    return record
+
+
+def _claimed(item: Argued) -> dict[str, Any]:
+    """What the model itself says of its confidence: a word of the model's, no number of the product."""
+    return {"rank": item.plan.rank, "confidence": item.claimed, "support": item.plan.support}
+
+
+def _said(found: analyzer_agent.Reported | Considered, model: str) -> dict[str, Any]:
+    return {
+        "source": found.source,
+        "model": model,
+        "claims": found.claims,
+        "struck": found.struck,
+        "sentence": found.sentence,
+        "tokens": found.usage.tokens,
+        "cost_usd": found.cost_usd,
+        "duration_s": round(found.duration_s, 3),
+        "at": timezone.now().isoformat(),
+    }
+
+
+def _count(made: Consultation, found: analyzer_agent.Reported | Considered) -> None:
+    made.tokens = (made.tokens or 0) + found.usage.tokens or None
+    if found.cost_usd is not None:
+        made.cost_usd = (made.cost_usd or 0.0) + found.cost_usd
+
+
+@contextmanager
+def _beating(desk: Desk) -> Iterator[None]:
+    """Beside the agents, which may wait for a model for long: says that the worker lives, hears that it is to stop."""
+    stop = threading.Event()
+
+    def look() -> None:
+        said_at = time.monotonic()
+        try:
+            while not stop.wait(LOOK_EVERY_S):
+                if not consulting.is_wanted(desk.made, desk.worker):
+                    desk.cancel.set()
+                if time.monotonic() - said_at >= HEARTBEAT_EVERY_S:
+                    said_at = time.monotonic()
+                    consulting.beat(desk.made, desk.worker)
+        except DatabaseError:
+            logger.exception("consultation %s cannot say that it is being worked on", desk.made.pk)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=look, name=f"consultation-{desk.made.pk}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=10)

@@ -1,0 +1,190 @@
+"""When the language model reads a run: asked for at ready or by an engineer, held by one worker, taken over, ended.
+
+What the built-in reasoner said stands from the beginning and stays; nothing waits for a model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from accounts.models import Role, User
+from accounts.permissions import check
+from experiments.models import Experiment, Run, RunStatus
+from experiments.services import events, runs, workers
+from experiments.services.text import clean
+from proposals.agents import analyzer_agent, endpoint, proposal_agent
+from proposals.models import Consultation, PlanRecord
+
+logger = logging.getLogger(__name__)
+
+CONSULT = "proposals.tasks.consult"
+#: Who has not said for so long that it lives is dead.
+STALE_AFTER = timedelta(seconds=30)
+MAX_ATTEMPTS = 3
+OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
+
+
+class ConsultingError(Exception):
+    """The model cannot be asked.  The text is a sentence for the user."""
+
+
+def models() -> tuple[str, ...]:
+    """The models of Analyzer and Proposal agent; empty where none is configured."""
+    found = (endpoint.provider(agent) for agent in (analyzer_agent.AGENT, proposal_agent.AGENT))
+    return tuple(dict.fromkeys(provider.model for provider in found if provider is not None))
+
+
+def on_ready(run: Run) -> Consultation | None:
+    """Ask the model to read a run that is ready, once; None where none is configured, or it is not to be asked so."""
+    if not settings.LLM_AUTO or not models():
+        return None
+    with transaction.atomic():
+        events.lock(run.experiment_id)
+        if Consultation.objects.filter(run=run).exists():
+            return None
+        return _queue(run, None)
+
+
+def request(experiment: Experiment, user: User) -> Consultation:
+    """Ask the model to read the experiment's newest run.
+
+    Raises ConsultingError where it cannot be asked now; Http404 and PermissionDenied below engineer.
+    """
+    check(user, experiment, Role.ENGINEER)
+    if not models():
+        raise ConsultingError("No language model is configured; the built-in reasoner did the work.")
+    run = runs.newest(experiment)
+    if run is None or run.status != RunStatus.READY:
+        raise ConsultingError("The analysis of this experiment is not ready; the model reads it once it is.")
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        if Consultation.objects.filter(run=run, status__in=OPEN).exists():
+            raise ConsultingError("The model is reading this run already; wait until it is done.")
+        return _queue(run, user)
+
+
+def _queue(run: Run, user: User | None) -> Consultation:
+    made = Consultation.objects.create(
+        team_id=run.team_id, run=run, model=" and ".join(models())[:120], created_by=user
+    )
+    text = f"{made.model} was asked to read the run"
+    said = {"stage": str(run.status), "text": text, "fraction": None, "consultation": made.pk}
+    events.append(run.experiment_id, "progress", "coordinator", run=run, user=user, data=said)
+    transaction.on_commit(lambda: send(made.pk))
+    return made
+
+
+def newest(experiment: Experiment) -> Consultation | None:
+    """Of the experiment's newest run that the model was asked to read."""
+    found = Consultation.objects.filter(run__experiment=experiment).select_related("run", "plan", "created_by")
+    return found.order_by("-run_id", "-pk").first()
+
+
+def of_plan(plan: PlanRecord) -> Consultation | None:
+    """The one that a plan was made in."""
+    return Consultation.objects.filter(plan=plan).first()
+
+
+def report_of(run: Run) -> Consultation | None:
+    """The newest one of the run whose report is the model's."""
+    return Consultation.objects.filter(run=run, report__source="model").order_by("-pk").first()
+
+
+def claim(pk: int, worker: str) -> Consultation | None:
+    """Take it for this worker; None where it has ended, or a live worker has it."""
+    stale = Q(status=Consultation.Status.WORKING) & (
+        Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker)
+    )
+    holder = Consultation.objects.filter(pk=pk).values_list("worker", flat=True).first()
+    if holder and is_dead(holder):
+        stale |= Q(status=Consultation.Status.WORKING, worker=holder)
+    free = Consultation.objects.filter(Q(pk=pk) & (Q(status=Consultation.Status.QUEUED) | stale))
+    now = timezone.now()
+    taken = free.update(status=Consultation.Status.WORKING, worker=worker, heartbeat_at=now, attempts=F("attempts") + 1)
+    if not taken:
+        return None
+    made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
+    if made.attempts > MAX_ATTEMPTS:
+        note = f"This was tried {MAX_ATTEMPTS} times and its worker died each time. The built-in text stands."
+        end(made, worker, Consultation.Status.FAILED, note)
+        return None
+    return made
+
+
+def is_dead(worker: str) -> bool:
+    """Whether the process of this worker (`<process>/<thread>`) is known to be gone."""
+    return workers.is_known_dead(worker.rpartition("/")[0])
+
+
+def is_wanted(made: Consultation, worker: str) -> bool:
+    """Whether this worker still has it, and no newer analysis has made it pointless."""
+    held = Consultation.objects.filter(pk=made.pk, worker=worker, status=Consultation.Status.WORKING).exists()
+    return held and not is_overtaken(made)
+
+
+def is_overtaken(made: Consultation) -> bool:
+    return Run.objects.filter(experiment_id=made.run.experiment_id, pk__gt=made.run_id).exists()
+
+
+def beat(made: Consultation, worker: str) -> None:
+    """Say that the worker lives."""
+    _held(made, worker).update(heartbeat_at=timezone.now())
+
+
+def keep(made: Consultation, worker: str, **values: Any) -> bool:
+    """Store what an agent came to; False where another worker has it."""
+    return bool(_held(made, worker).update(heartbeat_at=timezone.now(), **values))
+
+
+def end(made: Consultation, worker: str, status: Consultation.Status, note: str = "") -> bool:
+    """It has ended, with an Event where it came to nothing; False where another worker has it."""
+    with transaction.atomic():
+        events.lock(made.run.experiment_id)
+        if not _held(made, worker).update(status=status, note=clean(note), finished_at=timezone.now()):
+            return False
+        if note:
+            _say(made, "error" if status == Consultation.Status.FAILED else "progress", {"text": note, "reason": note})
+    return True
+
+
+def _say(made: Consultation, kind: str, data: Mapping[str, Any]) -> None:
+    said = {"stage": str(made.run.status), "fraction": None, "consultation": made.pk, **data}
+    events.append(made.run.experiment_id, kind, "coordinator", run=made.run, data=said)
+
+
+def _held(made: Consultation, worker: str) -> Any:
+    return Consultation.objects.filter(pk=made.pk, worker=worker, status=Consultation.Status.WORKING)
+
+
+def sweep() -> list[int]:
+    """Queue again what no live worker has; returns the keys."""
+    now = timezone.now()
+    found = []
+    for row in Consultation.objects.filter(status__in=OPEN).only(
+        "pk", "status", "worker", "heartbeat_at", "created_at"
+    ):
+        last = row.heartbeat_at or row.created_at
+        lost = row.status == Consultation.Status.WORKING and is_dead(row.worker)
+        if lost or last < now - STALE_AFTER:
+            waiting = Consultation.objects.filter(pk=row.pk, status=Consultation.Status.QUEUED)
+            waiting.update(heartbeat_at=now)
+            send(row.pk)
+            found.append(row.pk)
+    return found
+
+
+def send(pk: int) -> None:
+    try:
+        current_app.send_task(CONSULT, args=[pk], retry=False)
+    except (OperationalError, OSError):
+        logger.warning("consultation %s is not queued: the broker cannot be reached; the sweep will take it up", pk)

@@ -1,0 +1,44 @@
+"""Ask the language model to read a run, and follow what it does."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import require
+from experiments.pages import experiment_page
+from proposals.consulted import state
+from proposals.services import consulting, plans
+
+#: Where the button and the state stand: the name of the page, by its word.
+PAGES = {"diagnosis": "experiment", "proposals": "proposals"}
+
+
+@require(Role.VIEWER)
+@require_POST
+def consult(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask the model to read the newest run."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    try:
+        consulting.request(page.experiment, request.user)  # type: ignore[arg-type]
+    except consulting.ConsultingError as error:
+        messages.error(request, str(error))
+    return redirect(PAGES.get(request.POST.get("where", ""), "proposals"), pk)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def consultation(request: HttpRequest, pk: int) -> HttpResponse:
+    """How far the model is; the part of the page that says so asks for it again while it reads."""
+    page = experiment_page(request, pk)
+    where = request.GET.get("where", "")
+    if not request.htmx or where not in PAGES:  # type: ignore[attr-defined]
+        return redirect(PAGES.get(where, "proposals"), pk)
+    shown = plans.newest(page.experiment) if where == "proposals" else None
+    context = page.context(where, **state(page.experiment, where, shown))
+    return render(request, "proposals/_consulting.html", context)
