@@ -153,7 +153,11 @@ RULES: tuple[tuple[str, str], ...] = (
         r"safer|safest|cheaper|least|most memory|less memory)|\bside by side\b|(?:<mesh>|<prop>) or (?:<mesh>|"
         r"<prop>)|\bhow (?:does|do) (?:<mesh>|<prop>|mine|it|that) (?:do|fare|stack|measure|look)\b"
     )),
-    ("op", r"<op>"),
+    ("op", (
+        r"<op>|\b(?:op|operation|kernel|operator|fusion)\b (?:that |which )?.{0,20}\b(?:longest|slowest|most (?:time|of))\b|"
+        r"\b(?:longest|slowest|top|biggest|largest|most expensive|costliest|hottest|heaviest) (?:single )?"
+        r"(?:op|operation|kernel|operator|fusion)\b"
+    )),
     ("ops", (
         r"\b(?:top|biggest|largest|longest|slowest|most expensive|costliest|hottest|heaviest|which|what|main|"
         r"list|show)\b.{0,20}\b(?:ops|operations|kernels|operators|fusions)\b|\bhot ?spots?\b"
@@ -186,6 +190,10 @@ RULES: tuple[tuple[str, str], ...] = (
         r"choice|advice|suggestion|favou?rite|take|best bet)\b|\bbest (?:proposal|one|bet|choice)\b|\bwhich "
         r"(?:one|proposal|of them|of the (?:three|two))\b|\bwhat do you (?:suggest|advise|propose|think)\b|"
         r"\badvi[sc]e\b"
+    )),
+    ("knowledge", (
+        r"^(?:and |so |but )?what (?:is|are|does|do) (?:an? |the )?(?:roofline\w*|arithmetic intensity|operational intensity|"
+        r"ridge(?: point)?|mfu|collective matmul)(?: models?)?(?: mean)?[ ?.]*$"
     )),
     ("why_slow", (
         r"\bwhy\b.{0,30}\b(?:slow\w*|long|wait\w*|bad|low|idle|poor|inefficient|not faster|so much time)\b|"

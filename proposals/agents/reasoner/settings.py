@@ -11,7 +11,8 @@ from perfmodel.workload import REMAT
 from proposals.agents.reasoner.figures import COUNT, WORDS, count
 
 _LINK = (
-    r"\s*(?:=|:|\bis\b|\bof\b|\bto\b|\bat\b|\bsize\b|\bwas\b|\bwere\b|\bbe\b|\bstays?\b|\bfixed\b|\bmust\b|→|->|\s)*\s*"
+    r"\s*(?:=|:|\bis\b|\bof\b|\bto\b|\bat\b|\bsize\b|\bwas\b|\bwere\b|\bbe\b|\bstays?\b|\bfixed\b|\bmust\b|\bwould\b|"
+    r"\bdoubled\b|\bhalved\b|\braised\b|\bincreased\b|\bset\b|\bchanged\b|\breduced\b|\blowered\b|\bcut\b|\bgrown\b|→|->|\s)*\s*"
 )
 _BATCH = r"(?:global_batch(?:_size)?|global[- ]?batch(?:[- ]size)?|batch(?:[- ]sizes?)?)"
 _LENGTH = r"(?:seq_len|max_target_length|(?:sequence|seq|context)[- ](?:length|len|window)|context)"

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from perfmodel.catalogue import get_model, load_catalogue
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.agents.reasoner.axes import TAIL, axis_of, words_for
 from proposals.agents.reasoner.figures import count, size_bytes
 from proposals.agents.reasoner.meshes import MeshWords
@@ -66,7 +66,7 @@ _QUESTION = re.compile(
     r"you|do we|did|can|could|should|"
     r"would|will|has|have you|show|compare|explain|tell|price|predict|evaluate|estimate|try)\b"
 )
-_HOLDING = re.compile(
+HOLDING = re.compile(
     r"\b(?:keep|keeps|kept|hold|fix|fixed|must|has to|have to|needs? to|stays?|leave|lock|locked|pinned|"
     r"freeze|frozen|unchanged|"
     r"do not (?:touch|change|alter|modify)|not (?:touch|change)|without (?:touching|changing)|"
@@ -108,12 +108,12 @@ _LIMIT = re.compile(
 )
 HBM = re.compile(r"(\d+(?:\.\d+)?\s?[gt]i?b)\b")
 _SAID = (
-    (r"\bbatch", "keep_batch", _HOLDING),
-    (r"\bremat\b|\brecompute", "keep_remat", _HOLDING),
-    (r"\bweights?[- _]shard|\bweights? (?:stay|as they)|\bfsdp as", "keep_weight_sharding", _HOLDING),
-    (r"\bmicro[- ]?batch|\baccumulation", "keep_micro_batches", _HOLDING),
+    (r"\bbatch", "keep_batch", HOLDING),
+    (r"\bremat\b|\brecompute", "keep_remat", HOLDING),
+    (r"\bweights?[- _]shard|\bweights? (?:stay|as they)|\bfsdp as", "keep_weight_sharding", HOLDING),
+    (r"\bmicro[- ]?batch|\baccumulation", "keep_micro_batches", HOLDING),
     (r"\bflags?\b", "no_flags", re.compile(
-        rf"{_HOLDING.pattern}|\bno (?:new |other |xla |more |extra )?(?:xla )?flags?\b|\bwithout (?:any "
+        rf"{HOLDING.pattern}|\bno (?:new |other |xla |more |extra )?(?:xla )?flags?\b|\bwithout (?:any "
         rf")?(?:xla )?flags\b")),
 )  # fmt: skip
 
@@ -155,7 +155,7 @@ def _constraints(
     clause: str, config: ExperimentConfig, settings: Mapping[str, Any], mesh: MeshWords, numbers: tuple[int, ...]
 ) -> tuple[dict[str, Any]]:
     found: dict[str, Any] = {}
-    holding = bool(_HOLDING.search(clause))
+    holding = bool(HOLDING.search(clause))
     for pattern, key, form in _SAID:
         if re.search(pattern, clause) and form.search(clause) and not (key == "keep_batch" and "micro" in clause):
             found[key] = True
@@ -204,7 +204,16 @@ def _constraints(
         found["memory_margin"] = TIGHT
     if limit := _LIMIT.search(clause):
         found["at_most_chips"] = count(limit["n"] or limit["m"])
-    return (found,)
+    return ({key: value for key, value in found.items() if _possible(key, value)},)
+
+
+def _possible(key: str, value: Any) -> bool:
+    """Whether a constraint can hold at all: none of zero chips, or of an axis of size 0."""
+    try:
+        Constraints.from_json({key: value})
+    except ConfigError:
+        return False
+    return True
 
 
 def _about_model(clause: str) -> bool:
@@ -220,7 +229,7 @@ def _facts(
 ) -> tuple[dict[str, Any], tuple[tuple[str, tuple[str, ...]], ...]]:
     found: dict[str, Any] = {}
     training = config.training
-    states = _STATES.search(clause) or _HOLDING.search(clause)
+    states = _STATES.search(clause) or HOLDING.search(clause)
     for key, value in settings.items():
         # `batch = 256` alone tells what nobody knew, and otherwise asks what it would do.
         new = states or (re.search(r"[=:]", clause) and getattr(training, key) is None)

@@ -24,6 +24,8 @@ _OF_A_MESH = {
     "injection", "act", "why_not", "prefer", "compare", "memory", "confidence", "risks", "launch", "add", "similar",
     "change_mind", "hold", "pressure",
 }  # fmt: skip
+#: Opinions of a configuration: what they name is meant as one to be judged, and tells nothing of the run.
+_OPINIONS = {"prefer", "compare", "why_not"}
 _TALK = {"greeting", "thanks", "bye", "yes"}
 #: Clauses that only lead over to another.
 _FILLER = re.compile(
@@ -125,7 +127,8 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
     named = tuple(next(ops, "") for _ in range(rest.count("<op>")))
     intent = intents.of(rest)
     facts = Told()
-    if intent not in ("injection", "act"):
+    judged = intent in _OPINIONS and bool(mesh or changes) and not told.HOLDING.search(clause)
+    if intent not in ("injection", "act") and not judged:
         facts = told.read(clause, config, changes, mesh, pointed.numbers, knows.held, knows.facts)
     if facts:
         return None, facts
@@ -185,6 +188,13 @@ def _supposed(clause: str, config: ExperimentConfig) -> dict[str, Any]:
     return {}
 
 
+_ASKS = re.compile(r"\b(?:explain|why|tell|show|details?|what|how|describe)\b|\?")
+
+
+def _names(item: Asked) -> bool:
+    return bool(item.mesh or item.meshes or item.changes or item.proposals or item.ops)
+
+
 def _without_repeats(asked: list[Asked]) -> tuple[Asked, ...]:
     """The same question twice is one; what two clauses name of one configuration belongs together."""
     found: list[Asked] = []
@@ -192,6 +202,10 @@ def _without_repeats(asked: list[Asked]) -> tuple[Asked, ...]:
         last = found[-1] if found else None
         if last and last.intent == item.intent == "what_if" and item.also and not item.mesh:
             found[-1] = replace(last, changes={**last.changes, **item.changes})
+        elif last and last.intent in ("prefer", "compare") and item.intent == "compare" and not _names(item):
+            continue  # `I prefer this mesh. Compare them.`
+        elif last and last.intent in ("pressure", "hold") and item.intent == "explain" and not _ASKS.search(item.text):
+            continue  # `You are wrong. Everybody says that your first is bad.`
         elif last and last.intent == item.intent and not (last.mesh or last.proposals or last.changes or last.ops):
             found[-1] = item
         elif last and last.intent == item.intent and (last.mesh, last.proposals, last.changes, last.ops) == (
