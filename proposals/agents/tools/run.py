@@ -14,6 +14,8 @@ from perfmodel.step_time import missing_facts
 from proposals.agents.tools.common import present, told
 from proposals.agents.workbench import Workbench
 
+#: Of a model's shape, what is said of it.
+_SHAPE = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab", "experts", "experts_per_token")
 #: Ops named behind one number.
 OPS_NAMED = 5
 
@@ -44,6 +46,11 @@ class RunTools:
             {
                 "experiment": bench.name,
                 "configuration": config_to_json(config),
+                "model_shape": {
+                    key: value
+                    for key, value in (asdict(config.model) if config.model else {}).items()
+                    if key in _SHAPE and value
+                },
                 "chips": config.hardware.chips,
                 "mesh_text": config.mesh.text(),
                 "axis_roles": {axis: config.mesh.role(axis) for axis, _ in (*config.mesh.ici, *config.mesh.dcn)},
