@@ -13,6 +13,7 @@ urlpatterns = [
     path("", include("history.urls")),
     path("", include("proposals.urls")),
     path("", include("dialogue.urls")),
+    path("", include("dialogue.replay_urls")),
     path("api/", include("dialogue.api.urls")),
     path("api/", include("proposals.api.urls")),
 ]

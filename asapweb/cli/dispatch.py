@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "why the step of a profile is slow",
     "compare": "two profiles side by side: what got faster, what slower",
     "propose": "three ranked sharding proposals for a profile",
+    "replay": "recorded answers step by step, or given again by today's code",
     "record": "record a profile of a small sharded training step on this machine",
 }
 

@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from accounts.models import Membership, Role, User
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
-from experiments.services import events
+from experiments.services import events, secrets
 from experiments.services.text import clean, title
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def used(experiment: Experiment) -> QuerySet[Thread]:
 
 def ask(thread: Thread, user: User, text: str) -> Message:
     """Store the question and queue its answer; returns the answer, still to be written."""
-    text = clean(text).strip()
+    text = secrets.redact(clean(text)).strip()
     if not text:
         raise DialogueError("Write a question first.")
     if len(text) > MOST_CHARACTERS:

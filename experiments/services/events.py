@@ -10,6 +10,7 @@ from django.db import connection, models, transaction
 
 from accounts.models import User
 from experiments.models import Event, Experiment, Run
+from experiments.services import secrets
 
 #: First key of the advisory locks that order an experiment's events; the second is the experiment's primary key.
 LOCK_SPACE = 0x4153  # "AS"
@@ -37,7 +38,7 @@ def append(
     tokens: int | None = None,
     cost_usd: float | None = None,
 ) -> Event:
-    """Append one event.  `data` must be JSON; text in it is data, never markup."""
+    """Append one event.  `data` must be JSON; text in it is data, never markup.  Secrets in it are left out."""
     if isinstance(experiment, int):
         experiment = Experiment.objects.only("pk", "team_id").get(pk=experiment)
     with transaction.atomic():
@@ -49,7 +50,7 @@ def append(
             kind=kind,
             actor=actor,
             user=user,
-            data=data or {},
+            data=secrets.hide(data or {}),
             duration_s=duration_s,
             tokens=tokens,
             cost_usd=cost_usd,

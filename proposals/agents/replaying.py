@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.control import Cancel
-from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, event_to_json, requested
+from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, ToolReturned, event_to_json, requested
 from agent.limits import Price
-from agent.messages import Message, message_to_json
+from agent.messages import Message
 from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.replay import Exchange, ReplayMismatch, exchanges_from_events
 from proposals.agents import chat, reasoner
@@ -210,12 +210,10 @@ class Step:
     messages: tuple[Message, ...] = ()
 
     @property
-    def data(self) -> dict[str, Any]:
-        return event_to_json(self.event)
-
-    @property
-    def all_sent(self) -> list[dict[str, Any]]:
-        return [message_to_json(message) for message in self.messages]
+    def pretty(self) -> str:
+        """Of a tool's result, the result; of any other step, the step."""
+        shown = self.event.result if isinstance(self.event, ToolReturned) else event_to_json(self.event)
+        return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
 def steps(recording: Recording) -> list[Step]:

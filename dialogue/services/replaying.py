@@ -1,0 +1,124 @@
+"""Recorded answers of an experiment: which there are, their steps, and one given again by today's code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db.models import Count, Max, Min, Q
+
+from accounts.models import User
+from dialogue.models import Held, Message
+from dialogue.services import answering, holding
+from experiments.models import Event, Experiment
+from perfmodel.config import ConfigError
+from proposals.agents import replaying, stored
+from proposals.agents.conversation import Ask
+from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
+from proposals.agents.replaying import NoRecording, Recording, Rerun, Step
+from proposals.agents.surroundings import Unavailable
+from proposals.models import PlanRecord
+
+#: Answers that a list shows, newest first.
+MOST = 100
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A recorded answer in a list.  question: "" where its conversation was deleted; model: "" for the built-in
+    reasoner; removed: its payloads are gone."""
+
+    message: int
+    thread: int
+    question: str
+    model: str
+    steps: int
+    complaints: int
+    at: datetime
+    removed: bool
+    status: str
+
+
+def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
+    """The answers of which steps are on record, newest first."""
+    found = experiment.events.filter(kind__in=STEP_KINDS, message__isnull=False)
+    if thread is not None:
+        found = found.filter(thread=thread)
+    rows = list(
+        found.order_by()
+        .values("message", "thread")
+        .annotate(
+            steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
+            complaints=Count("pk", filter=Q(kind="complaint")),
+        )
+        .order_by("-message")[:MOST]
+    )  # fmt: skip
+    known = Message.objects.filter(thread__experiment=experiment).select_related("question")
+    stored_answers = known.in_bulk([row["message"] for row in rows])
+    listed = []
+    for row in rows:
+        message = stored_answers.get(row["message"])
+        question = message.question.text if message is not None and message.question is not None else ""
+        listed.append(
+            Answer(
+                row["message"], row["thread"], question, row["asked"] or "", row["steps"], row["complaints"], row["at"],
+                row["removed"] is not None, message.get_status_display() if message is not None else "",
+            )
+        )  # fmt: skip
+    return listed
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A recorded answer with the Events of its steps.  removed_at: since when its payloads are gone; no steps then."""
+
+    events: Sequence[Event]
+    recording: Recording
+    steps: Sequence[Step]
+    removed_at: datetime | None = None
+
+
+def replayed(experiment: Experiment, message: int) -> Replayed | None:
+    """The steps of an answer as they were recorded, of its newest attempt; None where there are none."""
+    found = experiment.events.filter(message=message, kind__in=STEP_KINDS).select_related("user").order_by("pk")
+    rows = list(found)
+    if not rows:
+        return None
+    removed_at = max((row.removed_at for row in rows if row.removed_at is not None), default=None)
+    if removed_at is not None:
+        return Replayed(rows, Recording((), None, message, rows[0].thread), (), removed_at)
+    events = last_attempt(run_event(row.kind, row.data) for row in rows)
+    recording = Recording(tuple(events), None, message, rows[0].thread)
+    return Replayed(rows[-len(events) :], recording, replaying.steps(recording))
+
+
+def rerun(experiment: Experiment, message: int, user: User) -> Rerun:
+    """Answer the question again with today's code, against the recorded responses; nothing is stored, no model asked.
+
+    Raises NoRecording, with a sentence, where that cannot be done.
+    """
+    found = replayed(experiment, message)
+    if found is None:
+        raise NoRecording("Nothing was recorded of this answer.")
+    if found.removed_at is not None:
+        raise NoRecording("The payloads of this answer were removed, as the team's settings say.")
+    answer = Message.objects.filter(pk=message, thread__experiment=experiment).select_related("question").first()
+    if answer is None or answer.question is None:
+        raise NoRecording("Its conversation was deleted, so what was asked is not known any more.")
+    try:
+        ask = ask_then(answer)
+        plans = PlanRecord.objects.filter(run__experiment=experiment, created_at__lte=answer.created_at)
+        bench = stored.workbench(experiment, user, plans.order_by("-pk").first()).under(ask.facts, ask.constraints)
+    except (Unavailable, ConfigError) as error:
+        raise NoRecording(str(error)) from error
+    return replaying.rerun(bench, ask, replace(found.recording, ask=ask))
+
+
+def ask_then(answer: Message) -> Ask:
+    """What the agents were asked, with what the thread held when the answer was begun."""
+    ask = answering.question_of(answer)
+    began = answer.created_at
+    rows = Held.objects.filter(thread_id=answer.thread_id, created_at__lt=began).order_by("pk")
+    held = [row for row in rows if row.removed_at is None or row.removed_at > began]
+    return replace(ask, constraints=holding.constraints_of(held), facts=holding.facts_of(held))

@@ -1,0 +1,92 @@
+"""Conversations that are recorded with a scripted model and replayed by the tests.
+
+`python -m tests.dialogue.conversations` writes them again, after a prompt, a tool or the built-in reasoner was changed
+on purpose; the difference of the files then shows what became of the answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import django
+
+FOLDER = Path(__file__).parent / "recorded"
+#: Small, and nothing in it is read from a file.
+RUN = "gradients over the network between slices"
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One question to a run.  replies: what the scripted model says; None: no model is asked."""
+
+    name: str
+    question: str
+    replies: tuple[object, ...] | None
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.jsonl"
+
+
+def conversations() -> tuple[Conversation, ...]:
+    from tests.agent.server import calls, error, text
+
+    return (
+        Conversation(
+            "recommends",
+            "Which do you recommend first?",
+            (calls(("proposals", {"number": 1}), ("findings", {})), text("Proposal 1 stands first.")),
+        ),
+        Conversation(
+            "mended",
+            "How long does the step take?",
+            (text("The step takes 123.45 s."), text("The tool results say it; I claim no number here.")),
+        ),
+        Conversation(
+            "unreachable",
+            "Are you sure of the first proposal?",
+            (error(503, "overloaded"), error(401, "wrong key")),
+        ),
+        Conversation("built-in", "What should I measure next?", None),
+    )
+
+
+def record(conversation: Conversation) -> Iterator[str]:
+    """The lines of its export."""
+    from agent.provider.openai import OpenAIProvider
+    from agent.provider.settings import Settings
+    from proposals.agents import chat, reasoner
+    from proposals.agents.conversation import Ask
+    from proposals.agents.recorded import STEP_KINDS
+    from proposals.agents.replaying import lines_of
+    from tests.agent.server import ScriptedServer
+    from tests.agents.evidence import bench
+
+    of, ask = bench(RUN), Ask(conversation.question)
+    if conversation.replies is None:
+        said = list(reasoner.answer(of, ask))
+    else:
+        with ScriptedServer(conversation.replies) as server:  # type: ignore[arg-type]
+            env = {"OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted"}
+            said = list(chat.answer(of, ask, None, OpenAIProvider(Settings.from_env(env))))
+            port = str(server.url)
+    events = [each for each in said if getattr(each, "kind", "") in STEP_KINDS]
+    for line in lines_of(events, ask):  # type: ignore[arg-type]
+        yield line.replace(port, "http://localhost/v1") if conversation.replies is not None else line
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for conversation in conversations():
+        lines = list(record(conversation))
+        conversation.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"{conversation.path.name}: {len(lines)} lines")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
+    django.setup()
+    main()
