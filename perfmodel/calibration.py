@@ -127,19 +127,21 @@ class Calibration:
             # With fewer weights to read, the products that waited for them are bound by their own arithmetic.
             arithmetic = np.maximum(self.observation.weights_arithmetic_s, new.parts_s["compute"] - parts["compute"])
             parts["hbm:weights"] = np.maximum(parts["hbm:weights"], np.minimum(arithmetic, seen["hbm:weights"]))
+        # Where a collective was hidden, a candidate hides as much of it as it has more or less work to hide it behind.
+        cover = np.asarray(new.parts_s["compute"]) / np.maximum(base.parts_s["compute"], 1e-30)
         for name in terms.traffic:
             key = f"ici:{name}"
             parts[key], spreads[key] = self._communication(
                 self.group_s.get(name, 0.0),
                 base.resources_s[key],
                 new.resources_s[key],
-                base.parts_s[key],
+                base.parts_s[key] * cover,
                 new.parts_s[key],
             )
         before = sum((t.dcn_s for t in base_terms.traffic.values()), np.zeros(1))
         after = sum((t.dcn_s for t in terms.traffic.values()), np.zeros(1))
         parts["dcn"], spreads["dcn"] = self._communication(
-            sum(self.group_dcn_s.values()), before, after, base.parts_s["dcn"], new.parts_s["dcn"]
+            sum(self.group_dcn_s.values()), before, after, base.parts_s["dcn"] * cover, new.parts_s["dcn"]
         )
         rescaled("ici", self.unplaced_s, _all_links(base), _all_links(new))
         batch = workload.training.global_batch / base_work.training.global_batch
@@ -152,7 +154,8 @@ class Calibration:
     def _communication(
         self, measured: float, before: Floats, after: Floats, hidden_before: Floats, hidden_after: Floats
     ) -> tuple[Floats, Floats]:
-        """Exposed time and its spread.  before, after: modelled time on the links; hidden_*: what the model exposes."""
+        """Exposed time and its spread.  before, after: modelled time on the links; hidden_after: what the model exposes
+        of the candidate; hidden_before: of what ran, behind as much work as the candidate's."""
         ratio = after / np.maximum(before, 1e-30)
         known = (before > 0) & (measured > 0)
         appears = np.maximum(0.0, hidden_after - np.where(before > 0, hidden_before, 0.0)) * self.scale

@@ -165,3 +165,14 @@ def test_parts_add_up_and_time_stays_positive(data, seq, unknown):
     assert prices.step_time_s[0] > 0
     assert sum(value[0] for value in prices.parts_s.values()) == pytest.approx(prices.step_time_s[0])
     assert all(value[0] >= 0 for value in prices.parts_s.values())
+
+
+@pytest.mark.parametrize("times", [0.5, 2])
+def test_a_hidden_collective_stays_hidden_behind_as_much_more_work(times):
+    """Nothing of the tensor axis was seen, so the products hide it; with other tokens both grow or shrink alike."""
+    config = known()
+    seen = Observation(8.0, {name: value for name, value in PARTS.items() if name != "ici:model"})
+    other = replace(config, training=replace(config.training, global_batch=int(times * config.training.global_batch)))
+    prices = calibrate(config, seen).price([config, other])
+    assert prices.parts_s["ici:model"][0] == 0
+    assert prices.parts_s["ici:model"][1] == pytest.approx(0, abs=0.01 * prices.step_time_s[1])
