@@ -10,6 +10,9 @@ import pytest
 TEMPLATES = sorted((Path(__file__).parents[2] / "templates").rglob("*.html"))
 TAG = re.compile(r"<([a-z]+)((?:[^<>{]|\{[{%#].*?[}%#]\})*)>", re.S)
 
+#: Parts whose whole page has an address of its own name.
+OF_PAGE = {"dialogue-panel": "dialogue"}
+
 
 def tags(path: Path) -> list[tuple[str, str]]:
     return TAG.findall(path.read_text())
@@ -18,7 +21,8 @@ def tags(path: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_no_inline_style_or_script(path: Path) -> None:
     """The server sends `script-src 'self'; style-src 'self'`: what stands in the page itself would not run."""
-    for name, attributes in tags(path):
+    for name, written in tags(path):
+        attributes = re.sub(r"\{%.*?%\}", " ", written)  # an argument of a template tag is no attribute
         assert not re.search(r"\sstyle\s*=", attributes), (name, attributes)
         assert not re.search(r"\son[a-z]+\s*=", attributes), (name, attributes)
         if name == "script":
@@ -28,11 +32,20 @@ def test_no_inline_style_or_script(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_every_fetched_part_has_an_address(path: Path) -> None:
-    """A link that htmx takes over is a link without it; what only refreshes itself needs none."""
+    """A link that htmx takes over is a link without it, and what fetches its own content holds or stands beside one;
+    what only refreshes itself needs none."""
+    text = path.read_text()
     for name, attributes in tags(path):
         if "hx-get" not in attributes or "every " in attributes or "palette-list" in attributes:
             continue
-        assert ("href=" if name == "a" else "action=") in attributes, (name, attributes)
+        if name in ("a", "form"):
+            assert ("href=" if name == "a" else "action=") in attributes, (name, attributes)
+            continue
+        fetched = re.search(r'hx-get="(?:\{% url \'([a-z-]+)\'[^"]*|\{\{ (\w+) \}\})"', attributes)
+        assert fetched, (name, attributes)
+        place = OF_PAGE.get(fetched[1], fetched[1]) if fetched[1] else fetched[2]
+        link = rf"<a [^<>]*href=\"\{{(?:% url '{place}'|\{{ {place} \}})"
+        assert re.search(link, text), (name, attributes)
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
