@@ -142,13 +142,17 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
 
 
+def _counted(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
 def _sentence(rule: str, config: ExperimentConfig, sizes: Sizes) -> str:
     shape, training = config.model, config.training
     number = {name: int(getattr(sizes, name)[0]) for name in ("seq", "model", "expert", "pipeline")}
     if rule == "batch":
         return (
             f"A global batch of {training.global_batch} sequences does not divide by {int(sizes.batch_shards[0])} "
-            f"batch shards times {float(sizes.micro_batches[0]):g} micro-batches."
+            f"batch shards times {_counted(float(sizes.micro_batches[0]), 'micro-batch')}."
         )
     if rule == "sequence":
         return f"A sequence of {training.seq_len} tokens does not divide by {number['seq']} sequence shards."

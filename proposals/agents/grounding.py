@@ -18,6 +18,7 @@ from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Fact
 from proposals.agents.grounding_match import Match, shown
 from proposals.agents.grounding_names import Named, names
+from proposals.agents.grounding_quotes import Quotes
 
 __all__ = ["Complaint", "Evidence", "Link", "capped", "check", "standing", "strike", "supports"]
 
@@ -65,8 +66,10 @@ class Link:
 def check(text: str, evidence: Evidence) -> list[Complaint]:
     """What in a markdown text stands in no result and was not said by the user, in the order of the text."""
     found: list[Complaint] = []
-    for sentence in sentences(text):
-        for item in _claims(sentence, evidence):
+    said = sentences(text)
+    quotes = Quotes(said, evidence)
+    for sentence in said:
+        for item in _claims(sentence, evidence, quotes):
             if item.wrong:
                 found.append(Complaint(item.kind, item.text, item.wrong, sentence.text, sentence.start, sentence.end))
     return found
@@ -77,8 +80,10 @@ def supports(text: str, results: Iterable[ToolReturned] | Evidence, words: Seque
     evidence = results if isinstance(results, Evidence) else Evidence.of(results, words)
     order = {item.result_id: place for place, item in enumerate(evidence.results)}
     found = []
-    for sentence in sentences(text):
-        claims = [item for item in _claims(sentence, evidence) if not item.wrong]
+    said = sentences(text)
+    quotes = Quotes(said, evidence)
+    for sentence in said:
+        claims = [item for item in _claims(sentence, evidence, quotes) if not item.wrong]
         ids = {result for item in claims for result in item.results if result in order}
         if not claims:
             continue
@@ -124,7 +129,7 @@ class _Claim:
     results: tuple[str, ...]
 
 
-def _claims(sentence: Sentence, evidence: Evidence) -> Iterator[_Claim]:
+def _claims(sentence: Sentence, evidence: Evidence, quotes: Quotes) -> Iterator[_Claim]:
     """Everything that a sentence claims, with what is wrong with it."""
     named: list[Named] = list(names(sentence, evidence))
     for item in named:
@@ -138,7 +143,9 @@ def _claims(sentence: Sentence, evidence: Evidence) -> Iterator[_Claim]:
         if number.is_small_count:
             continue
         facts = match.facts(number)
-        if facts is None:
+        if facts is None and (quoted := quotes.result(number, sentence)) is not None:
+            yield _Claim("number", number.text, "", (quoted,))
+        elif facts is None:
             yield _Claim("number", number.text, _missing(number, match), ())
         else:
             yield _Claim("number", number.text, "", tuple(dict.fromkeys(f.result for f in facts if f.result)))

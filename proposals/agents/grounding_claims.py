@@ -48,7 +48,7 @@ _NUMBER = re.compile(
 )
 #: Where a source is pointed at, or things are counted off: nothing that could be measured.
 _POINTER = re.compile(
-    r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|https?://\S+|(?:\b(?:sections?|chapters?|chs?\.?|appendix|appendices|experiment|"
+    r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|https?://\S+|(?:\b(?:sections?|chapters?|chs?\.?|appendix|appendices|experiment|exercises?|"
     r"figure|fig\.|table|equation|rank|rule|finding|findings|option)\s+|§\s?)[A-Z]?\.?#?\d+(?:\.\d+)*"
     r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s|\b80\s?%(?=[\s-](?:confidence )?(?:range|interval|band))",
     re.IGNORECASE,

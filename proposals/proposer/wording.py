@@ -150,7 +150,8 @@ def reasoning(case: Case) -> Iterator[str]:
     verdict = case.diagnosis.bottleneck
     if case.kind == "own":
         yield from (f"It cannot run as it is: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
-    yield verdict.statement if case.rank == 1 else f"The verdict stays: {_VERDICTS[verdict.primary]}."
+    first = case.rank == 1 or case.kind == "own"
+    yield verdict.statement if first else f"The verdict stays: {_VERDICTS[verdict.primary]}."
     if verdict.primary in OFF_CHIP and case.moved:
         yield "No mesh answers that; this one shortens the rest of the step."
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
@@ -328,5 +329,9 @@ def probability(case: Case) -> float:
     """
     if any(not item.rule.startswith(RULE) and item.rule != "memory" for item in case.broken) and case.kind == "own":
         return 0.0
-    value = case.faster if case.moved or case.changes else case.keeping
-    return float(np.clip(value, 0.02, 0.9 if case.missing else 0.95))
+    return claimed(case.faster if case.moved or case.changes else case.keeping, bool(case.missing))
+
+
+def claimed(probability: float, scaled: bool) -> float:
+    """What is said of a probability.  scaled: terms of what ran were scaled, not computed."""
+    return float(np.clip(probability, 0.02, 0.9 if scaled else 0.95))

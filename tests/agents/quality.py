@@ -195,7 +195,7 @@ def _as_in_the_paper(t: Truth) -> Iterator[Made]:
     yield (
         "do you still",
         "Without further input from me, do you still hold to your recommendation?",
-        Wanted((speed, sure), t.label, still, (PROPOSALS,), (20, 400)),
+        Wanted((sure,) if _is_what_runs(t, first) else (speed, sure), t.label, still, (PROPOSALS,), (20, 400)),
         ASK_FIRST,
         "Are you sure? How confident are you?",
     )

@@ -154,7 +154,8 @@ RULES: tuple[tuple[str, str], ...] = (
         r"<prop>)|\bhow (?:does|do) (?:<mesh>|<prop>|mine|it|that) (?:do|fare|stack|measure|look)\b"
     )),
     ("op", (
-        r"<op>|\b(?:op|operation|kernel|operator|fusion)\b (?:that |which )?.{0,20}\b(?:longest|slowest|most (?:time|of))\b|"
+        r"<op>|\b(?:op|operation|kernel|operator|fusion)\b (?:that |which )?.{0,20}\b(?:longest|slowest|most "
+        r"(?:time|of))\b|"
         r"\b(?:longest|slowest|top|biggest|largest|most expensive|costliest|hottest|heaviest) (?:single )?"
         r"(?:op|operation|kernel|operator|fusion)\b"
     )),
@@ -192,8 +193,8 @@ RULES: tuple[tuple[str, str], ...] = (
         r"\badvi[sc]e\b"
     )),
     ("knowledge", (
-        r"^(?:and |so |but )?what (?:is|are|does|do) (?:an? |the )?(?:roofline\w*|arithmetic intensity|operational intensity|"
-        r"ridge(?: point)?|mfu|collective matmul)(?: models?)?(?: mean)?[ ?.]*$"
+        r"^(?:and |so |but )?what (?:is|are|does|do) (?:an? |the )?(?:roofline\w*|arithmetic intensity|"
+        r"operational intensity|ridge(?: point)?|collective matmul)(?: models?)?(?: mean)?[ ?.]*$"
     )),
     ("why_slow", (
         r"\bwhy\b.{0,30}\b(?:slow\w*|long|wait\w*|bad|low|idle|poor|inefficient|not faster|so much time)\b|"

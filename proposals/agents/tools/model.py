@@ -26,6 +26,7 @@ from proposals.agents.tools.common import (
 from proposals.agents.workbench import Standing, Workbench, joined
 from proposals.constraints import RULE, mesh_text, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
+from proposals.proposer.wording import claimed
 
 
 class Numbered(Arguments):
@@ -113,6 +114,7 @@ class ModelTools:
         with told():
             held = joined(self._bench.constraints, asked.constraints.constraints())
             found = self._bench.pricer.search(held, asked.top)
+        unknown = missing_facts(self._bench.config)
         rows = []
         for place, item in enumerate(found, start=1):
             row = {
@@ -122,7 +124,7 @@ class ModelTools:
                 "changes": item.changes,
                 **predicted(item.predicted),
                 "memory_headroom_bytes": item.memory_headroom_bytes,
-                "confidence_share": item.faster,
+                "confidence_share": claimed(item.faster, bool(unknown)),
                 "utility": item.utility,
                 "is_what_runs": item.keeps or None,
                 "stands_as_proposal": self._number(item.mesh, item.changes),

@@ -39,6 +39,8 @@ def similar(desk: Desk, asked: Asked) -> Answer:
     if not rows:
         yield from desk.say("There is no record of a run like this one.")
         return
+    # A record with which nothing but its size is alike is no run like this one, while there are others.
+    rows = [row for row in rows if _alike(row)] or rows
     yield from desk.bullets([_record(row) for row in rows])
     faster = [row for row in rows if row["outcome"] == "faster" and _moved(row)]
     failed = [row for row in rows if row["outcome"] in ("failed", "slower")]
@@ -59,10 +61,14 @@ def _moved(row: Row) -> bool:
     return any("moved the same way" in str(why) for why in row.get("why", ()))
 
 
+def _alike(row: Row) -> list[str]:
+    return [str(text) for text in row.get("why", ()) if not _FIGURE.search(str(text)) or "same chip" in str(text)]
+
+
 def _record(row: Row) -> str:
     by = f", measured as {row['measure']}" if row.get("measure") else ""
     speed = f"; speed-up {words.ratio(row['speedup_per_token'])}{by}" if row.get("speedup_per_token") else ""
-    why = [str(text) for text in row.get("why", ()) if not _FIGURE.search(str(text)) or "same chip" in str(text)]
+    why = _alike(row)
     alike = f" Alike: {'; '.join(why[:3])}." if why else ""
     caveat = next((str(text).rstrip(".") for text in row.get("caveats", ()) if not _FIGURE.search(str(text))), "")
     return (
@@ -92,7 +98,7 @@ def knowledge(desk: Desk, asked: Asked) -> Answer:
     for row in rows[:2]:
         text = re.sub(r"\s+", " ", str(row["text"]))
         source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
-        section = f", {row['section']}" if row.get("section") else ""
+        section = f", section {row['section']}" if row.get("section") else ""
         yield from desk.say(
             f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}"
             + (f" Applies when: {row['applies_when']}" if row.get("applies_when") else "")

@@ -90,7 +90,7 @@ def _one_op(desk: Desk, row: Row) -> Answer:
         axis = row.get("mesh_axis")
         axes = " and ".join(axis) if isinstance(axis, list) else axis
         text = (
-            f"{row['collective']} on the {axes} axis"
+            f"{row['collective']} on the {axes} {'axes' if isinstance(axis, list) and len(axis) > 1 else 'axis'}"
             if axes and axes != "dcn"
             else f"{row['collective']} across slices"
             if axes == "dcn"

@@ -264,7 +264,8 @@ def change_mind(desk: Desk, asked: Asked) -> Answer:
     unknown = board.data.get("not_known", ())
     if unknown:
         items.append(
-            f"**A missing fact**: {words.missing(unknown)}. With it the terms are computed and not scaled, "
+            f"**A missing fact**: {words.missing(unknown)}. With {'it' if len(unknown) == 1 else 'them'} the "
+            f"terms are computed and not scaled, "
             f"and rules that are open now (heads, memory, divisibility) are checked."
         )
     held, room = first.get("hbm_per_chip_bytes"), first.get("memory_headroom_bytes")

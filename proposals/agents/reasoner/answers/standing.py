@@ -266,8 +266,14 @@ def prefer(desk: Desk, asked: Asked) -> Answer:
     )
 
 
+#: Settings that change how many tokens a step holds.
+_TOKENS = ("global_batch", "seq_len")
+
+
 def _why_behind(row: Row, first: Row) -> Iterator[str]:
     """Where the time of a proposal goes that the first saves: the part of the step in which they differ most."""
+    if any((row.get("changes") or {}).get(key) != (first.get("changes") or {}).get(key) for key in _TOKENS):
+        return  # steps of another number of tokens: their seconds say nothing of each other
     mine, theirs = first.get("breakdown_s") or {}, row.get("breakdown_s") or {}
     shared = [(theirs[part] - mine[part], part) for part in theirs if part in mine]
     if not shared:
@@ -358,6 +364,10 @@ def hold(desk: Desk, asked: Asked) -> Answer:
     first, others = board.first, list(board.rows[1:])
     number = (asked.proposals.numbers or (first["number"],))[0]
     own = f"proposal {first['number']}"
+    better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
+    if number == first["number"] and better:
+        yield from _no_longer(desk, first, better)
+        return
     if number != first["number"]:
         yield from desk.say(f"No: what I recommend first is {own}, not proposal {number}.")
     else:
@@ -368,15 +378,19 @@ def hold(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(
             f"{'I hold to it' if pressed else '**Yes**'}: {words.title(first)} stays first, since {reason}."
         )
+    sure = words.percent(first["confidence_share"])
     yield from desk.more(
-        f"It is predicted at {words.speed(first)}, confidence {words.percent(first['confidence_share'])}."
+        f"That no change that may run gains what it costs to try: confidence {sure}."
+        if first["kind"] == "keep"
+        else f"It is predicted at {words.speed(first)}, confidence {sure}."
     )
-    better = [row for row in others if verdict.case(first, row) in ("better", "bolder")]
-    if better:
-        row = max(better, key=lambda item: item["speedup_per_token"])
+    bolder = [row for row in others if verdict.case(first, row) in ("better", "bolder")]
+    if bolder:
+        row = max(bolder, key=lambda item: item["speedup_per_token"])
+        keeps = first["kind"] == "keep"
         yield from desk.say(
             *verdict.argued(f"proposal {row['number']}", row, own, first),
-            "I put the odds and the cost of trying before the larger number.",
+            "" if keeps else "I put the odds and the cost of trying before the larger number.",
         )
     elif others:
         row = max(others, key=lambda item: item.get("speedup_per_token") or 0.0)
@@ -408,3 +422,18 @@ def hold(desk: Desk, asked: Asked) -> Answer:
             )
     if board.data.get("not_known"):
         yield from desk.say(f"What I do not know is still {words.missing(board.data['not_known'])}.")
+
+
+def _no_longer(desk: Desk, first: Row, better: list[Row]) -> Answer:
+    """The ranking's first where another has the better numbers: the same that is conceded when it is argued over."""
+    own = f"proposal {first['number']}"
+    best = max(better, key=lambda row: row["speedup_per_token"])
+    yield from desk.say(
+        f"**Only as the cheaper one to try**: {words.title(first)} leads the ranking, at a predicted "
+        f"{words.speed(first)}, confidence {words.percent(first['confidence_share'])}."
+    )
+    yield from desk.say(
+        *verdict.argued(f"proposal {best['number']}", best, own, first),
+        f"By gain and by odds proposal {best['number']} is the better start; {own} stands first because the ranking "
+        f"also weighs what a change costs to try.",
+    )

@@ -43,6 +43,11 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
     if found == "better":
         yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
+    elif found == "bolder" and mine.get("kind") == "keep":
+        yield (
+            f"{name} is predicted at {fast} per token, with a confidence of {sure} that it gains at all; {own} keeps "
+            f"what runs, which risks nothing and gains nothing."
+        )
     elif found == "bolder":
         yield (
             f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
@@ -58,7 +63,7 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
         if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
             yield (
-                f"It is a little surer to gain anything at all, with a confidence of {sure} against {base}, "
+                f"It is surer to gain anything at all, with a confidence of {sure} against {base}, "
                 f"but the gain it is sure of is smaller."
             )
         elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
@@ -84,11 +89,21 @@ def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
         return ""
     if isinstance(time, Mapping) and isinstance(best, Mapping) and not batch:
         goal = best["estimate"]
+        if time["estimate"] <= goal:
+            return (
+                f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.step(theirs)} against "
+                f"{words.time(goal)} of {own}; it falls behind if it measured above that."
+            )
         inside = time["low80"] <= goal <= time["high80"]
         reach = "which its range allows" if inside else "which lies outside its range"
         return (
             f"It turns if {name} measured below {words.time(goal)} a step, where {own} is predicted; I predict "
             f"{words.step(theirs)} for it, {reach}."
+        )
+    if theirs["speedup_per_token"] >= (mine.get("speedup_per_token") or 0.0):
+        return (
+            f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.speed(theirs)} against "
+            f"{words.ratio(mine['speedup_per_token'])} of {own}; it falls behind if it measured below that."
         )
     return (
         f"It turns if {name} measured above {words.ratio(mine['speedup_per_token'])} per token, where {own} is "

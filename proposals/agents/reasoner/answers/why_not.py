@@ -98,10 +98,11 @@ def why_not(desk: Desk, asked: Asked) -> Answer:
         )
         yield from desk.say(word)
     elif found == "slower":
+        legal = "Nothing that is known forbids it" if words.open_questions(best) else "It is legal"
         yield from desk.say(
-            "It is legal, so the reason is time:"
+            f"{legal}, so the reason is time:"
             if best["speedup_per_token"] < 1
-            else "It is legal and was weighed; the reason is time:",
+            else f"{legal}, and it was weighed; the reason is time:",
             *_slower_by(best, first),
         )
         yield from desk.say(verdict.turns(name, best, own, first))
