@@ -37,3 +37,9 @@ def hardware_of(config: ExperimentConfig, changes: Mapping[str, Any]) -> Hardwar
     return replace(
         own, topology=tuple(changes.get("topology", own.topology)), slices=int(changes.get("slices", own.slices))
     )
+
+
+def chips_ratio(config: ExperimentConfig, changes: Mapping[str, Any]) -> float:
+    """Chips of a proposal over those that ran: 1, or less where fewer were asked for.  A speed-up per token, divided by
+    it, is one per token and chip."""
+    return hardware_of(config, changes).chips / config.hardware.chips

@@ -77,6 +77,11 @@ class Proposal(models.Model):
         return f"{reverse('proposals', args=[self.experiment_id])}?plan={self.plan_id}#proposal-{self.rank}"
 
     @property
+    def per(self) -> str:
+        """What speed-up and confidence are about: on fewer chips a step takes longer, whatever each of them does."""
+        return "per token and chip" if "topology" in (self.data.get("changes") or {}) else "per token"
+
+    @property
     def rank_text(self) -> str:
         return str(self.rank)
 

@@ -6,13 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from math import ceil, floor, log10, prod
 from typing import Any
 from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from proposals import measured, torus
+from proposals.candidate import HARDWARE_KEYS
 from proposals.models import PlanRecord, Proposal
 
 _RANGE = ("estimate", "low80", "high80")
@@ -94,7 +95,7 @@ class OneStep:
 
 @dataclass(frozen=True)
 class Card:
-    """A proposal with everything its card draws."""
+    """A proposal with everything its card draws.  per_chip: the speed-up per token and chip, where chips are fewer."""
 
     proposal: Proposal
     data: Mapping[str, Any]
@@ -105,6 +106,7 @@ class Card:
     before: torus.Drawing | None
     after: torus.Drawing | None
     per_token: bool
+    per_chip: float | None = None
     memory: list[bars.Term] = field(default_factory=list)
     loop: measured.Loop | None = None
     traffic: list[Traffic] = field(default_factory=list)
@@ -167,6 +169,10 @@ class Ladder:
         return any(card.side.scaled for card in self.cards)
 
     @property
+    def fewer_chips(self) -> bool:
+        return any(card.per_chip for card in self.cards)
+
+    @property
     def has_bars(self) -> bool:
         return self.scale_s > 0
 
@@ -218,7 +224,8 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
     side = Side(terms, estimate, low, high, "predicted", predicted.get("hbm_per_chip_bytes"), scaled=factor != 1.0)
     changes = changed_settings(config, data)
-    before, after = torus.before_and_after(config, data["mesh"])
+    before, after = torus.before_and_after(config, data["mesh"], data.get("changes") or {})
+    fewer, speedup = _chips_ratio(config, data.get("changes") or {}), predicted.get("speedup")
     return Card(
         proposal=item,
         data=data,
@@ -229,6 +236,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         before=before,
         after=after,
         per_token=factor != 1.0,
+        per_chip=speedup / fewer if speedup and fewer < 1 else None,
         memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data, bool(time), roles),
@@ -270,10 +278,25 @@ def changed_settings(config: Mapping[str, Any], data: Mapping[str, Any]) -> list
             a, b = old.get(axis, 1), new.get(axis, 1)
             if a != b:
                 rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
-    training = config.get("training") or {}
+    training, hardware = config.get("training") or {}, config.get("hardware") or {}
     for key, value in (data.get("changes") or {}).items():
-        rows.append((key, _setting(training.get(key)), _setting(value)))
+        if key not in HARDWARE_KEYS:
+            rows.append((key, _setting(training.get(key)), _setting(value)))
+        elif (ran := hardware.get(key, 1)) != value:
+            rows.append((key, _chips(ran), _chips(value)))
     return rows
+
+
+def _chips(value: Any) -> str:
+    return "×".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _chips_ratio(config: Mapping[str, Any], changes: Mapping[str, Any]) -> float:
+    """Chips of a proposal over those that ran."""
+    ran = config.get("hardware") or {}
+    now = {**ran, **{key: changes[key] for key in HARDWARE_KEYS if key in changes}}
+    before, after = (prod(side.get("topology") or (1,)) * (side.get("slices") or 1) for side in (ran, now))
+    return after / before
 
 
 def _setting(value: Any) -> str:

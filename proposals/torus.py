@@ -143,11 +143,13 @@ def _square(x: float, y: float, grow: float = 0.0) -> str:
     return f"M{x - grow:g} {y - grow:g}h{size:g}v{size:g}h-{size:g}z"
 
 
-def before_and_after(config: Mapping[str, Any], mesh: Mapping[str, Any]) -> tuple[Drawing | None, Drawing | None]:
-    """The configured mesh and a proposed one on the same topology."""
+def before_and_after(
+    config: Mapping[str, Any], mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+) -> tuple[Drawing | None, Drawing | None]:
+    """The configured mesh and a proposed one: on the same topology, or on the smaller one that its changes name."""
     hardware, old = config.get("hardware") or {}, config.get("mesh") or {}
     topology = hardware.get("topology") or []
     roles = old.get("axis_roles") or {}
     gpu = not str(hardware.get("chip", "")).startswith(("v3", "v4", "v5", "v6", "tpu"))
     first = draw(topology, old.get("ici") or {}, roles, gpu=gpu)
-    return first, draw(topology, mesh.get("ici") or {}, roles, gpu=gpu)
+    return first, draw((changes or {}).get("topology") or topology, mesh.get("ici") or {}, roles, gpu=gpu)

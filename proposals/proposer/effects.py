@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Predicted
 from proposals.proposer.changes import RECOMPUTES
@@ -21,11 +22,13 @@ def expected_impact(case: Case) -> Iterator[str]:
     if predicted.speedup is None:
         return
     if predicted.step_time_s and before.step_time_s:
+        chips = chips_ratio(case.config, case.changes)
+        each = f"; {predicted.speedup / chips:.2f}× per token and chip" if chips < 1 else ""
         low, high = predicted.speedup_low80 or predicted.speedup, predicted.speedup_high80 or predicted.speedup
         yield (
             f"Step time {format_time(predicted.step_time_s['estimate'])} against "
             f"{format_time(before.step_time_s['estimate'])} measured: {predicted.speedup:.2f}× per token, "
-            f"between {low:.2f}× and {high:.2f}× in four of five such cases."
+            f"between {low:.2f}× and {high:.2f}× in four of five such cases{each}."
         )
     else:
         yield f"The device's work would go {predicted.speedup:.2f}× as fast; the step itself was not measured."

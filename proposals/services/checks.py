@@ -16,7 +16,7 @@ from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import Prediction, predict
-from proposals.candidate import candidate
+from proposals.candidate import candidate, chips_ratio
 from proposals.models import PlanRecord, Proposal
 from proposals.services import backing
 
@@ -71,6 +71,8 @@ def check(
         data = proposal.data
         own = {key: value for key, value in data.items() if key not in TEXTS and key != "title"}
         derived = backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {})
+        if proposal.predicted_speedup:
+            derived = [*derived, proposal.predicted_speedup / chips_ratio(config, data.get("changes") or {})]
         facts = backing.Facts([*common, *backing.numbers(own), *derived])
         for field in TEXTS:
             for sentence in data.get(field, ()):

@@ -79,7 +79,7 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
         parameters=float(parameters(model).total) if model is not None else None,
         bottleneck=bottleneck,
         speedup=made.speedup,
-        measure="step time per token" if made.speedup is not None else "",
+        measure=f"step time {proposal.per}" if made.speedup is not None else "",
         effect=_effect(made)[: rows.LIMITS["effect"]],
         failure=made.failure,
         caveats=tuple(made.caveats),
@@ -122,7 +122,7 @@ def _effect(made: Measurement) -> str:
     assert made.before_step_time_s is not None and made.after_step_time_s is not None
     said = (
         f"Step time {formatting.seconds(made.before_step_time_s)} → {formatting.seconds(made.after_step_time_s)}, "
-        f"{formatting.number(made.speedup, 2)}× per token"
+        f"{formatting.number(made.speedup, 2)}× {made.proposal.per}"
     )
     if made.predicted_speedup is not None:
         said += f"; {formatting.number(made.predicted_speedup, 2)}× was predicted"

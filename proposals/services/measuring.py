@@ -25,6 +25,7 @@ from experiments.services import configuration, events
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from perfmodel.config import ExperimentConfig
+from proposals.candidate import chips_ratio
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import learning, unmeasured
@@ -40,7 +41,8 @@ class MeasureError(Exception):
 
 @dataclass(frozen=True)
 class Compared:
-    """Two runs that do compare.  speedup: time per token before / after; caveats: sentences."""
+    """Two runs that do compare.  speedup: time per token (and chip, where there are fewer) before / after; caveats:
+    sentences."""
 
     before: DiagnosisRecord
     after: DiagnosisRecord
@@ -276,7 +278,11 @@ def compare(proposal: Proposal, run: Run) -> Compared:
             "Only one of the two configurations states batch and sequence length, so the steps cannot be compared per "
             "token; complete both and try again."
         )
-    return Compared(before, after, one, two, was, now, was / now * tokens, _caveats(proposal, before, after, fit))
+    chips, said = two.hardware.chips / one.hardware.chips, _caveats(proposal, before, after, fit)
+    if chips != 1.0:
+        fewer = f"{two.hardware.chips:,} chips in place of {one.hardware.chips:,}: the speed-up is per token and chip."
+        said = (fewer, *said)
+    return Compared(before, after, one, two, was, now, was / now * tokens / chips, said)
 
 
 def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord, fit: Match) -> tuple[str, ...]:
@@ -304,17 +310,27 @@ def _said(proposal: Proposal) -> dict[str, float | None]:
     predicted = proposal.data["predicted"]
     speedup = predicted.get("speedup")
     return {
-        "predicted_log_gain": log(speedup) if speedup else None,
+        "predicted_log_gain": log(speedup / _chips_ratio(proposal)) if speedup else None,
         "predicted_sigma": predicted.get("sigma"),
         "predicted_confidence": proposal.confidence,
     }
 
 
 def range80(made: Measurement) -> tuple[float, float] | None:
-    """The predicted 80 % range of the speed-up, as the proposal shows it."""
+    """The predicted 80 % range of the speed-up, per token and chip where there are fewer chips."""
     predicted = made.proposal.data["predicted"]
     low, high = predicted.get("speedup_low80"), predicted.get("speedup_high80")
-    return (low, high) if low and high else None
+    if not low or not high:
+        return None
+    chips = _chips_ratio(made.proposal)
+    return low / chips, high / chips
+
+
+def _chips_ratio(proposal: Proposal) -> float:
+    """Chips of the proposal over those that ran; 1 for all but those that asked for fewer."""
+    changes = proposal.data.get("changes") or {}
+    config = unmeasured.before_config(proposal) if "topology" in changes else None
+    return chips_ratio(config, changes) if config is not None else 1.0
 
 
 def _ready_run(experiment: Experiment) -> Run | None:

@@ -12,6 +12,7 @@ from diagnosis import services as diagnosis_services
 from experiments.models import RunStatus
 from experiments.services import profiles, runs, uploads
 from experiments.step_profile import Step
+from proposals.candidate import HARDWARE_KEYS
 from proposals.services import measuring, plans
 from tests.backend.factories import CONFIG, diagnosis, plan, step_profile, upload
 
@@ -21,7 +22,9 @@ def config_of(proposal, **training):
     data = copy.deepcopy(CONFIG)
     data["name"] = "the changed run"
     data["mesh"] = proposal.data["mesh"]
-    data["training"] = {**data["training"], **proposal.data["changes"], **training}
+    changes = dict(proposal.data["changes"])
+    data["hardware"] |= {key: changes.pop(key) for key in HARDWARE_KEYS if key in changes}
+    data["training"] = {**data["training"], **changes, **training}
     return data
 
 

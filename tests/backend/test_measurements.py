@@ -117,6 +117,21 @@ def test_another_batch_is_compared_per_token(people, ready):
     assert HistoryRecord.objects.get(key=made.record).changes == ["mesh", "batch"]
 
 
+def test_fewer_chips_are_compared_per_token_and_chip(people, ready):
+    """Half the chips in 1.6 times the time: each of them does 1.25 times as much, so it is no slowdown."""
+    proposal = ready.plan.proposals.get(rank=1)
+    proposal.data["mesh"] = {"ici": {"replica": 1, "data": 4, "seq": 2, "model": 1}, "dcn": {}}
+    proposal.data["changes"] = {"topology": [2, 4], "slices": 1}
+    proposal.data["predicted"] |= {"speedup": 0.6, "speedup_low80": 0.5, "speedup_high80": 0.7, "sigma": 0.05}
+    proposal.save()
+    reviews.decide(proposal, people.reviewer, "approved")
+    made = measuring.link(proposal, make_run(people, config_of(proposal), 1.25 * 1.6), people.engineer)
+    assert (made.speedup, made.predicted_speedup) == (pytest.approx(1.25), pytest.approx(1.2))
+    assert (made.outcome, made.within_range) == ("faster", True)
+    assert "8 chips in place of 16: the speed-up is per token and chip." in made.caveats
+    assert HistoryRecord.objects.get(key=made.record).measure == "step time per token and chip"
+
+
 def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
     other_mesh = make_run(people, {**config_of(approved), "mesh": {"ici": {"data": 8, "seq": 2}}})
     with pytest.raises(measuring.MeasureError, match=r"It ran data 8 · seq 2, the proposal is .*data 16"):

@@ -13,6 +13,7 @@ from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
+from proposals.presentation import changed_settings
 from proposals.proposer import Pricer
 from proposals.proposer.fewer import smaller
 from tests.diagnosis.generated import MIDDLE, Scenario
@@ -54,6 +55,15 @@ def test_half_the_chips_take_about_twice_as_long_and_every_rule_holds() -> None:
         assert (item.predicted.step_time_s or {})["estimate"] == pytest.approx(
             (ran.step_time_s or 0.0) / (item.predicted.speedup or 1.0), rel=1e-6
         )
+
+
+def test_sentences_and_settings_tell_both_speed_ups_and_the_chips_before() -> None:
+    ran, setup = profiled(RUN), configured(RUN)
+    item = Pricer(ran, setup, diagnose(ran, setup)).propose(Constraints(at_most_chips=32)).proposals[0]
+    assert item.predicted.speedup is not None
+    assert f"; {item.predicted.speedup * 2:.2f}× per token and chip." in item.expected_impact[0]
+    shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item.to_json())
+    assert [row for row in shown if row[0] in ("topology", "slices")] == [("topology", "4×4×4", "2×4×4")]
 
 
 def test_the_same_mesh_with_half_the_data_axis_does_the_same_on_each_chip() -> None:
