@@ -5,23 +5,23 @@ The id of each event is `<revision>.<characters>.<steps>.<steps done>.<effects>`
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, connections
+from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import MD5, Cast, Length, Substr
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import get_for
 from dialogue.models import Message, Thread
-from experiments.stream import KEEP_ALIVE_EVERY_S, MAX_STREAM_S, SignedOut, Watchers, who
+from experiments import live
+from experiments.live import Part, Watchers
+from experiments.stream import SignedOut, who
 
 #: Text comes in pieces of this age at most.
 POLL_EVERY_S = 0.04
@@ -127,38 +127,10 @@ async def stream(request: HttpRequest, pk: int) -> HttpResponseBase:
         await sync_to_async(_find)(request, pk)
     except SignedOut:
         return HttpResponse("Sign in to follow this answer.\n", status=401, content_type="text/plain")
-    response = StreamingHttpResponse(_messages(pk, place), content_type="text/event-stream")
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"
-    return response
+    return live.response(live.follow(_WATCHERS, pk, place, _part, retry_ms=1000))
 
 
-async def _messages(pk: int, place: Place) -> AsyncIterator[str]:
-    loop = asyncio.get_running_loop()
-    watcher = _WATCHERS.here()
-    news = watcher.add(pk)
-    ends_at = loop.time() + MAX_STREAM_S
-    try:
-        yield "retry: 1000\n\n"
-        while loop.time() < ends_at:
-            news.clear()
-            try:
-                piece = await watcher.read(read, pk, place)
-            except DatabaseError:  # the database restarts; the watcher closes the broken connection
-                await asyncio.sleep(1.0)
-                continue
-            place = piece.place
-            for name, data in piece.events:
-                yield f"id: {place}\nevent: {name}\ndata: {json.dumps(data)}\n\n"
-            if piece.over:
-                return
-            while True:
-                try:
-                    await asyncio.wait_for(news.wait(), KEEP_ALIVE_EVERY_S)
-                    break
-                except TimeoutError:
-                    yield ": keep-alive\n\n"
-                    if loop.time() >= ends_at:
-                        break
-    finally:
-        watcher.remove(pk, news)
+def _part(pk: int, place: Place) -> Part[Place]:
+    piece = read(pk, place)
+    messages = [f"id: {piece.place}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for name, data in piece.events]
+    return Part(messages, piece.place, piece.over)

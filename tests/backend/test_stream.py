@@ -14,7 +14,7 @@ from django.db import connection, connections
 from django.test import Client
 
 from asapweb.asgi import application
-from experiments import stream
+from experiments import live, stream
 from experiments.models import RunStatus
 from experiments.services import events, runs
 from tests.backend.factories import make_experiment, make_people, make_ready
@@ -265,7 +265,7 @@ def test_120_streams_share_one_connection_and_leave_nothing_when_they_close():
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch):
-    monkeypatch.setattr(stream, "KEEP_ALIVE_EVERY_S", 0.1)
+    monkeypatch.setattr(live, "KEEP_ALIVE_EVERY_S", 0.1)
     people = make_people()
     experiment = make_experiment(people)
     runs.move(runs.newest(experiment), RunStatus.UPLOADED, RunStatus.CONFIGURING, actor="coordinator")
