@@ -1,4 +1,4 @@
-"""The Sharding Memory with 10,000 events of one experiment among 100,000: its pages, and how many events a second go in.
+"""The Sharding Memory with 10,000 events of one experiment among 50,000: its pages, and events written per second.
 
 Pages are whole requests, from the address to the HTML.  The events are those of answers of a language model, with
 prompts and results of the size that real ones have; each is appended as an answer's worker does it, committed one by
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.retrieval import database
 
-EVENTS, OTHERS = 10_000, 90_000
+EVENTS, OTHERS = 10_000, 40_000
 AIM_PAGE_S = 0.150
 WRITERS = 8
 
@@ -133,7 +133,8 @@ def main(arguments: list[str] | None = None) -> int:
         pages = {
             "first page": "", "newest page": "?end=1", "a page in the middle": f"?after={middle}",
             "at an event": f"?at={middle}", "tools": "?kind=tool", "a conversation": "?thread=9",
-            "a model": "?model=model-1&kind=model", "a frequent word": "?q=fusion", "three words": "?q=all-gather-17+hbm",
+            "a model": "?model=model-1&kind=model", "a frequent word": "?q=fusion",
+            "three words": "?q=all-gather-17+hbm",
             "a rare word": "?q=overlooked", "a word, newest": "?q=convolution&end=1",
             "the data of an event": f"{middle}/data/",
         }  # fmt: skip

@@ -21,7 +21,7 @@ from openai.types.chat import ChatCompletionChunk
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import CHARS_PER_TOKEN, Price
-from agent.messages import Usage, size_chars
+from agent.messages import ToolCall, Usage, size_chars
 from agent.provider import faults
 from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.line import Line
@@ -198,7 +198,7 @@ class OpenAIProvider:
     def _without_secrets(self, completion: Completion) -> Completion:
         """A server may echo what it was sent; the key must not enter the record of a run."""
         hide, message = self.settings.hide, completion.message
-        calls = tuple(replace(call, arguments=hide(call.arguments)) for call in message.tool_calls)
+        calls = tuple(ToolCall(hide(call.id), hide(call.name), hide(call.arguments)) for call in message.tool_calls)
         return replace(completion, message=replace(message, text=hide(message.text), tool_calls=calls))
 
     def _trace(self, request: httpx2.Request) -> None:
