@@ -139,7 +139,7 @@ def published() -> tuple[Precedent, ...]:
 
 def moves(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
     """Change of every role's size in doublings (log2); roles that stay are absent."""
-    roles = set(before) | set(after)
+    roles = dict.fromkeys((*before, *after))  # in order: titles follow it, in every process alike
     change = {r: log2(after.get(r, 1) / before.get(r, 1)) for r in roles}
     return {r: d for r, d in change.items() if d}
 
