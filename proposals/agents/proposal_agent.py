@@ -23,7 +23,7 @@ from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from perfmodel.config import ConfigError
 from proposals.agents import endpoint, grounding
-from proposals.agents.cited import citation
+from proposals.agents.cited import citation, is_alike
 from proposals.agents.first_look import look
 from proposals.agents.grounding import MOST_OF_A_HYPOTHESIS, Evidence, Support
 from proposals.agents.statements import Line, Statements, Wrong, plain, removed_share
@@ -258,10 +258,11 @@ class Judge:
                         "`similar_runs` and `search_knowledge` return what can be cited."
                     )
                     found.append(Unbacked(message, place, cited=key))
-            if item.confidence > MOST_OF_A_HYPOTHESIS and standing(item, evidence) == "hypothesis":
+            if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, evidence) == "hypothesis":
                 message = (
-                    f"Proposal {number} cites no record of a measured gain, so it is a hypothesis, and claims "
-                    f"{item.confidence:.0%}: claim at most {MOST_OF_A_HYPOTHESIS:.0%}, or cite such a record."
+                    f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
+                    f"hypothesis, and claims {item.confidence:.0%}: claim at most {MOST_OF_A_HYPOTHESIS:.0%}, or cite "
+                    "such a record."
                 )
                 found.append(Unbacked(message, place))
         return found
@@ -274,10 +275,17 @@ class Judge:
             mesh = item.mesh
         return Statements.of([(mesh_text(mesh), [item.title, *item.reasoning, *item.trade_offs])])
 
+    def support(self, item: Proposed, evidence: Evidence) -> Support:
+        """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
+        faster = [key for key in item.cited if evidence.outcomes.get(key) == "faster"]
+        records = (self.bench.surroundings.record(key) for key in faster)
+        alike = any(record is not None and is_alike(record, item.mesh, item.changes, self.bench) for record in records)
+        return "proven" if alike else "hypothesis"
+
     def argued(self, number: int, item: Proposed, evidence: Evidence) -> Argued:
         """The proposal with its numbers from the performance model, and what backs its sentences."""
         priced = self.priced(item)
-        support = standing(item, evidence)
+        support = self.support(item, evidence)
         cited = [found for key in item.cited if (found := citation(self.bench.surroundings, key)) is not None]
         plan = replace(
             priced,
@@ -291,11 +299,6 @@ class Judge:
         )
         claimed = grounding.capped(item.confidence, support)
         return Argued(plan, tuple(self._said(item).backed(evidence)), claimed)
-
-
-def standing(item: Proposed, evidence: Evidence) -> Support:
-    """`proven` where it cites a record, returned in this run, of a change that was measured to be faster."""
-    return "proven" if any(evidence.outcomes.get(key) == "faster" for key in item.cited) else "hypothesis"
 
 
 def _struck(stopped: Stopped, judge: Judge, evidence: Evidence) -> tuple[Proposing | None, int]:

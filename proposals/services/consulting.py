@@ -45,8 +45,11 @@ def models() -> tuple[str, ...]:
 
 
 def on_ready(run: Run) -> Consultation | None:
-    """Ask the model to read a run that is ready, once; None where none is configured, or it is not to be asked so."""
-    if not settings.LLM_AUTO or not models():
+    """Ask the model to read a run that is ready, once; None where none is configured, or it is not to be asked so.
+
+    A sample that ships with the product is read only when somebody asks: its user did not bring it, and would pay.
+    """
+    if not settings.LLM_AUTO or run.experiment.sample or not models():
         return None
     with transaction.atomic():
         events.lock(run.experiment_id)

@@ -20,7 +20,7 @@ from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, err
 from tests.agents.evidence import ask, bench
 
 Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
-PRECEDENTS = ("search_history", {"outcome": "faster", "top": 5})
+PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
 
 
 @pytest.fixture
@@ -194,15 +194,25 @@ def test_a_hypothesis_may_claim_half_and_no_more_and_is_marked(propose: Propose)
     assert first.plan.confidence == bench().pricer.evaluate(first.plan.mesh, first.plan.changes).confidence
 
 
-def test_a_record_of_a_measured_gain_makes_it_proven(propose: Propose) -> None:
-    record = ask(bench(), "search_history", outcome="faster", top=5)["records"][0]
-    made = changed(citations=[f"`{record['id']}`"], confidence=0.8)
+def test_a_record_of_a_measured_gain_by_such_a_move_makes_it_proven(propose: Propose) -> None:
+    """The record traded tensor for data parallelism, and so does the first proposal."""
+    record = ask(bench(), "record", id="asap-1")
+    made = changed(citations=["`asap-1`"], confidence=0.8)
     events, found, _ = propose(prices_then(lambda body: answer(made)))
     assert told(events) == []
     first = found.proposals[0]
     assert (first.plan.support, first.claimed) == ("proven", 0.8)
     (cite,) = first.plan.citations
-    assert (cite.source, cite.key, cite.title) == ("history", record["id"], record["title"])
+    assert (cite.source, cite.key, cite.title) == ("history", "asap-1", record["title"])
+
+
+def test_a_record_of_another_kind_of_change_proves_nothing(propose: Propose) -> None:
+    assert ask(bench(), "record", id="marin-8054-batch")["changes"] == ["batch"]
+    made = changed(citations=["marin-8054-batch"], confidence=0.8)
+    events, found, _ = propose(prices_then(lambda body: answer(made)))
+    assert any("Proposal 1 cites no record in which such a change was measured" in text for text in told(events))
+    assert (found.proposals[0].plan.support, found.proposals[0].claimed) == ("hypothesis", 0.5)
+    assert [cite.key for cite in found.proposals[0].plan.citations] == ["marin-8054-batch"]
 
 
 def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) -> None:

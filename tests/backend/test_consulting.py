@@ -173,6 +173,9 @@ def test_a_run_is_read_once_by_itself_and_never_where_that_is_switched_off(
     settings.LLM_AUTO = False
     assert consulting.on_ready(ready.run) is None
     settings.LLM_AUTO = True
+    ready.run.experiment.sample = "asap-experiment-1"
+    assert consulting.on_ready(ready.run) is None
+    ready.run.experiment.sample = ""
     made = consulting.on_ready(ready.run)
     assert made is not None and made.created_by is None
     assert consulting.on_ready(ready.run) is None
@@ -293,6 +296,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     made.refresh_from_db()
     assert made.plan is not None
     page = client.get(f"{base}proposals/").content.decode()
+    assert "Plan 2 · scripted" in page
     assert 'Written by <span class="mono">scripted</span>' in page and "claims checked" in page
     assert "Hypothesis: no measured precedent" in page and "What is moved less, waits less." in page
     assert f"/memory/{made.proposals['lines']['1'][1]['events'][0]}/" in page
