@@ -327,6 +327,13 @@ _FACTS = {
 }  # fmt: skip
 
 
+def is_memory_unknown(plan: PlanRecord, record: DiagnosisRecord | None) -> bool:
+    """Whether neither the profile nor the configuration tells how much of a chip's memory the run needs."""
+    computed = (plan.data.get("baseline") or {}).get("hbm_per_chip_bytes")
+    measured = ((record.data.get("kpis") or {}) if record is not None else {}).get("memory_peak_share")
+    return computed is None and measured is None
+
+
 def missing_facts(names: Iterable[str]) -> str:
     """`the model’s shape and the sequence length`; a sentence is passed on as it is."""
     words = [_FACTS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in names]

@@ -52,6 +52,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "ladder": presentation.ladder(plan, found, page.experiment.config or {}, record),
             "findings": {f["rule"]: f["title"] for f in (record.data.get("findings", ()) if record else ())},
             "missing": presentation.missing_facts(plan.data.get("missing") or ()),
+            "memory_unknown": presentation.is_memory_unknown(plan, record),
             "considered": plan.data.get("considered", 0),
             "rejected_count": len(rejected),
             "failures": FAILURE_WORDS,

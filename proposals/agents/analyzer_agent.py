@@ -22,14 +22,14 @@ from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 from proposals.agents import endpoint
-from proposals.agents.first_look import look
+from proposals.agents.first_look import Looks, look
 from proposals.agents.grounding import Evidence
 from proposals.agents.statements import Line, Statements, Wrong, removed_share
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
 
 AGENT: Agent = "analyzer"
-FIRST_LOOK = (("run", {}), ("kpis", {}), ("bottleneck", {}), ("findings", {}), ("collectives", {}))
+FIRST_LOOK: Looks = (("run", {}), ("kpis", {}), ("bottleneck", {}), ("findings", {}), ("collectives", {}))
 #: Of a rejected report, the most that may be struck; beyond it the built-in one is better.
 MOST_STRUCK = 0.4
 

@@ -8,15 +8,14 @@ from importlib.resources import files
 from typing import Any
 
 from agent.control import Cancel
-from agent.events import Final, Stopped, TextDelta, ToolCalled, ToolReturned
-from agent.limits import Limits
+from agent.events import Final, Stopped, TextDelta, ToolReturned
 from agent.loop import Outcome, run
-from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
-from agent.tools import by_name, call_tool
 from proposals.agents import endpoint, grounding, reasoner
 from proposals.agents.acts import claimed_acts
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
+from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
 from proposals.agents.reasoner.answers.common import offered as offered_of
 from proposals.agents.reasoner.answers.retelling import retell
@@ -82,20 +81,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
     messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
     messages += [UserMessage(t.text) if t.role == "user" else AssistantMessage(t.text) for t in ask.earlier]
     messages.append(UserMessage(ask.text))
-    seen: list[ToolReturned] = []
-    calls = tuple(ToolCall(f"look-{number}", name) for number, name in enumerate(FIRST_LOOK, start=1))
-    messages.append(AssistantMessage("", calls))
-    known = by_name(tools)
-    for number, call in enumerate(calls, start=1):
-        yield ToolCalled(0, call, f"r{number}")
-        found = call_tool(known, call, f"r{number}")
-        returned = ToolReturned(
-            0, f"r{number}", call.id, call.name, found.error is None, found.arguments, found.result, found.truncated,
-            found.error,
-        )  # fmt: skip
-        yield returned
-        seen.append(returned)
-        messages.append(ToolMessage(call.id, call.name, found.text, f"r{number}"))
+    shown, seen = yield from look(tools, [(name, {}) for name in FIRST_LOOK])
+    messages += shown
     words = [ask.text, *(turn.text for turn in ask.earlier if turn.role == "user")]
 
     def evidence(results: Sequence[ToolReturned]) -> Evidence:
@@ -106,8 +93,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
         return [*wrong, *claimed_acts(text, bench.proposals)]
 
     outcome: Outcome[str] = yield from run(
-        provider, messages, tools=tools, check=check, limits=_limits(), cancel=cancel
-    )  # fmt: skip
+        provider, messages, tools=tools, check=check, limits=endpoint.limits(), cancel=cancel
+    )
     if outcome.answer is not None:
         yield from offers(outcome.answer, evidence(outcome.results))
         return True
@@ -123,13 +110,6 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
     )  # fmt: skip
     yield from offers(text, evidence(outcome.results))
     return True
-
-
-def _limits() -> Limits:
-    try:
-        return endpoint.settings().limits
-    except ValueError:
-        return Limits()
 
 
 def _struck(stopped: Stopped, evidence: Evidence) -> str | None:

@@ -24,7 +24,7 @@ from agent.schema import AnswerError, parse
 from perfmodel.config import ConfigError
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_alike
-from proposals.agents.first_look import look
+from proposals.agents.first_look import Looks, look
 from proposals.agents.grounding import MOST_OF_A_HYPOTHESIS, Evidence, Support
 from proposals.agents.statements import Line, Statements, Wrong, plain, removed_share
 from proposals.agents.tools import Agent, toolbox
@@ -34,7 +34,7 @@ from proposals.constraints import mesh_text, same_mesh
 from proposals.plan import ProposalPlan
 
 AGENT: Agent = "proposer"
-FIRST_LOOK = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
+FIRST_LOOK: Looks = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
 PROPOSALS = 3
 #: Of a rejected answer, the most that may be struck; beyond it the built-in proposals are better.
 MOST_STRUCK = 0.4

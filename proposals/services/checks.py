@@ -60,7 +60,7 @@ def check(
     only: the rank of the one to check; by default all.  returned: numbers of the tool results that an agent wrote from,
     which a proposal may cite as well.
     """
-    common = [*_common(record, config, diagnosis, profile), *returned]
+    known = [*_common(record, config, diagnosis, profile), *returned]
     broken: list[str] = []
     struck: list[Struck] = []
     count = 0
@@ -73,7 +73,7 @@ def check(
         derived = backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {})
         if proposal.predicted_speedup:
             derived = [*derived, proposal.predicted_speedup / chips_ratio(config, data.get("changes") or {})]
-        facts = backing.Facts([*common, *backing.numbers(own), *derived])
+        facts = backing.Facts([*known, *backing.numbers(own), *derived])
         for field in TEXTS:
             for sentence in data.get(field, ()):
                 count += sum(1 for _ in backing.claims(sentence))
