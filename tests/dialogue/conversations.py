@@ -7,6 +7,7 @@ on purpose; the difference of the files then shows what became of the answers.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import django
 
 FOLDER = Path(__file__).parent / "recorded"
+_CLOCK = re.compile(r'("(?:duration_s|first_token_s)":) [0-9.e-]+')
 #: Small, and nothing in it is read from a file.
 RUN = "gradients over the network between slices"
 
@@ -75,6 +77,7 @@ def record(conversation: Conversation) -> Iterator[str]:
             port = str(server.url)
     events = [each for each in said if getattr(each, "kind", "") in STEP_KINDS]
     for line in lines_of(events, ask):  # type: ignore[arg-type]
+        line = _CLOCK.sub(r"\1 0.0", line)  # so that a file changes only where an answer does
         yield line.replace(port, "http://localhost/v1") if conversation.replies is not None else line
 
 
