@@ -30,8 +30,9 @@ from proposals.agents.statements import Line, Statements, Wrong, plain, removed_
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.workbench import Workbench
+from proposals.candidate import chips_ratio
 from proposals.constraints import mesh_text, same_mesh
-from proposals.plan import ProposalPlan
+from proposals.plan import Listed, ProposalPlan
 
 AGENT: Agent = "proposer"
 FIRST_LOOK: Looks = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
@@ -215,21 +216,29 @@ class Judge:
             return  # what runs may break a constraint; it says so on its card
         for broken in plan.violations:
             yield f"({mesh_text(plan.mesh)}) cannot be proposed: it breaks the rule {broken.rule}. {broken.reason}"
-        speedup, high = plan.predicted.speedup, plan.predicted.speedup_high80
-        if not plan.violations and high is not None and speedup is not None and high < 1.0:
+        gain, high = self._gain(plan)
+        if not plan.violations and gain is not None and high < 1.0:
             yield (
-                f"({mesh_text(plan.mesh)}) is predicted slower than what runs, {speedup:.2f}× per token and at most "
+                f"({mesh_text(plan.mesh)}) is predicted slower than what runs, {gain:.2f}× per token and at most "
                 f"{high:.2f}×. Propose what may gain, or keep what runs."
             )
 
+    def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
+        """(speed-up per token, the top of its 80 % range), per chip where it takes fewer chips; None if not known."""
+        speedup, high = plan.predicted.speedup, plan.predicted.speedup_high80
+        if speedup is None:
+            return None, 0.0
+        chips = chips_ratio(self.bench.config, plan.changes)
+        return speedup / chips, max(speedup, high or 0.0) / chips
+
     def _beside_the_best(self, first: ProposalPlan) -> Iterator[str]:
         """The first proposal beside what runs and beside the engine's best."""
-        speedup, high = first.predicted.speedup, first.predicted.speedup_high80
-        if speedup is None:
+        gain, high = self._gain(first)
+        if gain is None:
             return
-        if speedup < 1.0 and not self._runs(first):
+        if gain < 1.0 and not self._runs(first):
             yield (
-                f"Proposal 1 is predicted at {speedup:.2f}× per token, slower than what runs; what is tried first may "
+                f"Proposal 1 is predicted at {gain:.2f}× per token, slower than what runs; what is tried first may "
                 "not be."
             )
             return
@@ -237,11 +246,11 @@ class Judge:
             best = next(iter(self.bench.pricer.search(self.bench.constraints, 1)), None)
         except ConfigError:
             return
-        if best is not None and best.predicted.speedup and max(speedup, high or 0.0) < best.predicted.speedup:
+        most = self._gain(best)[0] if best is not None else None
+        if best is not None and most is not None and high < most:
             yield (
-                f"Proposal 1 is predicted at {speedup:.2f}× per token, at most {max(speedup, high or 0.0):.2f}×; "
-                f"`search` puts {mesh_text(best.mesh)} first with {best.predicted.speedup:.2f}×. Put first what is not "
-                "clearly slower."
+                f"Proposal 1 is predicted at {gain:.2f}× per token, at most {high:.2f}×; `search` puts "
+                f"{mesh_text(best.mesh)} first with {most:.2f}×. Put first what is not clearly slower."
             )
 
     def unbacked(self, answer: Proposing, evidence: Evidence) -> list[Unbacked]:

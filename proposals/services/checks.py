@@ -70,7 +70,7 @@ def check(
         broken += _broken(proposal, config, running)
         data = proposal.data
         own = {key: value for key, value in data.items() if key not in TEXTS and key != "title"}
-        derived = backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {})
+        derived = list(backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {}))
         if proposal.predicted_speedup:
             derived = [*derived, proposal.predicted_speedup / chips_ratio(config, data.get("changes") or {})]
         facts = backing.Facts([*known, *backing.numbers(own), *derived])

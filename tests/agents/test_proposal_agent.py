@@ -15,6 +15,7 @@ from agent.provider.openai import OpenAIProvider
 from proposals.agents import proposal_agent
 from proposals.agents.proposal_agent import Considered
 from proposals.agents.workbench import Workbench
+from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
 from tests.agents.evidence import ask, bench
@@ -40,19 +41,19 @@ def propose() -> Iterator[Propose]:
         server.__exit__()
 
 
-def configurations() -> list[dict[str, Any]]:
+def configurations(of: Workbench | None = None) -> list[dict[str, Any]]:
     """What the built-in reasoner proposes, as arguments of a tool."""
     found = []
-    for standing in bench().proposals:
+    for standing in (of or bench()).proposals:
         item = standing.proposal
         found.append({"ici": item.mesh["ici"], "dcn": item.mesh["dcn"], "changes": item.changes})
     return found
 
 
-def agreeing() -> dict[str, Any]:
+def agreeing(of: Workbench | None = None) -> dict[str, Any]:
     """A model that agrees with the built-in proposals and gives true reasons."""
     proposals = []
-    for standing, configuration in zip(bench().proposals, configurations(), strict=True):
+    for standing, configuration in zip((of or bench()).proposals, configurations(of), strict=True):
         item = standing.proposal
         speedup = item.predicted.speedup
         proposals.append(
@@ -253,8 +254,6 @@ def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
 
 
 def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
-    from proposals.constraints import Constraints
-
     sizes = {c["ici"]["seq"] for c in configurations()} | {dict(bench().config.mesh.ici)["seq"]}
     held = next(size for size in (1, 2, 4, 8, 16, 32) if size not in sizes)
     of = bench().with_constraints(Constraints(keep_axes=("seq",)))
@@ -263,6 +262,22 @@ def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
     assert held and moved, "the built-in proposals move seq"
     assert any("your constraint" in text for text in told(events))
     assert found.source == "fallback"
+
+
+def test_on_fewer_chips_a_gain_is_one_per_chip(propose: Propose) -> None:
+    """Half the chips take longer per token and may yet be the better use of each: that is not slower."""
+    of = bench().with_constraints(Constraints(at_most_chips=128))
+    fewer = [item.proposal for item in of.proposals]
+    assert any((item.predicted.speedup or 1.0) < 1.0 for item in fewer)
+
+    def model(body: dict[str, Any]) -> Reply:
+        if sum(m["role"] == "tool" for m in body["messages"]) == len(proposal_agent.FIRST_LOOK):
+            return calls(*(("predict", item) for item in configurations(of)))
+        return answer(agreeing(of))
+
+    events, found, _ = propose(model, of)
+    assert told(events) == []
+    assert [item.plan.mesh for item in found.proposals] == [item.mesh for item in fewer]
 
 
 @pytest.mark.parametrize(
