@@ -30,12 +30,22 @@ _REASONS = {
     "time": "the time was over", "money": "the money was used up", "rejected": "the checks rejected the answer",
     "cancelled": "somebody stopped it", "fault": "the model could not be reached", "bug": "a tool failed",
 }  # fmt: skip
+#: Characters of a question that a list shows.
+_LONGEST = 600
+#: Facts that the sentence already says: where there are no others, nothing is left to unfold.
+_SAID = {
+    "status": {"from", "to", "took_s", "reason"},
+    "progress": {"stage", "text", "fraction", "attempt"},
+    "review": {"decision", "comment", "title", "rank", "proposal"},
+    "constraints": {"text"},
+    "message": {"thread", "message", "text", "again", "renamed", "released", "sentence", "deleted", "title"},
+}
 
 
 @dataclass(frozen=True)
 class Line:
     """One event, described.  tone: "", "user", "ok" or "err"; text is plain; code: shown as code before the title's
-    words; thread: of which conversation it is a step; size_bytes: of its data, 0 where there is none."""
+    words; size_bytes: of its data, 0 where the words say it all."""
 
     event: Event
     icon: str
@@ -66,8 +76,15 @@ def describe(event: Event, experiment: Experiment) -> Line:
         title=title,
         text=text,
         meta=_meta(event, data),
-        size_bytes=event.size_bytes if event.size_bytes is not None else event_text.size_of(event.data),
+        size_bytes=_size(event, data),
     )
+
+
+def _size(event: Event, data: Mapping[str, Any]) -> int:
+    said = _SAID.get(event.kind)
+    if not data or (said is not None and said.issuperset(data) and len(str(data.get("text", ""))) <= _LONGEST):
+        return 0
+    return event.size_bytes if event.size_bytes is not None else event_text.size_of(event.data)
 
 
 def facts(event: Event) -> Mapping[str, Any]:
@@ -163,7 +180,7 @@ def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:
         return f"{who} deleted the conversation", _quoted(data.get("title"))
     if data.get("released"):
         return f"{who} took back what the conversation held", str(data.get("sentence", ""))
-    return f"{who} asked", _quoted(event_text.cut(data.get("text", ""), 600))
+    return f"{who} asked", _quoted(event_text.cut(data.get("text", ""), _LONGEST))
 
 
 def _measurement(data: Mapping[str, Any], who: str) -> tuple[str, str]:
@@ -275,6 +292,6 @@ def _meta(event: Event, data: Mapping[str, Any]) -> str:
     if event.cost_usd is not None:
         parts.append(formatting.dollars(event.cost_usd))
     took = event.duration_s if event.duration_s is not None else data.get("took_s")
-    if isinstance(took, int | float):
+    if isinstance(took, int | float) and took >= 0.0005:
         parts.append(formatting.duration(took))
     return " · ".join(part for part in parts if part)

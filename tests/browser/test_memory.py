@@ -1,0 +1,139 @@
+"""The Sharding Memory and replays in a browser: read, narrowed, searched, unfolded, cited and paged, on any screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import overflow, violations
+
+
+@pytest.fixture(scope="module")
+def long(people: Any) -> Iterator[Any]:
+    """An experiment whose conversation left an answer by a model and 230 further events."""
+    from dialogue.models import Message, Thread
+    from experiments.services import events
+    from proposals.agents.replaying import recordings
+    from proposals.services import recording
+    from tests.browser.factories import make_ready
+    from tests.dialogue.conversations import conversations
+
+    stored = make_ready(people, "Long history")
+    experiment = stored.experiment
+    thread = Thread.objects.create(team=experiment.team, experiment=experiment, created_by=people.engineer)
+    question = Message.objects.create(thread=thread, role="user", author=people.engineer, text="How long is the step?")
+    answer = Message.objects.create(
+        thread=thread, role="assistant", question=question, status="done", text="See above."
+    )
+    asked = {"thread": thread.pk, "message": question.pk, "text": question.text}
+    events.append(experiment, "message", "user", user=people.engineer, data=asked)
+    mended = next(each for each in conversations() if each.name == "mended")
+    for event in recordings(mended.path.read_text("utf-8").splitlines())[0].events:
+        recording.store(experiment, event, "coordinator", thread=thread.pk, message=answer.pk)
+    for number in range(230):
+        events.append(experiment, "progress", "worker", data={"text": f"later step {number}"})
+    yield type("Long", (), {"pk": experiment.pk, "thread": thread.pk, "answer": answer.pk, "experiment": experiment})
+    experiment.delete()
+
+
+PATHS = (
+    "/experiments/{pk}/memory/", "/experiments/{pk}/memory/?thread={thread}", "/experiments/{pk}/memory/?q=nowhere",
+    "/experiments/{pk}/replay/", "/experiments/{pk}/replay/{answer}/?step=7",
+    "/experiments/{pk}/replay/{answer}/?step=all",
+    "/settings/model/", "/settings/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_page_is_accessible_and_fits(path: str, server: str, long: Any, as_engineer: Any, page: Page) -> None:
+    address = server + path.format(pk=long.pk, thread=long.thread, answer=long.answer)
+    for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        answer = page.goto(address)
+        assert answer is not None and answer.status == 200
+        assert violations(page) == [], (theme, width)
+        assert overflow(page) <= 0, (theme, width)
+
+
+def test_filters_and_search_keep_each_other_and_the_address(
+    server: str, long: Any, as_engineer: Any, page: Page
+) -> None:
+    page.goto(f"{server}/experiments/{long.pk}/memory/")
+    page.get_by_label("Conversation").select_option(str(long.thread))
+    page.wait_for_url(f"**thread={long.thread}**")
+    expect(page.locator(".tl")).to_have_count(13)
+    page.get_by_role("navigation", name="Kind of event").get_by_role("link", name="Model").click()
+    page.wait_for_url("**kind=model**")
+    expect(page.locator(".tl")).to_have_count(6)
+    page.get_by_label("Search events").fill("123.45")
+    page.wait_for_url("**q=123.45**")
+    expect(page.get_by_role("heading", name="Answer sent back for its content")).to_be_visible()
+    assert f"thread={long.thread}" in page.url and "kind=model" in page.url
+    export = page.get_by_role("link", name="JSON Lines").get_attribute("href") or ""
+    assert all(part in export for part in (f"thread={long.thread}", "kind=model", "q=123.45"))
+    page.get_by_role("link", name="Clear filters").click()
+    expect(page.locator("#timeline footer")).to_contain_text("1–100 of")
+
+
+def test_paging_goes_there_and_back(server: str, long: Any, as_engineer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{long.pk}/memory/")
+    first = page.locator(".tl").first.get_attribute("id")
+    page.get_by_role("link", name="Later").click()
+    expect(page.locator("#timeline footer")).to_contain_text("101–200 of")
+    page.get_by_role("link", name="Newest").click()
+    expect(page.locator(".tl").last).to_contain_text("later step 229")
+    page.get_by_role("link", name="Oldest").click()
+    expect(page.locator("#timeline footer")).to_contain_text("1–100 of")
+    assert page.locator(".tl").first.get_attribute("id") == first
+
+
+def test_an_event_unfolds_its_data_once_it_is_asked_for(server: str, long: Any, as_engineer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{long.pk}/memory/?thread={long.thread}")
+    row = page.locator(".tl", has_text="Asked scripted").first
+    assert "You are the Coordinator" not in page.content()
+    row.locator("summary").click()
+    expect(row.locator("pre")).to_contain_text("You are the Coordinator")
+    assert violations(page) == []
+
+
+def test_an_address_of_an_event_opens_at_its_place(server: str, long: Any, as_engineer: Any, page: Page) -> None:
+    wanted = long.experiment.events.get(kind="progress", data__text="later step 150").pk
+    page.goto(f"{server}/experiments/{long.pk}/memory/{wanted}/")
+    assert page.url.endswith(f"?at={wanted}#event-{wanted}")
+    row = page.locator(f"#event-{wanted}")
+    expect(row).to_be_in_viewport()
+    expect(row).to_have_attribute("aria-current", "true")
+
+
+def test_a_replay_goes_step_by_step_and_runs_again(server: str, long: Any, as_engineer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{long.pk}/memory/")
+    page.get_by_role("link", name="Replay").click()
+    page.get_by_role("link", name="How long is the step?").click()
+    expect(page.get_by_role("heading", name="Step 1 of 12")).to_be_visible()
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_role("heading", name="Step 2 of 12")).to_be_visible()
+    page.get_by_role("navigation", name="Steps").get_by_role("link", name=re.compile("Answer sent back")).click()
+    expect(page.locator(".replay__body")).to_contain_text("is in no tool result")
+    page.get_by_role("link", name="All", exact=True).click()
+    expect(page.get_by_role("heading", name="All 12 steps")).to_be_visible()
+    page.get_by_role("button", name="Run again").click()
+    # The recording is of another run, so the tools of this one return something else.
+    expect(page.locator("#rerun")).to_contain_text("Differs at step 2 of 12", timeout=60_000)
+    page.get_by_role("link", name="Show step 2").click()
+    expect(page.get_by_role("heading", name="Step 2 of 12")).to_be_visible()
+
+
+def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: Any, page: Page) -> None:
+    sign_in(people.administrator)
+    page.goto(f"{server}/settings/")
+    page.get_by_label("Keep what agents send to models and tools").fill("90")
+    page.get_by_role("button", name="Save the days").click()
+    expect(page.locator("#toasts")).to_contain_text("kept for 90 days")
+    page.get_by_role("link", name="Language model: what is configured").click()
+    expect(page.get_by_text("No language model is configured")).to_be_visible()
+    expect(page.get_by_role("button", name="Test the connection")).to_be_disabled()
