@@ -23,7 +23,9 @@ _OPCODES = (
 )
 #: `fusion.12`, `all-gather-start.3`, `convolution_fusion.21.block0`, with a program before it or not.
 _OP = re.compile(
-    rf"(?<![\w./-])%?((?:[\w.\-]+/)?(?:[a-z][\w]*[-_])*(?:{_OPCODES})(?:[-_][a-z]\w*)*\.\d+(?:\.[A-Za-z]\w*)*)(?![\w/-])"
+    # Words and what stands between them are told apart, so that no long name can be split in many ways.
+    rf"(?<![\w./-])%?((?:[\w.\-]+/)?(?:[a-z][a-zA-Z0-9]*[-_]+(?:[a-zA-Z0-9]+[-_]+)*)?(?:{_OPCODES})(?:[-_]+[a-zA-Z0-9]+)*"
+    r"\.\d+(?:\.[A-Za-z]\w*)*)(?![\w/-])"
 )
 _QUOTED = re.compile(r"`([^`\n]{1,300})`")
 #: `mdl=8` in whatever notation of a mesh; other keys with whole numbers are training keys or flags.
