@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -74,15 +75,37 @@ def tool(
     text = inspect.cleandoc(description or function.__doc__ or "")
     if not text:
         raise TypeError(f"The tool {name} has no docstring: the model would not know what it is for.")
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = _names(function)
     if len(parameters) > 1:
         raise TypeError(f"The tool {name} takes {len(parameters)} arguments; it must take one pydantic model.")
     if not parameters:
         return Tool(name, text, NoArguments, lambda _: function(), max_chars)
-    model = arguments or get_type_hints(function).get(parameters[0].name)
+    model = arguments or _hint(function, parameters[0])
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise TypeError(f"The argument of the tool {name} is not annotated with a pydantic model.")
     return Tool(name, text, model, function, max_chars)
+
+
+def _names(function: Callable[..., object]) -> tuple[str, ...]:
+    """Of its parameters, without the one that a bound method has filled."""
+    if inspect.ismethod(function):
+        return _signature(function.__func__)[1:]
+    return tuple(inspect.signature(function).parameters)
+
+
+def _hint(function: Callable[..., object], name: str) -> object:
+    return (_hints(function.__func__) if inspect.ismethod(function) else get_type_hints(function)).get(name)
+
+
+# A toolbox is made for every answer, from the same few methods of another object each time.
+@lru_cache(maxsize=512)
+def _signature(function: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+@lru_cache(maxsize=512)
+def _hints(function: Callable[..., object]) -> dict[str, object]:
+    return get_type_hints(function)
 
 
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:

@@ -81,7 +81,7 @@ def workbench(
         around,
         Constraints.from_json(plan.constraints or {}),
         stored=plan_value(plan, rows),
-        rows=tuple(Standing(proposal_value(row.data), row.status, row.pk, row.get_absolute_url()) for row in rows),
+        rows=tuple(Standing(proposal_value(row.data), row.status, row.pk) for row in rows),
         precedents=pricer.precedents,
         confidence=pricer.confidence,
         name=experiment.name,

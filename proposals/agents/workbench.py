@@ -34,12 +34,11 @@ KEPT = 16
 @dataclass(frozen=True)
 class Standing:
     """A proposal as it stands.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row, None
-    where it is not stored; link: of its card."""
+    where it is not stored."""
 
     proposal: ProposalPlan
     status: str = "proposed"
     pk: int | None = None
-    link: str = ""
 
 
 @dataclass(frozen=True)
