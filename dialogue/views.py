@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,7 +18,6 @@ from dialogue.models import Message
 from dialogue.pages import address, answers, as_page, as_panel, chosen, panel_context
 from experiments.models import Event
 from experiments.pages import experiment_page
-from experiments.timeline import describe
 
 
 @require(Role.VIEWER)
@@ -86,21 +86,22 @@ def step(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     called = get_object_or_404(found, pk=shown.event)
     returned = found.filter(pk=shown.returned).first() if shown.returned else None
     context = page.context(
-        "proposals", step=shown, answer=answer, given=_pretty(called.data.get("call"), called),
-        returned=_pretty(returned.data, returned) if returned is not None else "",
+        "proposals", step=shown, answer=answer, given=_pretty(called.data.get("call", called.data)),
+        returned=_pretty(returned.data) if returned is not None else "",
+        removed_at=called.removed_at or (returned.removed_at if returned is not None else None),
     )  # fmt: skip
     part = "dialogue/_step.html" if request.htmx else "dialogue/step.html"  # type: ignore[attr-defined]
     return render(request, part, context)
 
 
-def _pretty(data: Any, event: Event) -> str:
-    """What went in or came out, as JSON with line breaks; all of the event where it is not as expected."""
+def _pretty(data: Any) -> str:
+    """What went in or came out, as JSON with line breaks; all of it where it is not as expected."""
     value = data
-    if isinstance(data, dict) and "arguments" in data and "result" not in data:
-        try:
-            value = json.loads(data["arguments"])
-        except (TypeError, ValueError):
-            value = data["arguments"]
-    elif isinstance(data, dict) and ("result" in data or "error" in data):
-        value = data.get("error") or data.get("result")
-    return json.dumps(value, indent=1, ensure_ascii=False) if value is not None else describe(event).data
+    if isinstance(data, dict) and "result" in data:
+        value = data.get("error") or data["result"]
+    elif isinstance(data, dict) and "arguments" in data:
+        value = data["arguments"]
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = json.loads(value)
+    return json.dumps(value, indent=1, ensure_ascii=False)

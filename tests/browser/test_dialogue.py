@@ -23,7 +23,7 @@ TEXT = (
 
 @pytest.fixture(autouse=True)
 def patience() -> Iterator[None]:
-    """An answer passes through a writer, the database, a stream and an exchange of the page: on a busy machine slowly."""
+    """An answer passes through a writer, the database and a stream into the page: on a busy machine slowly."""
     expect.set_options(timeout=20_000)
     yield
     expect.set_options(timeout=5_000)
