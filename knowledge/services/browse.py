@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from math import isclose
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.db.models import Count, Q, QuerySet
@@ -15,8 +17,10 @@ from accounts.models import Team
 from knowledge.models import Document, Passage
 from knowledge.passage_file import BOTTLENECKS
 from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
-from knowledge.services.search import visible
+from knowledge.services.search import names_of, visible
 from perfmodel.chips import load_chips
+
+Name = TypeVar("Name", int, str)
 
 SIZE = 20
 #: A search goes no further down its list; other words help more than page twelve.
@@ -195,23 +199,74 @@ def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Pas
     return found
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Passages that are alike in all that a facet tells apart, and how many they are."""
+
+    topic: int
+    shipped: bool
+    source: str
+    hardware: frozenset[str]
+    bottlenecks: frozenset[str]
+    count: int
+
+    def left_by(self, filters: Filters, without: str) -> bool:
+        """Whether the filters leave it, those of one facet taken away: what `rows` asks the database."""
+        return (
+            (without == "topic" or filters.topic is None or self.topic == filters.topic)
+            and (without == "source" or not filters.source or self.source == filters.source)
+            and (without == "hardware" or not filters.hardware or self.runs_on(filters.hardware))
+            and (without == "bottleneck" or not filters.bottleneck or filters.bottleneck in self.bottlenecks)
+        )
+
+    def runs_on(self, hardware: str) -> bool:
+        return not self.hardware or not self.hardware.isdisjoint(_filed_under(hardware))
+
+
+@cache
+def _filed_under(hardware: str) -> frozenset[str]:
+    return frozenset(("any", *names_of(hardware)))
+
+
+def _groups(team: Team | None, filters: Filters) -> list[_Group]:
+    """All that the team sees of a tag, counted in one pass over the passages."""
+    found = (
+        rows(team, Filters(tag=filters.tag))
+        .order_by()
+        .values_list("document", "team", "source", "hardware", "bottlenecks")
+    )
+    return [
+        _Group(topic, owner is None, source, frozenset(hardware), frozenset(bottlenecks), count)
+        for topic, owner, source, hardware, bottlenecks, count in found.annotate(n=Count("pk"))
+    ]
+
+
 def facets(team: Team | None, filters: Filters) -> list[Facet]:
     """Each facet with what the other filters leave of its values; a chosen value is there even if nothing is left."""
-    topics = tuple(_topics(team, filters))
+    groups = _groups(team, filters)
+    left = {name: [group for group in groups if group.left_by(filters, name)] for name in FACETS}
+    topics = tuple(_topics(team, filters, left["topic"]))
     made = {
         "topic": tuple(value for value in topics if not value.own),
         "document": tuple(value for value in topics if value.own),
-        "hardware": tuple(_listed(filters, "hardware", _hardware(team, filters))),
-        "bottleneck": tuple(_listed(filters, "bottleneck", _bottlenecks(team, filters))),
-        "source": tuple(_sources(team, filters)),
+        "hardware": tuple(_listed(filters, "hardware", _hardware(filters, left["hardware"]))),
+        "bottleneck": tuple(_listed(filters, "bottleneck", _bottlenecks(left["bottleneck"]))),
+        "source": tuple(_sources(filters, left["source"])),
     }
     titles = {**FACETS, "document": "Documents of the team"}
     return [Facet(name, titles[name], values) for name, values in made.items() if values]
 
 
-def _topics(team: Team | None, filters: Filters) -> Iterator[Value]:
-    counted = rows(team, filters, "topic").order_by().values_list("document").annotate(n=Count("pk"))
-    counts = dict(counted.order_by("-n", "document")[: 4 * LISTED])
+def _counted(found: Iterable[tuple[Name, int]], most: int) -> dict[Name, int]:
+    """How many of each, the most frequent first."""
+    counts: Counter[Name] = Counter()
+    for value, count in found:
+        counts[value] += count
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
+def _topics(team: Team | None, filters: Filters, left: Sequence[_Group]) -> Iterator[Value]:
+    counts = _counted(((group.topic, group.count) for group in left), 4 * LISTED)
     if filters.topic is not None:
         counts.setdefault(filters.topic, 0)
     wanted = Document.objects.filter(pk__in=counts).filter(Q(team=None) | Q(team=team) if team else Q(team=None))
@@ -219,29 +274,26 @@ def _topics(team: Team | None, filters: Filters) -> Iterator[Value]:
         yield _value(filters, "topic", document.pk, document.title, counts[document.pk], document.team_id is not None)
 
 
-def _sources(team: Team | None, filters: Filters) -> Iterator[Value]:
-    shipped = rows(team, filters, "source").filter(team=None).order_by()
-    counts = dict(shipped.values_list("source").annotate(n=Count("pk")).order_by("-n", "source")[:LISTED])
+def _sources(filters: Filters, left: Sequence[_Group]) -> Iterator[Value]:
+    counts = _counted(((group.source, group.count) for group in left if group.shipped), LISTED)
     if filters.source:
         counts.setdefault(filters.source, 0)
     for source, count in counts.items():
         yield _value(filters, "source", source, source, count)
 
 
-def _hardware(team: Team | None, filters: Filters) -> dict[str, tuple[str, int]]:
-    left = rows(team, filters, "hardware").order_by()
-    holds = {kind: Q(hardware=[]) | Q(hardware__overlap=["any", kind]) for kind in HARDWARE}
-    counts = left.aggregate(**{kind: Count("pk", filter=holds[kind]) for kind in HARDWARE})
-    found = {kind: (label, counts[kind]) for kind, label in HARDWARE.items()}
-    if filters.hardware and filters.hardware not in found:
-        found[filters.hardware] = (filters.hardware, rows(team, filters).count())
-    return found
+def _hardware(filters: Filters, left: Sequence[_Group]) -> dict[str, tuple[str, int]]:
+    labels = dict(HARDWARE)
+    if filters.hardware:
+        labels.setdefault(filters.hardware, filters.hardware)
+    return {kind: (label, sum(group.count for group in left if group.runs_on(kind))) for kind, label in labels.items()}
 
 
-def _bottlenecks(team: Team | None, filters: Filters) -> dict[str, tuple[str, int]]:
-    left = rows(team, filters, "bottleneck").order_by()
-    counts = left.aggregate(**{name: Count("pk", filter=Q(bottlenecks__contains=[name])) for name in BOTTLENECKS})
-    return {name: (BOTTLENECK_WORDS[name], counts[name]) for name in BOTTLENECKS}
+def _bottlenecks(left: Sequence[_Group]) -> dict[str, tuple[str, int]]:
+    return {
+        name: (BOTTLENECK_WORDS[name], sum(group.count for group in left if name in group.bottlenecks))
+        for name in BOTTLENECKS
+    }
 
 
 def _listed(filters: Filters, name: str, counts: Mapping[str, tuple[str, int]]) -> Iterator[Value]:

@@ -72,7 +72,7 @@ def visible(
     """The passages a team may see, those that were retired left out."""
     rows = Passage.objects.filter(Q(team=None) | Q(team=team) if team is not None else Q(team=None), retired_at=None)
     if hardware:
-        rows = rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *_names(hardware)]))
+        rows = rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *names_of(hardware)]))
     if bottleneck:
         rows = rows.filter(bottlenecks__contains=[bottleneck])
     if document is not None:
@@ -102,7 +102,7 @@ def waiting(team: Team | None) -> int:
     return stale(Passage, current_embedder().name).filter(pk__in=visible(team).values("pk")).count()
 
 
-def _names(hardware: str) -> list[str]:
+def names_of(hardware: str) -> list[str]:
     """The names under which passages for some hardware are filed: a chip is also one of its kind."""
     if hardware in KINDS:
         return [hardware]
