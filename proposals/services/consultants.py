@@ -69,6 +69,8 @@ def consult(pk: int, provider: Provider | None = None) -> None:
         )
         consulting.end(made, worker, Consultation.Status.FAILED, note)
         raise
+    finally:
+        consulting.send_next()
 
 
 @dataclass

@@ -31,6 +31,8 @@ CONSULT = "proposals.tasks.consult"
 #: Who has not said for so long that it lives is dead.
 STALE_AFTER = timedelta(seconds=30)
 MAX_ATTEMPTS = 3
+#: Runs read at a time: the workers are those of the dialogue, whose answers a person waits for.
+MOST_AT_ONCE = 6
 OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
 
 
@@ -104,7 +106,10 @@ def report_of(run: Run) -> Consultation | None:
 
 
 def claim(pk: int, worker: str) -> Consultation | None:
-    """Take it for this worker; None where it has ended, or a live worker has it."""
+    """Take it for this worker; None where it has ended, a live worker has it, or enough runs are being read."""
+    beating = Q(status=Consultation.Status.WORKING, heartbeat_at__gte=timezone.now() - STALE_AFTER)
+    if Consultation.objects.filter(beating).exclude(pk=pk).count() >= MOST_AT_ONCE:
+        return None
     stale = Q(status=Consultation.Status.WORKING) & (
         Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker)
     )
@@ -184,6 +189,13 @@ def sweep() -> list[int]:
             send(row.pk)
             found.append(row.pk)
     return found
+
+
+def send_next() -> None:
+    """Queue the one that waits longest for another to end."""
+    waiting = Consultation.objects.filter(status=Consultation.Status.QUEUED).order_by("pk").only("pk").first()
+    if waiting is not None:
+        send(waiting.pk)
 
 
 def send(pk: int) -> None:
