@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
         keys = list(made[0].events.order_by("pk").values_list("pk", flat=True))
         middle = keys[len(keys) // 2]
         print(f"{len(keys):,} events of one experiment among {Event.objects.count():,}; aim {AIM_PAGE_S * 1e3:.0f} ms")
-        client = Client()
+        client = Client(HTTP_HOST="localhost")
         client.force_login(user)
         address = f"/experiments/{made[0].pk}/memory/"
         pages = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django.views.decorators.vary import vary_on_headers
 
@@ -14,7 +16,7 @@ from accounts.permissions import require
 from dialogue.services import replaying
 from experiments import event_words, timeline
 from experiments.pages import ExperimentPage, experiment_page
-from proposals.agents.replaying import NoRecording
+from proposals.agents.replaying import NoRecording, Rerun
 
 
 @require(Role.VIEWER)
@@ -24,7 +26,8 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
     thread = timeline.whole(request.GET.get("thread"))
     found = replaying.answers(page.experiment, thread)
-    return render(request, "replay/replays.html", page.context("memory", answers=found, thread=thread))
+    works = replaying.works(page.experiment) if thread is None else []
+    return render(request, "replay/replays.html", page.context("memory", answers=found, works=works, thread=thread))
 
 
 @require(Role.VIEWER)
@@ -33,9 +36,16 @@ def replays(request: HttpRequest, pk: int) -> HttpResponse:
 def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """The steps of one answer: one after the other, or all."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    context = _steps(page, message, request.GET.get("step", ""))
-    part = "replay/_replay.html" if request.htmx else "replay/replay.html"  # type: ignore[attr-defined]
-    return render(request, part, page.context("memory", **context))
+    return _shown(request, page, _of_answer(page, message))
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def replay_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
+    """The steps of what an agent did with a run."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    return _shown(request, page, _of_work(page, run, agent))
 
 
 @require(Role.VIEWER)
@@ -43,27 +53,60 @@ def replay(request: HttpRequest, pk: int, message: int) -> HttpResponse:
 def rerun(request: HttpRequest, pk: int, message: int) -> HttpResponse:
     """Give the answer again; shows whether it is the same, or where it differs.  Nothing is stored."""
     page = experiment_page(request, pk, Role.ENGINEER)
-    context = _steps(page, message, "")
+    context = _of_answer(page, message)
+    return _again(request, page, context, lambda: replaying.rerun(page.experiment, message, request.user))  # type: ignore[arg-type]
+
+
+@require(Role.VIEWER)
+@require_POST
+def rerun_work(request: HttpRequest, pk: int, run: int, agent: str) -> HttpResponse:
+    """Let the agent work again on the run, in the same way."""
+    page = experiment_page(request, pk, Role.ENGINEER)
+    context = _of_work(page, run, agent)
+    return _again(request, page, context, lambda: replaying.rerun_work(page.experiment, run, agent, request.user))  # type: ignore[arg-type]
+
+
+def _of_answer(page: ExperimentPage, message: int) -> dict[str, Any]:
+    where = [page.experiment.pk, message]
+    return {
+        "found": replaying.replayed(page.experiment, message),
+        "what": f"answer {message}",
+        "replay_url": reverse("replay", args=where),
+        "rerun_url": reverse("replay-rerun", args=where),
+    }
+
+
+def _of_work(page: ExperimentPage, run: int, agent: str) -> dict[str, Any]:
+    where = [page.experiment.pk, run, agent]
+    return {
+        "found": replaying.replayed_work(page.experiment, run, agent),
+        "what": f"{event_words.ACTORS.get(agent, agent)}, run {run}",
+        "replay_url": reverse("replay-work", args=where),
+        "rerun_url": reverse("replay-work-rerun", args=where),
+    }
+
+
+def _again(
+    request: HttpRequest, page: ExperimentPage, context: dict[str, Any], work: Callable[[], Rerun]
+) -> HttpResponse:
     try:
-        context["result"] = replaying.rerun(page.experiment, message, request.user)  # type: ignore[arg-type]
+        context["result"] = work()
     except NoRecording as error:
         context["problem"] = str(error)
-    part = "replay/_rerun.html" if request.htmx else "replay/replay.html"  # type: ignore[attr-defined]
-    return render(request, part, page.context("memory", **context))
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "replay/_rerun.html", page.context("memory", **context))
+    return _shown(request, page, context)
 
 
-def _steps(page: ExperimentPage, message: int, asked: str) -> dict[str, Any]:
-    """What the page of an answer shows.  asked: the number of a step, or `all`."""
-    found = replaying.replayed(page.experiment, message)
+def _shown(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) -> HttpResponse:
+    """The page of what is on record.  `?step=` is the number of a step, or `all`."""
+    found, asked = context["found"], request.GET.get("step", "")
     if found is None:
-        raise Http404("No step of such an answer is on record.")
+        raise Http404("No such step is on record.")
     lines = [event_words.describe(event, page.experiment) for event in found.events]
-    number = timeline.whole(asked)
-    at = min(max(number or 1, 1), max(len(found.steps), 1))
+    at = min(max(timeline.whole(asked) or 1, 1), max(len(found.steps), 1))
     rows = list(zip(lines, found.steps, strict=False))
-    return {
-        "message": message,
-        "found": found,
+    context |= {
         "rows": rows,
         "shown": rows if asked == "all" else rows[at - 1 : at],
         "everything": asked == "all",
@@ -71,3 +114,5 @@ def _steps(page: ExperimentPage, message: int, asked: str) -> dict[str, Any]:
         "previous": at - 1 if at > 1 else None,
         "next": at + 1 if at < len(rows) else None,
     }
+    part = "replay/_replay.html" if request.htmx else "replay/replay.html"  # type: ignore[attr-defined]
+    return render(request, part, page.context("memory", **context))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min, Q, QuerySet
 
 from accounts.models import User
 from dialogue.models import Held, Message
@@ -70,8 +70,38 @@ def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What an agent did with a run, in a list."""
+
+    run: int
+    agent: str
+    model: str
+    steps: int
+    complaints: int
+    at: datetime
+    removed: bool
+
+
+def works(experiment: Experiment) -> list[Work]:
+    """The reports and proposals that agents wrote of runs, newest first."""
+    found = experiment.events.filter(kind__in=STEP_KINDS, message=None, run__isnull=False).order_by()
+    rows = found.values("run", "actor").annotate(
+        steps=Count("pk"), at=Min("created_at"), asked=Max("model"), removed=Max("removed_at"),
+        complaints=Count("pk", filter=Q(kind="complaint")),
+    )  # fmt: skip
+    return [
+        Work(row["run"], row["actor"], row["asked"] or "", row["steps"], row["complaints"], row["at"],
+             row["removed"] is not None)
+        for row in rows.order_by("-run", "actor")[:MOST]
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Replayed:
-    """A recorded answer with the Events of its steps.  removed_at: since when its payloads are gone; no steps then."""
+    """What is on record of one answer or one agent's work, with the Events of its steps.
+
+    removed_at: since when its payloads are gone; no steps then.
+    """
 
     events: Sequence[Event]
     recording: Recording
@@ -81,8 +111,16 @@ class Replayed:
 
 def replayed(experiment: Experiment, message: int) -> Replayed | None:
     """The steps of an answer as they were recorded, of its newest attempt; None where there are none."""
-    found = experiment.events.filter(message=message, kind__in=STEP_KINDS).select_related("user").order_by("pk")
-    rows = list(found)
+    return _replayed(experiment.events.filter(message=message), message)
+
+
+def replayed_work(experiment: Experiment, run: int, agent: str) -> Replayed | None:
+    """The same of what an agent did with a run."""
+    return _replayed(experiment.events.filter(run=run, actor=agent, message=None), None)
+
+
+def _replayed(found: QuerySet[Event], message: int | None) -> Replayed | None:
+    rows = list(found.filter(kind__in=STEP_KINDS).select_related("user").order_by("pk"))
     if not rows:
         return None
     removed_at = max((row.removed_at for row in rows if row.removed_at is not None), default=None)
@@ -98,21 +136,38 @@ def rerun(experiment: Experiment, message: int, user: User) -> Rerun:
 
     Raises NoRecording, with a sentence, where that cannot be done.
     """
-    found = replayed(experiment, message)
-    if found is None:
-        raise NoRecording("Nothing was recorded of this answer.")
-    if found.removed_at is not None:
-        raise NoRecording("The payloads of this answer were removed, as the team's settings say.")
+    found = _whole(replayed(experiment, message))
     answer = Message.objects.filter(pk=message, thread__experiment=experiment).select_related("question").first()
     if answer is None or answer.question is None:
         raise NoRecording("Its conversation was deleted, so what was asked is not known any more.")
+    plans = PlanRecord.objects.filter(run__experiment=experiment, created_at__lte=answer.created_at)
     try:
         ask = ask_then(answer)
-        plans = PlanRecord.objects.filter(run__experiment=experiment, created_at__lte=answer.created_at)
         bench = stored.workbench(experiment, user, plans.order_by("-pk").first()).under(ask.facts, ask.constraints)
     except (Unavailable, ConfigError) as error:
         raise NoRecording(str(error)) from error
     return replaying.rerun(bench, ask, replace(found.recording, ask=ask))
+
+
+def rerun_work(experiment: Experiment, run: int, agent: str, user: User) -> Rerun:
+    """The same of what an agent did with a run, beside the built-in plan that stood then."""
+    found = _whole(replayed_work(experiment, run, agent))
+    made = PlanRecord.objects.filter(run=run, created_at__lte=found.events[0].created_at).order_by("-pk")
+    plan = next((plan for plan in made if not plan.data.get("author")), None)
+    if plan is None:
+        raise NoRecording("The proposals that stood then are gone.")
+    try:
+        return replaying.rerun_agent(stored.workbench(experiment, user, plan), agent, found.recording)
+    except (Unavailable, ConfigError) as error:
+        raise NoRecording(str(error)) from error
+
+
+def _whole(found: Replayed | None) -> Replayed:
+    if found is None:
+        raise NoRecording("Nothing was recorded of this.")
+    if found.removed_at is not None:
+        raise NoRecording("The payloads of these steps were removed, as the team's settings say.")
+    return found
 
 
 def ask_then(answer: Message) -> Ask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.events import ModelRequest, RunEvent, Stopped, TextDelta, ToolCalled, event_from_json, event_to_json
+from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, ToolCalled, event_from_json, event_to_json
 from experiments.services.text import clean_json
 
 #: Kinds of Events that are steps of an agent.
@@ -42,13 +42,18 @@ def last_attempt(events: Iterable[RunEvent]) -> list[RunEvent]:
     marks: set[tuple[str, Any]] = set()
     for event in events:
         mark = _beginning(event)
-        if mark is not None and mark in marks and not any(isinstance(one, Stopped) for one in found):
+        if mark is not None and mark in marks and _may_begin_anew(found):
             found, marks = [], set()
         if mark is not None:
             marks.add(mark)
         if not isinstance(event, TextDelta):
             found.append(event)
     return found
+
+
+def _may_begin_anew(found: list[RunEvent]) -> bool:
+    """Whether the same mark again is another attempt, and not the built-in reasoner after a model that stopped."""
+    return isinstance(found[-1], Final) or not any(isinstance(one, Stopped) for one in found)
 
 
 def _beginning(event: RunEvent) -> tuple[str, Any] | None:

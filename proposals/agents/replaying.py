@@ -7,7 +7,7 @@ tool's result or anything else differs from the record it stops: there code or d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,10 @@ from agent.control import Cancel
 from agent.events import Final, ModelRequest, RunEvent, Stopped, TextDelta, ToolReturned, event_to_json, requested
 from agent.limits import Price
 from agent.messages import Message
-from agent.provider.base import Completion, ProviderError, Request
+from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.provider.replay import Exchange, ReplayMismatch, exchanges_from_events
-from proposals.agents import chat, reasoner
-from proposals.agents.conversation import Ask, Turn
+from proposals.agents import analyzer_agent, chat, proposal_agent, reasoner
+from proposals.agents.conversation import Ask, Said, Turn
 from proposals.agents.differing import Difference, compare, told_differently
 from proposals.agents.recorded import STEP_KINDS, event_data, last_attempt, run_event
 from proposals.agents.workbench import Workbench
@@ -68,13 +68,26 @@ class Rerun:
 
 def rerun(bench: Workbench, ask: Ask, recording: Recording) -> Rerun:
     """Answer again, and compare step by step; the first difference ends it.  Raises NoRecording where nothing is."""
+    asked_a_model = any(isinstance(event, ModelRequest) for event in recording.events)
+
+    def again(provider: Provider) -> Iterator[Said]:
+        return chat.answer(bench, ask, Cancel(), provider) if asked_a_model else reasoner.answer(bench, ask)
+
+    return repeat(recording, again)
+
+
+def rerun_agent(bench: Workbench, agent: str, recording: Recording) -> Rerun:
+    """The same for the Analyzer's report, or for the Proposal agent's proposals."""
+    work = {analyzer_agent.AGENT: analyzer_agent.report, proposal_agent.AGENT: proposal_agent.propose}
+    return repeat(recording, lambda provider: iter(work[agent](bench, provider)))  # type: ignore[index, operator]
+
+
+def repeat(recording: Recording, again: Callable[[Provider], Iterator[Said]]) -> Rerun:
+    """What is said again, with the recorded responses, beside what was said."""
     then = recording.events
     if not then:
         raise NoRecording("Nothing was recorded of this answer.")
-    exchanges = recording.exchanges
-    provider = _Recorded(exchanges)
-    asked_a_model = any(isinstance(event, ModelRequest) for event in then)
-    said = chat.answer(bench, ask, Cancel(), provider) if asked_a_model else reasoner.answer(bench, ask)
+    said = again(_Recorded(recording.exchanges))
     steps: Iterator[RunEvent] = (item for item in said if item.kind in STEP_KINDS)  # type: ignore[misc]
     compared, exact = 0, True
     try:

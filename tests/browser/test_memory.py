@@ -22,8 +22,7 @@ def long(people: Any) -> Iterator[Any]:
     from tests.browser.factories import make_ready
     from tests.dialogue.conversations import conversations
 
-    stored = make_ready(people, "Long history")
-    experiment = stored.experiment
+    experiment = make_ready(people, "Long history")
     thread = Thread.objects.create(team=experiment.team, experiment=experiment, created_by=people.engineer)
     question = Message.objects.create(thread=thread, role="user", author=people.engineer, text="How long is the step?")
     answer = Message.objects.create(

@@ -20,7 +20,7 @@ from experiments.models import Event
 from proposals.agents import chat
 from proposals.agents.conversation import ConstraintTold
 from proposals.agents.replaying import NoRecording, Recording, recordings, rerun, steps
-from tests.agent.server import ScriptedServer, calls, error, text
+from tests.agent.server import ScriptedServer, answer, calls, error, text
 from tests.dialogue.answerers import Scripted, Waiting, final, tool
 from tests.dialogue.conversations import RUN, conversations
 
@@ -262,7 +262,7 @@ class TestStored:
         people.team.keep_payloads_days = 5
         people.team.save()
         retention.sweep()
-        assert "payloads of this answer were removed" in client.get(address).content.decode()
+        assert "payloads of these steps were removed" in client.get(address).content.decode()
 
     def test_an_answer_that_was_stopped_is_the_same_as_far_as_it_came(self, people, ready, thread):
         answer = asking.ask(thread, people.engineer, "What should I measure next?")
@@ -278,6 +278,30 @@ class TestStored:
         (found,) = recordings(lines)
         assert found.message == answer.pk and found.ask.text == "Which do you recommend first?"
         assert found.events == replaying.replayed(ready.experiment, answer.pk).recording.events
+
+    def test_what_an_agent_wrote_of_a_run_is_replayed_as_well(self, people, ready):
+        from proposals.agents import analyzer_agent, stored
+        from proposals.services import recording
+
+        of = stored.workbench(ready.experiment, None, ready.plan)
+        report = analyzer_agent.built_in(of).model_dump(mode="json")
+        wrong = {**report, "bottleneck": "idle"}
+        with ScriptedServer([calls(("kpis", {})), answer(wrong), *[answer(report)] * 3]) as server:
+            settings = Settings.from_env({"OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted"})
+            for event in analyzer_agent.report(of, OpenAIProvider(settings)):
+                if event.kind != "text_delta":
+                    recording.store(ready.experiment, event, "analyzer", run=ready.run)
+        result = replaying.rerun_work(ready.experiment, ready.run.pk, "analyzer", people.engineer)
+        assert result.same, result.sentence
+        client, address = people.client("engineer"), f"/experiments/{ready.experiment.pk}/replay/"
+        path = f"{address}run/{ready.run.pk}/analyzer/"
+        assert path in client.get(address).content.decode()
+        shown = html.unescape(client.get(f"{path}?step=all").content.decode())
+        assert "Answer sent back" in shown and "The report says the bottleneck is idle" in shown
+        assert "Same: all" in client.post(f"{path}again/", headers={"HX-Request": "true"}).content.decode()
+        assert people.client("viewer").get(path).status_code == 403
+        assert people.client("outsider").post(f"{path}again/").status_code == 404
+        assert client.get(f"{address}run/{ready.run.pk}/nobody/").status_code == 404
 
 
 # The command.
