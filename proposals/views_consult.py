@@ -12,7 +12,7 @@ from accounts.models import Role
 from accounts.permissions import require
 from experiments.pages import experiment_page
 from proposals.consulted import state
-from proposals.services import consulting, plans
+from proposals.services import consulting, regenerating
 
 #: Where the button and the state stand: the name of the page, by its word.
 PAGES = {"diagnosis": "experiment", "proposals": "proposals"}
@@ -39,6 +39,9 @@ def consultation(request: HttpRequest, pk: int) -> HttpResponse:
     where = request.GET.get("where", "")
     if not request.htmx or where not in PAGES:  # type: ignore[attr-defined]
         return redirect(PAGES.get(where, "proposals"), pk)
-    shown = plans.newest(page.experiment) if where == "proposals" else None
+    given = request.GET.get("plan", "")
+    shown = None  # the plan on the page, which stays there when another one comes
+    if given.isascii() and given.isdecimal() and len(given) < 18:
+        shown = regenerating.of_experiment(page.experiment).filter(pk=int(given)).first()
     context = page.context(where, **state(page.experiment, where, shown))
     return render(request, "proposals/_consulting.html", context)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from django.db.models.fields.json import KeyTextTransform
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
@@ -98,10 +99,16 @@ class PlanSerializer(serializers.ModelSerializer[PlanRecord]):
         source="created_by.username", default=None, read_only=True, allow_null=True,
         help_text="Who asked for it; null where the Coordinator made it.",
     )  # fmt: skip
+    author = serializers.SerializerMethodField(
+        help_text="The language model that chose and argued the proposals; empty: the built-in reasoner."
+    )
+
+    def get_author(self, plan: PlanRecord) -> str:
+        return getattr(plan, "written_by", None) or ""
 
     class Meta:
         model = PlanRecord
-        fields = ("id", "experiment", "run", "constraints", "created_by", "created_at")
+        fields = ("id", "experiment", "run", "constraints", "author", "created_by", "created_at")
         read_only_fields = fields
 
 
@@ -199,7 +206,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
     write_role = Role.ENGINEER
 
     def get_queryset(self) -> QuerySet[PlanRecord]:
-        found = super().get_queryset()
+        found = super().get_queryset().annotate(written_by=KeyTextTransform("author", "data"))
         if self.action == "list":
             found = found.defer("data")
         return of_experiment(found, self.request, "run__experiment_id")

@@ -113,6 +113,10 @@ def test_report_and_proposals_of_the_model_stand_beside_the_built_in_ones(
     after = json.dumps([ready.plan.data, [p.data for p in ready.plan.proposals.all()], ready.run.diagnosis.data])
     assert after == before
     assert made.tokens and made.tokens > 0
+    listed = people.api("viewer").get(f"/api/plans/?experiment={ready.experiment.pk}").json()["results"]
+    assert [(item["id"], item["author"]) for item in listed] == [(made.plan.pk, "scripted"), (ready.plan.pk, "")]
+    whole = people.api("viewer").get(f"/api/plans/{made.plan.pk}/").json()
+    assert whole["author"] == "scripted" and len(whole["proposals"]) == 3
 
 
 def test_numbers_of_the_models_proposals_are_the_performance_models(serve: Serve, people: Any, ready: Any) -> None:
@@ -308,7 +312,12 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     made = consulting.request(ready.experiment, people.engineer)
     waiting = client.get(base).content.decode()
     assert "The agents are reading the run" in waiting and "Ask the model" not in waiting
+    again = f"{base}consultation/?where=proposals&amp;plan={ready.plan.pk}"
+    assert again in client.get(f"{base}proposals/").content.decode()
     consultants.consult(made.pk)
+    part = client.get(again.replace("&amp;", "&"), headers={"HX-Request": "true"}).content.decode()
+    assert "Written by the built-in reasoner." in part and "hx-get" not in part
+    assert f"?plan={Consultation.objects.get().plan_id}" in part
     made.refresh_from_db()
     assert made.plan is not None
     page = client.get(f"{base}proposals/").content.decode()
