@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from math import prod
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -79,6 +81,25 @@ def test_what_the_proposer_cannot_do_ends_in_a_sentence_and_changes_nothing(peop
     assert "leave only" in made.reason and "A chip would need" in made.reason
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="error").exists()
+
+
+def test_fewer_chips_from_the_api_to_the_page_and_its_launch_file(people, ready):
+    body = {"experiment": ready.experiment.pk, "constraints": {"at_most_chips": 8}}
+    answer = people.api("engineer").post("/api/plan-requests/", body, format="json")
+    assert answer.status_code in (201, 202), answer.content
+    regenerating.make(answer.json()["id"])
+    done = people.api("viewer").get(f"/api/plan-requests/{answer.json()['id']}/").json()
+    assert done["status"] == "done", done
+    smaller = [item for item in plans.newest(ready.experiment).proposals.all() if "topology" in item.data["changes"]]
+    assert smaller and not any(Event.objects.filter(kind="rejected_claim"))  # every number of its sentences is backed
+    for item in smaller:
+        assert prod(item.data["mesh"]["ici"].values()) == prod(item.data["changes"]["topology"]) == 8
+    page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
+    assert "No more than 8 chips are used" in page
+    assert "gets faster per token and chip" in page and "4×4</td>" in page
+    assert "slices" not in re.findall(r'<th scope="row">([^<]*)</th>', page)  # one before, one after
+    launch = people.client("viewer").get(f"/proposals/{smaller[0].pk}/launch/").content.decode()
+    assert f"Chips: v6e {'x'.join(map(str, smaller[0].data['changes']['topology']))}." in launch
 
 
 def test_one_at_a_time_and_only_of_a_ready_run(people, ready):
