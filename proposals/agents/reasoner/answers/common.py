@@ -188,8 +188,15 @@ def ask_back(desk: Desk, question: Question | None, why: str = "") -> Answer:
     yield question
 
 
+def is_what_runs(row: Row) -> bool:
+    """Whether a configuration, as `predict` has it, changes nothing."""
+    return not row.get("changes") and row.get("mesh_text") == (row.get("what_runs") or {}).get("mesh_text")
+
+
 def offered(row: Row, title: str = "") -> list[MeshOffered]:
     """The offer to add a priced configuration, where it may run and is none of the proposals yet."""
     if not row.get("may_run") or row.get("stands_as_proposal") or row.get("speedup_per_token") is None:
+        return []
+    if is_what_runs(row):
         return []
     return [MeshOffered(row["mesh"], row.get("changes", {}), title or words.configuration(row).replace("`", ""))]

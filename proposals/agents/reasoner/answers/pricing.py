@@ -25,7 +25,7 @@ def priced(desk: Desk, row: Row) -> Answer:
         return
     stands = row.get("stands_as_proposal")
     ran = row.get("what_runs") or {}
-    if not row.get("changes") and row.get("mesh_text") == ran.get("mesh_text"):
+    if common.is_what_runs(row):
         yield from desk.say(f"That is what runs: {words.estimate(ran)} a step, measured.")
         return
     doubts = words.open_questions(row)

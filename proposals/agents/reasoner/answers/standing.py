@@ -167,6 +167,8 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
         else (
             "It is held below certainty on purpose: where terms were scaled and not computed, nothing above "
             "nine in ten is claimed."
+            if row.get("not_known")
+            else "It is held below certainty on purpose: real programs surprise too often to claim more."
         )
     )
     unknown = row.get("not_known", ())

@@ -39,7 +39,14 @@ def what_if(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(f"That can not be priced: {row}")
         return
     yield from pricing.priced(desk, row)
-    if asked.changes and not asked.mesh and not asked.also and not asked.points_back and not asked.proposals:
+    if (
+        asked.changes
+        and not common.is_what_runs(row)
+        and not asked.mesh
+        and not asked.also
+        and not asked.points_back
+        and not asked.proposals
+    ):
         yield from _on_the_first(desk, asked, row)
     yield from common.offered(row)
 

@@ -47,6 +47,11 @@ def why_not(desk: Desk, asked: Asked) -> Answer:
             yield from desk.say(row)
             return
         rows.append(row)
+    if len(rows) == 1 and common.is_what_runs(rows[0]):
+        yield from desk.say(
+            f"{words.configuration(rows[0])} is what runs; the proposals are what is predicted to be faster than it."
+        )
+        return
     first = board.first
     for other in board.rows:
         like = [row for row in rows if same_mesh(row["mesh"], other["mesh"]) and not row.get("stands_as_proposal")]
