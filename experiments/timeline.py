@@ -204,10 +204,9 @@ def summary(experiment: Experiment) -> Summary:
 
 def threads(experiment: Experiment) -> list[tuple[int, str]]:
     """The conversations that left events, newest first: key, and what it was called last, else its first question."""
-    said = {name: Left(_text(name), 60) for name in ("text", "renamed")}
-    rows = experiment.events.filter(kind="message", thread__isnull=False).annotate(**said).order_by("pk")
+    rows = experiment.events.filter(kind="message", thread__isnull=False).order_by("pk")
     names: dict[int, str] = {}
-    for thread, text, renamed in rows.values_list("thread", "text", "renamed"):
+    for thread, text, renamed in rows.values_list("thread", Left(_text("text"), 60), Left(_text("renamed"), 60)):
         if renamed or not names.get(thread):
             names[thread] = renamed or text or ""
     newest = sorted(names.items(), reverse=True)[:MOST_CHOICES]

@@ -58,11 +58,12 @@ def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
     stored_answers = known.in_bulk([row["message"] for row in rows])
     listed = []
     for row in rows:
+        assert row["message"] is not None
         message = stored_answers.get(row["message"])
         question = message.question.text if message is not None and message.question is not None else ""
         listed.append(
             Answer(
-                row["message"], row["thread"], question, row["asked"] or "", row["steps"], row["complaints"], row["at"],
+                row["message"], row["thread"] or 0, question, row["asked"] or "", row["steps"], row["complaints"], row["at"],
                 row["removed"] is not None, message.get_status_display() if message is not None else "",
             )
         )  # fmt: skip

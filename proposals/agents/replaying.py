@@ -78,8 +78,11 @@ def rerun(bench: Workbench, ask: Ask, recording: Recording) -> Rerun:
 
 def rerun_agent(bench: Workbench, agent: str, recording: Recording) -> Rerun:
     """The same for the Analyzer's report, or for the Proposal agent's proposals."""
-    work = {analyzer_agent.AGENT: analyzer_agent.report, proposal_agent.AGENT: proposal_agent.propose}
-    return repeat(recording, lambda provider: iter(work[agent](bench, provider)))  # type: ignore[index, operator]
+    if agent == analyzer_agent.AGENT:
+        return repeat(recording, lambda provider: analyzer_agent.report(bench, provider))
+    if agent == proposal_agent.AGENT:
+        return repeat(recording, lambda provider: proposal_agent.propose(bench, provider))
+    raise NoRecording(f"What {agent} does is not repeated.")
 
 
 def repeat(recording: Recording, again: Callable[[Provider], Iterator[Said]]) -> Rerun:
