@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 from celery import shared_task
+from celery.signals import worker_ready
 
 from dialogue.services import answering, asking, respond
+from knowledge.embedding import current_embedder
+
+#: After the start, when the application has better things to do.
+WARM_AFTER_S = 10.0
 
 
 @shared_task(name=asking.ANSWER, acks_late=True, reject_on_worker_lost=True)
@@ -17,3 +25,12 @@ def answer(message_pk: int) -> None:
 def sweep() -> list[int]:
     """Queue the answers that no live worker writes."""
     return answering.sweep()
+
+
+@worker_ready.connect
+def warm_up(sender: Any = None, **kwargs: Any) -> None:
+    """Load the vectors' model in the worker of the answers: the first question about like runs would wait for it."""
+    if sender is not None and "dialogue" in sender.app.amqp.queues.consume_from:
+        timer = threading.Timer(WARM_AFTER_S, current_embedder().embed, args=(["runs like this one"],))
+        timer.daemon = True
+        timer.start()

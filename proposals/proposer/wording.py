@@ -152,7 +152,9 @@ def reasoning(case: Case) -> Iterator[str]:
         yield from (f"It cannot run as it is: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
     yield verdict.statement if first else f"The verdict stays: {_VERDICTS[verdict.primary]}."
-    if verdict.primary in OFF_CHIP and case.moved:
+    if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0:
+        yield "Fewer pipeline stages wait less for each other, and that waiting is idle time."
+    elif verdict.primary in OFF_CHIP and case.moved:
         yield "No mesh answers that; this one shortens the rest of the step."
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
         yield from _move(case, role, doublings)
@@ -269,7 +271,7 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
             else f"{name.capitalize()} goes {step}; gradients can be reduced while the backward pass goes on."
         )
     else:
-        yield f"{name.capitalize()} goes {step}."
+        yield f"{name.capitalize()} {'go' if name.endswith('s') else 'goes'} {step}."
 
 
 def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
