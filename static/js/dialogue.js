@@ -25,8 +25,8 @@
   function toEnd() {
     const chat = scroller();
     if (chat) { chat.scrollTo({ top: chat.scrollHeight, behavior: "instant" }); return; }
-    const last = $("#chat > :last-child");
-    if (last) last.scrollIntoView({ block: "end", behavior: CALM.matches ? "instant" : "smooth" });
+    /* on a narrow screen the page itself scrolls, and the form to ask covers its lower edge */
+    if ($("#chat > [id]")) document.scrollingElement.scrollTo({ top: document.scrollingElement.scrollHeight, behavior: "instant" });
   }
 
   function follow(message) {

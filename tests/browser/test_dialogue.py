@@ -256,6 +256,7 @@ def test_on_a_phone_it_is_a_page_of_its_own(server: str, experiment: Any, page: 
     expect(page.get_by_text("6 steps")).to_be_visible()
     assert overflow(page) == 0
     expect(page.get_by_role("button", name="Send")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Retry")).to_be_in_viewport()  # the end of the answer is not covered
     assert violations(page) == []
 
 
