@@ -185,8 +185,8 @@ def test_without_an_endpoint_the_report_says_so(tmp_path: Path, monkeypatch: pyt
 
 
 def _only(every: Any, kind: str) -> Any:
-    def some(answerer: Any, profiles: Sequence[str] = ("slow input",), kinds: Any = (), repeats: int = 1) -> Any:
-        return every(answerer, ("slow input",), (kind,), repeats)
+    def some(answerer: Any, profiles: Any = (), kinds: Any = (), repeats: int = 1, of: Any = cases) -> Any:
+        return every(answerer, ("slow input",), (kind,), repeats, of)
 
     return some
 
