@@ -63,8 +63,8 @@ def answers(experiment: Experiment, thread: int | None = None) -> list[Answer]:
         question = message.question.text if message is not None and message.question is not None else ""
         listed.append(
             Answer(
-                row["message"], row["thread"] or 0, question, row["asked"] or "", row["steps"], row["complaints"], row["at"],
-                row["removed"] is not None, message.get_status_display() if message is not None else "",
+                row["message"], row["thread"] or 0, question, row["asked"] or "", row["steps"], row["complaints"],
+                row["at"], row["removed"] is not None, message.get_status_display() if message is not None else "",
             )
         )  # fmt: skip
     return listed
