@@ -187,13 +187,13 @@ def test_the_papers_dialogue(number: int) -> None:
     assert len({recommended.text, sure.text, others.text, still.text}) == 4
 
 
-def test_proven_and_hypothesis_are_marked_apart() -> None:
+def test_proven_and_without_precedent_are_marked_apart() -> None:
     proven = Thread(sample("asap-experiment-1")).say("how sure are you?")
     assert "**Proven elsewhere**: record `asap-1`" in proven.text
-    assert "Hypothesis" not in proven.text
+    assert "No precedent" not in proven.text
     for number in (2, 3):
         guess = Thread(sample(f"asap-experiment-{number}")).say("how sure are you?")
-        assert "**Hypothesis**" in guess.text
+        assert "**No precedent**" in guess.text
         assert "asap-" not in guess.text.replace("asap-experiment", "")
 
 

@@ -136,7 +136,7 @@ def as_arguments(row: Row) -> dict[str, Any]:
 
 
 def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
-    """Whether a measured run stands behind a proposal, in one or two sentences: proven or hypothesis."""
+    """Whether a measured run stands behind a proposal: proven elsewhere, or without precedent."""
     keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
     for key in keys:
         found = yield from desk.look("record", id=key)
@@ -156,7 +156,10 @@ def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
         return ["**Measured**: it is what ran, so there is nothing to prove."]
     if not row.get("changes") and row.get("keeps_the_mesh"):
         return []
-    return ["**Hypothesis**: no record of a measured run with a like move is near enough to count as proof."]
+    return [
+        "**No precedent**: no record of a measured run with a like move is near enough to count as proof; the "
+        "confidence is that of the calibrated model alone."
+    ]
 
 
 def decisive(names: Sequence[str], desk: Desk) -> Question | None:
