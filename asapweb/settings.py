@@ -205,6 +205,8 @@ CELERY_TASK_TIME_LIMIT = 26 * 60
 CELERY_TASK_ROUTES = {
     "dialogue.tasks.answer": {"queue": "dialogue"},
     "proposals.tasks.consult": {"queue": "dialogue"},
+    # It holds the vectors' model anyway, and a profile must not wait until hundreds of passages have theirs.
+    "knowledge.tasks.embed": {"queue": "dialogue"},
 }
 CELERY_BEAT_SCHEDULE = {
     # A run whose worker died goes to another one.
