@@ -12,6 +12,9 @@ from tests.backend.broker import broker
 from tests.backend.services import eventually, redis_server, worker
 from tests.knowledge.conftest import add_passages
 
+#: Vectors are computed by the workers that answer; looking for what is left is anybody's work.
+OPTIONS = ("--pool", "threads", "--concurrency", "2", "--queues", "celery,dialogue")
+
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
@@ -19,13 +22,13 @@ def test_a_killed_worker_loses_no_vector_and_computes_none_twice(tmp_path: Path)
     document = Document.objects.create(kind=Kind.SHIPPED, title="Many", name="many.md", sha256="1")
     add_passages(document, {f"p{n}": (f"Passage {n}", "One of many on sharding.") for n in range(128)})
     with redis_server() as redis, broker(redis.url):
-        with worker(redis.url, tmp_path) as first:
+        with worker(redis.url, tmp_path, *OPTIONS) as first:
             enqueue(Passage)
             eventually(lambda: coverage(Passage)[0] > 0, 120, "the first vectors are there")
             first.kill()
         done = dict(Passage.objects.exclude(embedding=None).values_list("pk", "embedding"))
         assert 0 < len(done) < 128
-        with worker(redis.url, tmp_path):  # looks at its start for what is left
+        with worker(redis.url, tmp_path, *OPTIONS):  # looks at its start for what is left
             eventually(lambda: coverage(Passage) == (128, 128), 180, "all vectors are there")
     again = dict(Passage.objects.filter(pk__in=done).values_list("pk", "embedding"))
     assert all(list(again[pk]) == list(done[pk]) for pk in done)
