@@ -29,7 +29,7 @@ PAGES = {
     "/experiments/{pk}/configuration/": "The same as a file",
     "/experiments/{pk}/delete/": "cannot be undone",
     "/experiments/{pk}/proposals/": "Halve tensor parallelism",
-    "/experiments/{pk}/proposals/rejected/": "kv heads",
+    "/experiments/{pk}/proposals/rejected/": "KV heads",
     "/experiments/{pk}/dialogue/": "Why not model 1?",
     "/experiments/{pk}/launch/": "This proposal is not approved",
     "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
