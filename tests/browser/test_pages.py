@@ -13,7 +13,7 @@ from tests.browser.conftest import overflow, violations
 #: Pages of the ready experiment, by what must be seen on them.
 PAGES = {
     "/": "Ready to read",
-    "/experiments/": "Ready to read",
+    "/experiments/?q=Ready+to+read": "Ready to read",
     "/experiments/?q=nothing+is+called+so": "No experiment matches",
     "/experiments/new/": "Drop files here",
     "/experiments/{pk}/": "Bound by communication",
@@ -24,7 +24,7 @@ PAGES = {
     "/experiments/{pk}/modules/": "Module tree",
     "/experiments/{pk}/report/": "1. Experiment details",
     "/experiments/{pk}/evidence/step-3-0/": "Step 7 on TPU:3",
-    "/compare/": "Choose two profiles",
+    "/compare/": "Two profiles of one experiment or of two",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
     "/experiments/{pk}/configuration/": "The same as a file",
     "/experiments/{pk}/delete/": "cannot be undone",
