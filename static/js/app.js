@@ -107,6 +107,17 @@
     for (const name of Object.keys(values)) if (values[name] === "") delete values[name];
   });
 
+  /* a page whose run moved on loads itself again, but never over what its reader does: it would cancel a link that was
+     just clicked, shut an open panel, lose a half-written sentence; it asks again soon anyway */
+  let leftAt = -Infinity;
+  document.addEventListener("click", event => { if (event.target.closest && event.target.closest("a[href]")) leftAt = performance.now(); });
+  document.addEventListener("submit", () => { leftAt = performance.now(); });
+  const isBusy = () => performance.now() - leftAt < 10000 || $("dialog[open]") ||
+    $$("textarea, input:not([type=hidden])").some(field => field.type === "file" ? field.files.length : field.value !== field.defaultValue);
+  document.addEventListener("htmx:beforeOnLoad", event => {
+    if (event.detail.xhr.getResponseHeader("HX-Refresh") === "true" && isBusy()) event.preventDefault();
+  });
+
   /* a submitted form cannot be submitted twice */
   document.addEventListener("submit", event => {
     const form = event.target;

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, expect
 
 if TYPE_CHECKING:  # models cannot be imported before pytest has configured Django
     from accounts.models import User
@@ -26,6 +26,10 @@ CHROMIUM_ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+
+#: A page may take long on a machine that tests in parallel; how long pages take is measured in bench/, not here.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +18,6 @@ TEXT = (
     "**Proposal 1 first.** The step takes 1.5 s instead of 1.84 s.\n\n"
     "| Mesh | Step |\n| --- | --: |\n| `data 8 · model 4` | 1.5 s |\n| what runs | 1.84 s |\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """An answer passes through a writer, the database and a stream into the page: on a busy machine slowly."""
-    expect.set_options(timeout=20_000)
-    yield
-    expect.set_options(timeout=5_000)
 
 
 def answering(answer_pk: int, answerer: Any) -> threading.Thread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import violations
 
@@ -32,6 +32,44 @@ def test_steps_follow_the_run_without_a_reload(server: str, as_engineer: Any, pa
     advance(run, RunStatus.READY)
     expect(page.get_by_role("link", name="See proposals")).to_be_visible()
     expect(steps).to_have_count(0)
+
+
+def test_a_click_is_not_lost_when_the_run_ends_at_that_moment(server: str, as_engineer: Any, page: Page) -> None:
+    from experiments.models import RunStatus
+    from tests.browser.factories import advance, make_working
+
+    experiment, run = make_working(as_engineer, "Clicked")
+    advance(run, RunStatus.PROPOSING)
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    slow: list[Route] = []
+    page.route("**/proposals/", lambda route: slow.append(route))
+    page.get_by_role("link", name="Proposals").first.click(no_wait_after=True)
+    with page.expect_response("**/progress/**"):
+        advance(run, RunStatus.READY)
+    page.wait_for_timeout(300)  # the page would have loaded itself again by now, in place of the link
+    assert len(slow) == 1
+    slow[0].continue_()
+    page.wait_for_url("**/proposals/")
+
+
+def test_an_open_panel_is_not_shut_by_the_run_that_ends(server: str, as_engineer: Any, page: Page) -> None:
+    from experiments.models import RunStatus
+    from tests.browser.factories import advance, make_working
+
+    experiment, run = make_working(as_engineer, "Searched")
+    advance(run, RunStatus.PROPOSING)
+    page.goto(f"{server}/experiments/{experiment.pk}/")
+    expect(page.locator("#state")).to_have_text("Proposing")
+    page.keyboard.press("Control+k")
+    sought = page.get_by_role("searchbox", name="Search or jump to")
+    sought.fill("all-gather")
+    with page.expect_response("**/progress/**"):
+        advance(run, RunStatus.READY)
+    page.wait_for_timeout(300)
+    expect(sought).to_have_value("all-gather")
+    sought.fill("")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("link", name="See proposals")).to_be_visible(timeout=30_000)
 
 
 def test_a_failure_appears_with_its_reason_and_the_next_step(server: str, as_engineer: Any, page: Page) -> None:

@@ -29,6 +29,10 @@ CHROMIUM_ARGS = [
 ]
 
 
+#: A page may take long on a machine that tests in parallel; how long pages take is measured in bench/, not here.
+expect.set_options(timeout=20_000)
+
+
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
