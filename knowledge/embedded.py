@@ -8,6 +8,7 @@ compared with vectors of the same one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import reduce
 from hashlib import sha256
@@ -75,9 +76,9 @@ class Embedded(models.Model):
             kwargs["update_fields"] = {*fields, *self.stamped_fields}
         super().save(*args, **kwargs)
 
+    @abstractmethod
     def embedding_text(self) -> str:
         """What the vector stands for: about 200 words, the essential first."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its vector stands for")
 
     def stamp(self) -> str:
         """Set `content_hash` from the text; `save` does it, before `bulk_create` the caller does (`stamped`)."""

@@ -158,7 +158,7 @@ def claim(pk: int, worker: str) -> Message | None:
     """Take an answer for this worker; None where it has ended, or a live worker has it."""
     stale = Q(status=Message.Status.ANSWERING) & (Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker))
     holder = Message.objects.filter(pk=pk).values_list("worker", flat=True).first()
-    if holder and is_dead(holder):
+    if holder and workers.is_known_dead(holder):
         stale |= Q(status=Message.Status.ANSWERING, worker=holder)
     free = Message.objects.filter(Q(pk=pk) & (Q(status=Message.Status.QUEUED) | stale))
     taken = free.update(
@@ -180,11 +180,6 @@ def claim(pk: int, worker: str) -> Message | None:
     if answer.attempts > 1:
         holding.forget(answer)
     return answer
-
-
-def is_dead(worker: str) -> bool:
-    """Whether the process of this writer (`<process>/<thread>`) is known to be gone."""
-    return workers.is_known_dead(worker.rpartition("/")[0])
 
 
 def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> bool:
@@ -210,7 +205,7 @@ def sweep() -> list[int]:
         "pk", "status", "worker", "heartbeat_at", "created_at"
     ):
         beat = row.heartbeat_at or row.created_at
-        lost = row.status == Message.Status.ANSWERING and is_dead(row.worker)
+        lost = row.status == Message.Status.ANSWERING and workers.is_known_dead(row.worker)
         if lost or beat < now - STALE_AFTER:
             Message.objects.filter(pk=row.pk, status=Message.Status.QUEUED).update(heartbeat_at=now)
             asking.send(row.pk)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-from django.db import DatabaseError, connection
 from django.http import Http404
 
 from agent.control import Cancel
@@ -24,8 +20,7 @@ from proposals.agents.surroundings import Unavailable
 
 logger = logging.getLogger(__name__)
 
-#: A writer that waits for a model says so often that it is alive, and looks whether it is to stop.
-HEARTBEAT_EVERY_S = 5.0
+#: While a model is waited for: how often what came is written out, and it is looked whether the answer is to stop.
 LOOK_EVERY_S = 0.25
 
 Answerer = Callable[..., Iterator[Said]]
@@ -37,13 +32,18 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     answerer: called as `chat.answer`, with the workbench, what is asked, and `cancel`.  Our own faults end the answer
     with a sentence and are raised again.
     """
-    worker = f"{workers.this_process()}/{threading.get_ident()}"[:100]
+    worker = workers.this_thread()
     answer = answering.claim(pk, worker)
     if answer is None or answer.question is None:
         return
     writing = Writing(answer, worker, Cancel())
     try:
-        with _beating(writing):
+        with workers.beside(
+            f"answer-{pk}",
+            (LOOK_EVERY_S, writing.flush),
+            (LOOK_EVERY_S, writing.look),
+            (workers.HEARTBEAT_EVERY_S, writing.beat),
+        ):
             _write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
@@ -96,31 +96,3 @@ def _write(writing: Writing, answerer: Answerer) -> None:
         supports=chat.supports(writing.text, writing.results),
         **values,
     )
-
-
-@contextmanager
-def _beating(writing: Writing) -> Iterator[None]:
-    """Beside the writer, which may wait for a model for long: says that it lives, hears that it is to stop."""
-    stop = threading.Event()
-
-    def beat() -> None:
-        said_at = time.monotonic()
-        try:
-            while not stop.wait(LOOK_EVERY_S):
-                writing.flush()
-                writing.look()
-                if time.monotonic() - said_at >= HEARTBEAT_EVERY_S:
-                    said_at = time.monotonic()
-                    writing.beat()
-        except DatabaseError:
-            logger.exception("answer %s cannot say that it is being written", writing.answer.pk)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=beat, name=f"answer-{writing.answer.pk}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=10)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
@@ -19,12 +14,9 @@ from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, workers
 from experiments.services.queue import enqueue
 
-logger = logging.getLogger(__name__)
-
 WORKING = [status for status in RunStatus if status.is_working]
 
-#: A worker that holds a run says so this often; one that has not for STALE_AFTER_S is dead.
-HEARTBEAT_EVERY_S = 5.0
+#: A worker that has not said for so long that it holds its run is dead.
 STALE_AFTER_S = 30.0
 #: A run that no worker has taken up is queued again this long after it was last queued.
 REQUEUE_AFTER_S = 60.0
@@ -34,10 +26,6 @@ MAX_ATTEMPTS = 3
 
 class RunError(Exception):
     """What was asked for cannot be done with the run as it stands.  The text is a sentence for the user."""
-
-
-def _stale_after() -> timedelta:
-    return timedelta(seconds=getattr(settings, "RUN_STALE_AFTER_S", STALE_AFTER_S))
 
 
 def newest(experiment: Experiment) -> Run | None:
@@ -136,7 +124,7 @@ def claim(pk: int, worker: str) -> Run | None:
     run = Run.objects.filter(pk=pk).first()
     if run is None or not RunStatus(run.status).is_working:
         return None
-    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=timezone.now() - _stale_after())
+    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=timezone.now() - timedelta(seconds=STALE_AFTER_S))
     free = Q(worker="") | stale
     if run.worker and (run.worker == worker or workers.is_known_dead(run.worker)):
         free |= Q(worker=run.worker)
@@ -176,31 +164,6 @@ def heartbeat(run: Run, worker: str) -> bool:
     return bool(Run.objects.filter(pk=run.pk, worker=worker, status__in=WORKING).update(heartbeat_at=timezone.now()))
 
 
-@contextmanager
-def beating(run: Run, worker: str) -> Iterator[None]:
-    """Heartbeats from a thread of its own (and its own connection) while the block runs."""
-    stop = threading.Event()
-
-    def beat() -> None:
-        try:
-            while not stop.wait(getattr(settings, "RUN_HEARTBEAT_EVERY_S", HEARTBEAT_EVERY_S)):
-                try:
-                    heartbeat(run, worker)
-                except DatabaseError:
-                    logger.warning("run %s: the heartbeat could not be written", run.pk, exc_info=True)
-                    connection.close()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=beat, name=f"heartbeat-{run.pk}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=10)
-
-
 def take_over_stale() -> list[int]:
     """Queue every unfinished run that no live worker has: a dead worker's, or one the broker never delivered.
 
@@ -211,7 +174,7 @@ def take_over_stale() -> list[int]:
     for run in Run.objects.filter(status__in=WORKING).only("pk", "worker", "heartbeat_at", "created_at"):
         beat = run.heartbeat_at or run.created_at
         if run.worker:
-            due = beat < now - _stale_after() or workers.is_known_dead(run.worker)
+            due = beat < now - timedelta(seconds=STALE_AFTER_S) or workers.is_known_dead(run.worker)
         elif run.heartbeat_at is None:
             due = beat < now - timedelta(seconds=10)  # younger ones are still on their way to a worker
         else:

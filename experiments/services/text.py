@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from accounts.text import clean, one_line
 
-
-def clean(text: str) -> str:
-    """Without NUL and lone surrogates, which PostgreSQL cannot store."""
-    if "\x00" in text:
-        text = text.replace("\x00", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-8", "replace").decode()
-    return text
+__all__ = ["clean", "clean_json", "counted", "title"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -27,11 +16,11 @@ def counted(number: int, noun: str) -> str:
 
 def title(text: str) -> str:
     """A name for an experiment as the user gave it: one line, at most 200 characters; may be empty."""
-    return clean(UNPRINTABLE.sub(" ", text))[:200].strip()
+    return one_line(text, 200)
 
 
 def clean_json(value: Any) -> Any:
-    """The same for every string in a JSON value; numbers that JSON has no word for (NaN, infinity) become None."""
+    """A JSON value with every string in it clean; numbers that JSON has no word for (NaN, infinity) become None."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from django.conf import settings
@@ -14,9 +13,10 @@ from django.db import transaction
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
+from accounts.text import display_name
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import configuration, events, runs, storage
-from experiments.services.text import UNPRINTABLE, clean, title
+from experiments.services.text import title
 
 DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
@@ -53,12 +53,6 @@ def limit_sentence() -> str:
         f"An upload may hold at most {limit_bytes() / 1e6:,.0f} MB; "
         "profile fewer steps, or upload the hosts' files compressed (.xplane.pb.gz or .zip)."
     )
-
-
-def display_name(name: str) -> str:
-    """The user's file name without folders and control characters, at most 255 characters."""
-    base = PurePath(name.replace("\\", "/")).name
-    return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
 
 
 def write(files: Iterable[File[bytes]]) -> list[Stored]:

@@ -20,9 +20,9 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from accounts.models import Team, User
+from accounts.text import display_name
 from experiments.services import storage
 from experiments.services.text import clean_json
-from experiments.services.uploads import display_name
 from history.models import HistoryRecord, RecordImport
 from history.record import Record
 from history.services import formats

@@ -10,14 +10,14 @@ from math import isclose
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, QuerySet
 from django.http import QueryDict
 
 from accounts.models import Team
 from knowledge.models import Document, Passage
 from knowledge.passage_file import BOTTLENECKS
 from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
-from knowledge.services.search import names_of, visible
+from knowledge.services.search import names_of, seen_by, visible, whole
 from perfmodel.chips import load_chips
 
 Name = TypeVar("Name", int, str)
@@ -166,22 +166,18 @@ def page(team: Team | None, filters: Filters) -> Page:
         # Shipped documents were stored first.  Only the page's own rows are read whole.
         ordered = left.order_by("document_id", "position", "pk").values_list("pk", flat=True)
         pks = list(ordered[filters.offset : filters.offset + SIZE])
-        passages = _read(pks)
+        passages = whole().in_bulk(pks)
         found = tuple(Row(passages[pk]) for pk in pks if pk in passages)
         return Page(filters, found, total, available, more=filters.offset + len(pks) < total)
     offset = min(filters.offset, DEEPEST - SIZE)
     filters = replace(filters, offset=offset)
     result = retrieve(left, filters.q, k=SIZE + 1, mode=filters.mode, offset=offset)
     hits = result.hits[:SIZE]
-    passages = _read([hit.pk for hit in hits])
+    passages = whole().in_bulk([hit.pk for hit in hits])
     return Page(
         filters, tuple(Row(passages[hit.pk], hit) for hit in hits if hit.pk in passages), total, available,
         result.embedder, result.notes, more=len(result.hits) > SIZE and offset + SIZE < DEEPEST,
     )  # fmt: skip
-
-
-def _read(pks: list[Any]) -> dict[Any, Passage]:
-    return Passage.objects.select_related("document").defer("embedding", "search").in_bulk(pks)
 
 
 def rows(team: Team | None, filters: Filters, without: str = "") -> QuerySet[Passage]:
@@ -269,7 +265,7 @@ def _topics(team: Team | None, filters: Filters, left: Sequence[_Group]) -> Iter
     counts = _counted(((group.topic, group.count) for group in left), 4 * LISTED)
     if filters.topic is not None:
         counts.setdefault(filters.topic, 0)
-    wanted = Document.objects.filter(pk__in=counts).filter(Q(team=None) | Q(team=team) if team else Q(team=None))
+    wanted = Document.objects.filter(seen_by(team), pk__in=counts)
     for document in sorted(wanted, key=lambda each: each.title.lower()):
         yield _value(filters, "topic", document.pk, document.title, counts[document.pk], document.team_id is not None)
 

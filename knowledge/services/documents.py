@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +24,7 @@ from kombu.exceptions import OperationalError
 
 from accounts.models import Role, Team
 from accounts.permissions import membership_in
+from accounts.text import clean, display_name, one_line
 from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
@@ -42,8 +42,6 @@ LOST_AFTER = timedelta(minutes=5)
 #: A reader may take so long; the task that waits for it a little longer.
 TASK_LIMIT_S = LIMITS.wall_s + 60
 BATCH = 500
-#: Control characters, and those that turn the direction of what follows.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 Outcome = Literal["added", "known", "again", "restored"]
 
@@ -85,12 +83,12 @@ def counted(found: QuerySet[Document]) -> QuerySet[Document]:
 
 def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Received:
     """Store a file and let a worker read it.  title: the file's name unless given.  Raises DocumentError."""
-    name = _name(file.name or "")
+    name = display_name(file.name or "")
     if (file.size or 0) > LIMITS.file_bytes:
         raise too_large(name, LIMITS.file_bytes)
     content = file.read()
     kind = kind_of(name, content)
-    title = _UNPRINTABLE.sub(" ", title).strip()[:300] or PurePath(name).stem.strip() or name
+    title = one_line(title, 300) or PurePath(name).stem.strip() or name
     path = _write(content)
     values = {
         "kind": kind, "name": name, "title": title, "path": path, "size_bytes": len(content), "uploaded_by": user,
@@ -137,10 +135,7 @@ def delete(document: Document) -> Document | None:
     """Delete a document with its passages; the version before it, if any, is found again and returned."""
     with transaction.atomic():
         _locked(document)
-        current = (
-            document.state == State.READY and not _versions(document).filter(version__gt=document.version).exists()
-        )
-        before = _versions(document).order_by("-version").first() if current else None
+        before = version_before(document)
         document.passages.all().delete()
         path = document.path
         document.delete()
@@ -226,7 +221,7 @@ def _passage(document: Document, position: int, piece: documents.Piece) -> Passa
         key=f"doc-{document.pk}-{position + 1}",
         position=position,
         title=piece.title or document.title,
-        text=piece.text.replace("\0", "\ufffd"),
+        text=clean(piece.text),
         source=document.title,
         section=piece.section,
         place=piece.place,
@@ -236,12 +231,6 @@ def _passage(document: Document, position: int, piece: documents.Piece) -> Passa
 def _locked(document: Document) -> Team | None:
     """The document's team, so that two versions of a title never both become current."""
     return Team.objects.select_for_update(of=("self",)).filter(documents=document).first()
-
-
-def _name(name: str) -> str:
-    """The user's file name without folders and control characters."""
-    base = PurePath(name.replace("\\", "/")).name
-    return _UNPRINTABLE.sub("", base).encode("utf-8", "replace").decode()[:255] or "unnamed"
 
 
 def _absolute(path: str) -> Path:

@@ -11,7 +11,7 @@ from accounts.models import Team
 from knowledge import retrieval
 from knowledge.embedding import current_embedder
 from knowledge.models import Document, Passage
-from knowledge.retrieval import Hit, Mode, retrieve
+from knowledge.retrieval import Hit, Mode, Retrieval, retrieve
 from knowledge.services.embedding import stale
 from perfmodel.chips import load_chips
 
@@ -59,18 +59,14 @@ def search(
     """
     rows = visible(team, hardware=hardware, bottleneck=bottleneck, document=document)
     result = retrieve(rows, query, k=k, mode=mode, offset=offset)
-    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk(
-        [hit.pk for hit in result.hits]
-    )  # fmt: skip
-    found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
-    return Answer(found, result.mode, result.embedder, result.notes)
+    return _answer(result)
 
 
 def visible(
     team: Team | None, *, hardware: str = "", bottleneck: str = "", document: Document | None = None
 ) -> QuerySet[Any]:
     """The passages a team may see, those that were retired left out."""
-    rows = Passage.objects.filter(Q(team=None) | Q(team=team) if team is not None else Q(team=None), retired_at=None)
+    rows = Passage.objects.filter(seen_by(team), retired_at=None)
     if hardware:
         rows = rows.filter(Q(hardware=[]) | Q(hardware__overlap=["any", *names_of(hardware)]))
     if bottleneck:
@@ -82,19 +78,29 @@ def visible(
 
 def passage(team: Team | None, key: str) -> Passage | None:
     """The passage that a citation names, also a retired one; None where there is none that the team may see."""
-    rows = Passage.objects.select_related("document").defer("embedding", "search").filter(key=key)
-    own = Q(team=None) | Q(team=team) if team is not None else Q(team=None)
-    return rows.filter(own).order_by(F("team_id").asc(nulls_first=True)).first()
+    return whole().filter(seen_by(team), key=key).order_by(F("team_id").asc(nulls_first=True)).first()
 
 
 def similar(team: Team | None, to: Passage, k: int = 5) -> Answer:
     """The passages nearest in meaning to one, of those that the team sees; none, and a note, where it has no vector."""
     result = retrieval.similar(visible(team), to, k=k)
-    passages = Passage.objects.select_related("document").defer("embedding", "search").in_bulk(
-        [hit.pk for hit in result.hits]
-    )  # fmt: skip
+    return _answer(result)
+
+
+def _answer(result: Retrieval) -> Answer:
+    passages = whole().in_bulk([hit.pk for hit in result.hits])
     found = tuple(Found(passages[hit.pk], hit) for hit in result.hits if hit.pk in passages)
     return Answer(found, result.mode, result.embedder, result.notes)
+
+
+def whole() -> QuerySet[Passage]:
+    """Passages with their documents, without the columns that only a search reads."""
+    return Passage.objects.select_related("document").defer("embedding", "search")
+
+
+def seen_by(team: Team | None) -> Q:
+    """The condition on a passage or a document that it is shipped or, with a team, of the team."""
+    return Q(team=None) | Q(team=team) if team is not None else Q(team=None)
 
 
 def waiting(team: Team | None) -> int:

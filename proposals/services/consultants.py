@@ -6,14 +6,11 @@ Every step of theirs is an Event.  What they come to is stored beside what the b
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from agent.control import Cancel
@@ -34,8 +31,7 @@ from proposals.services import backing, checks, consulting, context, plans, reco
 
 logger = logging.getLogger(__name__)
 
-#: While a model is waited for: how often the worker says that it lives, and looks whether it is still wanted.
-HEARTBEAT_EVERY_S = 5.0
+#: While a model is waited for: how often it is looked whether what it does is still wanted.
 LOOK_EVERY_S = 0.5
 OVERTAKEN = "A newer analysis of this experiment has begun, so the model stopped reading this one."
 
@@ -51,13 +47,17 @@ def consult(pk: int, provider: Provider | None = None) -> None:
 
     provider: default the configured one of each agent.  Our own faults end it with a sentence and are raised again.
     """
-    worker = f"{workers.this_process()}/{threading.get_ident()}"[:100]
+    worker = workers.this_thread()
     made = consulting.claim(pk, worker)
     if made is None:
         return
     desk = Desk(made, worker)
     try:
-        with _beating(desk):
+        with workers.beside(
+            f"consultation-{pk}",
+            (LOOK_EVERY_S, desk.look),
+            (workers.HEARTBEAT_EVERY_S, lambda: consulting.beat(made, worker)),
+        ):
             _work(desk, provider)
     except (Unavailable, ConfigError, Refused) as error:
         consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text stands.")
@@ -96,6 +96,11 @@ class Desk:
             row = recording.store(self.made.run.experiment_id, event, actor, run=self.made.run)
             if isinstance(event, ToolReturned):
                 self.events[event.result_id] = row.pk
+
+    def look(self) -> None:
+        """Is it still ours, and still wanted?"""
+        if not consulting.is_wanted(self.made, self.worker):
+            self.cancel.set()
 
     def lines(self, found: Sequence[Line]) -> list[dict[str, Any]]:
         """Lines as they are stored, with the Events behind them."""
@@ -216,31 +221,3 @@ def _count(made: Consultation, found: analyzer_agent.Reported | Considered) -> N
     made.tokens = (made.tokens or 0) + found.usage.tokens or None
     if found.cost_usd is not None:
         made.cost_usd = (made.cost_usd or 0.0) + found.cost_usd
-
-
-@contextmanager
-def _beating(desk: Desk) -> Iterator[None]:
-    """Beside the agents, which may wait for a model for long: says that the worker lives, hears that it is to stop."""
-    stop = threading.Event()
-
-    def look() -> None:
-        said_at = time.monotonic()
-        try:
-            while not stop.wait(LOOK_EVERY_S):
-                if not consulting.is_wanted(desk.made, desk.worker):
-                    desk.cancel.set()
-                if time.monotonic() - said_at >= HEARTBEAT_EVERY_S:
-                    said_at = time.monotonic()
-                    consulting.beat(desk.made, desk.worker)
-        except DatabaseError:
-            logger.exception("consultation %s cannot say that it is being worked on", desk.made.pk)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=look, name=f"consultation-{desk.made.pk}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=10)

@@ -114,7 +114,7 @@ def claim(pk: int, worker: str) -> Consultation | None:
         Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker)
     )
     holder = Consultation.objects.filter(pk=pk).values_list("worker", flat=True).first()
-    if holder and is_dead(holder):
+    if holder and workers.is_known_dead(holder):
         stale |= Q(status=Consultation.Status.WORKING, worker=holder)
     free = Consultation.objects.filter(Q(pk=pk) & (Q(status=Consultation.Status.QUEUED) | stale))
     now = timezone.now()
@@ -127,11 +127,6 @@ def claim(pk: int, worker: str) -> Consultation | None:
         end(made, worker, Consultation.Status.FAILED, note)
         return None
     return made
-
-
-def is_dead(worker: str) -> bool:
-    """Whether the process of this worker (`<process>/<thread>`) is known to be gone."""
-    return workers.is_known_dead(worker.rpartition("/")[0])
 
 
 def is_wanted(made: Consultation, worker: str) -> bool:
@@ -182,7 +177,7 @@ def sweep() -> list[int]:
         "pk", "status", "worker", "heartbeat_at", "created_at"
     ):
         last = row.heartbeat_at or row.created_at
-        lost = row.status == Consultation.Status.WORKING and is_dead(row.worker)
+        lost = row.status == Consultation.Status.WORKING and workers.is_known_dead(row.worker)
         if lost or last < now - STALE_AFTER:
             waiting = Consultation.objects.filter(pk=row.pk, status=Consultation.Status.QUEUED)
             waiting.update(heartbeat_at=now)

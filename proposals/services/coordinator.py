@@ -135,7 +135,7 @@ def advance(run_pk: int) -> None:
     if run is None:
         return
     work = Work(run, worker)
-    with runs.beating(run, worker):
+    with workers.beside(f"run-{run.pk}", (workers.HEARTBEAT_EVERY_S, lambda: runs.heartbeat(run, worker))):
         try:
             while (stage := _STAGES.get(RunStatus(run.status))) is not None:
                 try:

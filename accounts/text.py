@@ -1,0 +1,24 @@
+"""Text from users and their files, made fit for PostgreSQL, as every app needs it.  It stays data: pages escape it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from agent.messages import clean
+
+__all__ = ["UNPRINTABLE", "clean", "display_name", "one_line"]
+
+#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def one_line(text: str, longest: int) -> str:
+    """A title as the user gave it: one line, at most `longest` characters; may be empty."""
+    return clean(UNPRINTABLE.sub(" ", text))[:longest].strip()
+
+
+def display_name(name: str) -> str:
+    """The user's file name without folders and control characters, at most 255 characters."""
+    base = PurePath(name.replace("\\", "/")).name
+    return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
