@@ -79,8 +79,8 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Communication:
-    """Exposed communication on one axis or group of axes, seconds per step before and after (shares where the profile
-    has no step time).
+    """Exposed communication on one axis or group of axes, before and after: seconds per step, None where the profile
+    has no step time, and shares (0-1) of the time that ran.
 
     axes: the user's names, empty where the profile does not tell; dcn: across slices.  moves: what crosses it:
     `weights and gradients`, `activations`, `keys and values`, `tokens`, `activations between stages`.
@@ -88,9 +88,11 @@ class Communication:
 
     axes: tuple[str, ...]
     moves: str
-    before_s: float
-    after_s: float
+    before_s: float | None
+    after_s: float | None
     dcn: bool = False
+    before_share: float | None = None
+    after_share: float | None = None
 
 
 @dataclass(frozen=True)

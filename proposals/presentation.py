@@ -239,7 +239,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         per_chip=speedup / fewer if speedup and fewer < 1 else None,
         memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
         loop=measured.loop(item) if item.pk else None,
-        traffic=_traffic(data, bool(time), roles),
+        traffic=_traffic(data, roles),
         held=[
             Held(row["name"], row["before"], row["after"], _HELD_UNITS.get(row["name"], "bytes"))
             for row in data.get("per_chip") or ()
@@ -253,13 +253,14 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
 _HELD_UNITS = {"sequences": "count", "tokens": "count"}
 
 
-def _traffic(data: Mapping[str, Any], timed: bool, roles: Mapping[str, str]) -> list[Traffic]:
+def _traffic(data: Mapping[str, Any], roles: Mapping[str, str]) -> list[Traffic]:
     rows = []
     for row in data.get("communication") or ():
         names = " + ".join(row["axes"])
         css = "dcn" if row["dcn"] else bars.axis_class(row["axes"][0], roles) if row["axes"] else "ici"
         words = f"{names} across slices" if row["dcn"] and names else names or "not told by the profile"
-        rows.append(Traffic(words, css, row["moves"], row["before_s"], row["after_s"], "s" if timed else "share"))
+        unit = "s" if row["before_s"] is not None else "share"
+        rows.append(Traffic(words, css, row["moves"], row[f"before_{unit}"], row[f"after_{unit}"], unit))
     return sorted(rows, key=lambda row: -max(row.before, row.after))
 
 

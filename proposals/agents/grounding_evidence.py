@@ -339,7 +339,7 @@ def _stated(row: Mapping[str, Any], key: str) -> Kind | None:
 
 
 def _is_baseline(key: str, at: _At) -> bool:
-    return at.baseline or key == "what_runs" or (key == "before_s" and "communication" in at.path)
+    return at.baseline or key == "what_runs" or (key in ("before_s", "before_share") and "communication" in at.path)
 
 
 def _kind(key: str) -> Kind | None:

@@ -268,7 +268,7 @@ def groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
 def _meaning(fact: Fact) -> str:
     """The same for the same number of two configurations; empty where it is not to be set against another."""
     keys = fact.path.split(".")
-    if fact.leaf in ("before_s", "after_s", "before", "after"):
+    if fact.leaf in ("before_s", "after_s", "before_share", "after_share", "before", "after"):
         return f"{'.'.join(keys[:-1])} {fact.row}"
     if fact.leaf in _SET_AGAINST:
         return "step_time_s" if fact.leaf == "estimate" else fact.leaf

@@ -99,7 +99,9 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
             if training.global_batch % (n * training.grad_accum * shards) == 0
         )
     if not constraints.keep_weight_sharding:
-        yield from ({"weight_sharding": name} for name in reversed(SHARDING) if name != training.weight_sharding)
+        # Only more of it: less costs memory that is not known to be there.
+        more = SHARDING[SHARDING.index(training.weight_sharding) + 1 :]
+        yield from ({"weight_sharding": name} for name in reversed(more))
 
 
 def schedule_flags(

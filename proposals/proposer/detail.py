@@ -57,7 +57,12 @@ def communication(candidates: Candidates, prices: Prices, index: int, ratio: flo
         row = rows.setdefault(key, [0.0, 0.0])
         row[0] += before
         row[1] += after
-    return tuple(Communication(axes, moved, b, a, dcn) for (axes, moved, dcn), (b, a) in rows.items())
+    ran = float(prices.time_s[base])
+    timed = prices.seconds
+    return tuple(
+        Communication(axes, moved, b if timed else None, a if timed else None, dcn, b / ran, a / ran)
+        for (axes, moved, dcn), (b, a) in rows.items()
+    )
 
 
 def _across(roles: set[str]) -> str:

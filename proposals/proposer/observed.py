@@ -34,7 +34,7 @@ class Observed:
     flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s:
     what the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
-    coverage: share of the step whose ops were listed.
+    coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.
     """
 
     step_s: float
@@ -45,6 +45,7 @@ class Observed:
     coverage: float
     weights_arithmetic_s: float = 0.0
     stand_in: bool = False
+    timed: bool = True
 
     @property
     def total_s(self) -> float:
@@ -88,6 +89,7 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         coverage=coverage,
         weights_arithmetic_s=work["weights_hbm"] * arithmetic,
         stand_in=profile.device.chip != config.hardware.chip,
+        timed=bool(profile.step_time_s),
     )
 
 

@@ -107,7 +107,10 @@ class Pricer:
             rejected=tuple(rejected),
             considered=considered,
             missing=self.missing,
-            observed={name: {"time_s": seconds, "share": seconds / step} for name, seconds in times.items()},
+            observed={
+                name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
+                for name, seconds in times.items()
+            },
             priced=len(candidates),
             constraints=asked.to_json(),
             notes=self._notes(asked, prices),

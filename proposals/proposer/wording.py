@@ -240,7 +240,9 @@ def _sharding_reason(case: Case) -> str:
         return "Fully sharded weights: each chip keeps only its part of weights, gradients and optimizer, and gathers."
     if after == "zero1" and before == "none":
         return "A sharded optimizer: each chip keeps and updates only its part of the optimizer's state."
-    return "Each chip keeps its weights whole, so that no pass must gather them; gradients are reduced once."
+    if before == "fsdp":
+        return "Each chip keeps its weights whole, so that no pass must gather them; gradients are reduced once."
+    return "Each chip keeps the whole optimizer's state, so that updated weights need not be gathered."
 
 
 def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
@@ -277,7 +279,10 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
 def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
     if seconds < 0.001 * observed.step_s:
         return text
-    return f"{text} ({format_time(seconds)} per step {when}, {format_share(seconds / observed.step_s)})"
+    share = format_share(seconds / observed.step_s)
+    if not observed.timed:
+        return f"{text} ({share} of device time {when})"
+    return f"{text} ({format_time(seconds)} per step {when}, {share})"
 
 
 def tags(case: Case) -> list[str]:

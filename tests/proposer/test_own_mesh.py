@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +33,23 @@ def test_what_ran_is_priced_at_what_was_measured(pricer: Pricer) -> None:
     assert own.predicted.speedup == pytest.approx(1.0)
     assert (own.predicted.step_time_s or {})["estimate"] == pytest.approx(pricer.profile.step_time_s)
     assert all(row.before_s == pytest.approx(row.after_s) for row in own.communication)
+
+
+def test_without_a_step_time_nothing_is_said_in_seconds(pricer: Pricer) -> None:
+    ran = replace(
+        pricer.profile, step_time_s=None, step_time_min_s=None, step_time_max_s=None, step_time_stdev_s=None, steps=()
+    )
+    untimed = Pricer(ran, pricer.config, diagnose(ran, pricer.config))
+    plan = untimed.propose(Constraints())
+    own = untimed.evaluate({"ici": {"data": 64, "model": 4}})
+    seconds = re.compile(r"\d\s?(?:s|ms|µs)\b")
+    for item in (*plan.proposals, own):
+        assert item.predicted.step_time_s is None
+        assert all((row.before_s, row.after_s) == (None, None) for row in item.communication)
+        assert any((row.after_share or 0.0) > 0.0 for row in item.communication)
+        for line in (*item.reasoning, *item.expected_impact, *item.trade_offs, *item.raises, *item.lowers):
+            assert not seconds.search(line), line
+    assert all("time_s" not in part for part in plan.observed.values())
 
 
 def test_evaluate_is_the_pricer_asked_once(pricer: Pricer) -> None:

@@ -170,14 +170,17 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
         return
     cost = time_of(facts, "collectives and optimizer work on whole weights", cost_ops.values())
     bound = time_of(facts, "products bound by HBM", hbm)
-    rows: list[Evidence | None] = [chips, cost, bound]
+    rows: list[Evidence | None] = [chips, cost if cost_ops else None, bound]
     how = {
         "none": f"Weights, gradients and optimizer state are replicated on all {chips} chips",
         "zero1": f"Weights and gradients are replicated on all {chips} chips (only the optimizer is sharded)",
     }.get(sharded, f"No axis splits the layers: each of the {chips} chips runs products with the whole weights")
     names = [axis for axis, size in config.mesh.ici if facts.role_of(axis) == "model"]
     axis = names[0] if names else None
-    text = f"{how}{f' (axis {axis} is not used)' if axis else ''}. Reducing and moving them takes {cost} {facts.base}"
+    moved = "No recorded op reduces or moves them"
+    if cost_ops:
+        moved = f"Reducing and moving them takes {cost} {facts.base}"
+    text = f"{how}{f' (axis {axis} is not used)' if axis else ''}. {moved}"
     text += (
         f", and {bound} goes to products that HBM bandwidth limits: they read the whole weights."
         if total_share(hbm) >= WORTH_SAYING

@@ -71,6 +71,18 @@ def time(value: float) -> str:
     return format_time(value)
 
 
+def traffic(row: Mapping[str, Any], side: str) -> str:
+    """Communication of one side, `before` or `after`: its time, or its share where no step time was measured."""
+    seconds, part = row.get(f"{side}_s"), row.get(f"{side}_share") or 0.0
+    if not (part if seconds is None else seconds) > 0:
+        return "none"
+    return f"{share(part)} of device time" if seconds is None else time(seconds)
+
+
+def per_step(row: Mapping[str, Any]) -> str:
+    return " a step" if row.get("after_s") is not None else ""
+
+
 def size(value: float) -> str:
     return format_bytes(value)
 

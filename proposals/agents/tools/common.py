@@ -127,7 +127,7 @@ def evaluated(found: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
         "violations": [asdict(item) for item in found.violations],
     }
     if detail:
-        data["communication"] = [asdict(item) for item in found.communication]
+        data["communication"] = [present(asdict(item)) for item in found.communication]
         known = [item for item in found.per_chip if (item.before, item.after) != (None, None)]
         data["per_chip"] = [present(asdict(item)) for item in known]
     return {**present(data), "may_run": not found.violations}

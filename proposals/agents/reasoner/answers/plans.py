@@ -44,9 +44,10 @@ def explain(desk: Desk, asked: Asked) -> Answer:
         lines = []
         for item in row["communication"]:
             axes = f" ({' and '.join(item['axes'])})" if item.get("axes") else ""
-            times = [words.time(item[key]) if item[key] > 0 else "none" for key in ("before_s", "after_s")]
-            lines.append([f"{item['moves']}{axes}", *times])
-        yield from desk.table(["Exposed communication per step", "Before", "After, predicted"], lines)
+            lines.append([f"{item['moves']}{axes}", words.traffic(item, "before"), words.traffic(item, "after")])
+        timed = "before_s" in row["communication"][0]
+        head = "Exposed communication per step" if timed else "Exposed communication"
+        yield from desk.table([head, "Before", "After, predicted"], lines)
     proof = yield from common.evidence(desk, row)
     yield from desk.say(*proof)
     if row.get("trade_offs"):

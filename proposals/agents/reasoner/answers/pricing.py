@@ -67,17 +67,17 @@ def _wide(row: Row) -> bool:
 
 def _effects(row: Row) -> Iterator[str]:
     """What changes most: communication per axis, memory, what lowers the confidence."""
-    moved = sorted(row.get("communication") or (), key=lambda item: -abs(item["after_s"] - item["before_s"]))
+    moved = sorted(row.get("communication") or (), key=lambda item: -abs(item["after_share"] - item["before_share"]))
     for item in moved[:2]:
-        if abs(item["after_s"] - item["before_s"]) < 1e-9:
+        if abs(item["after_share"] - item["before_share"]) < 1e-9:
             continue
         axes = (
             f" on the {' and '.join(item['axes'])} {'axis' if len(item['axes']) == 1 else 'axes'}"
             if item.get("axes")
             else ""
         )
-        before, after = (words.time(item[key]) if item[key] > 0 else "none" for key in ("before_s", "after_s"))
-        yield f"exposed communication of {item['moves']}{axes} goes from {before} to {after} a step"
+        before, after = words.traffic(item, "before"), words.traffic(item, "after")
+        yield f"exposed communication of {item['moves']}{axes} goes from {before} to {after}{words.per_step(item)}"
     if row.get("hbm_per_chip_bytes"):
         ran = (row.get("what_runs") or {}).get("hbm_per_chip_bytes")
         was = f" (memory of what runs: {words.size(ran['total'])})" if ran and ran.get("total") else ""

@@ -116,11 +116,11 @@ def why_not(desk: Desk, asked: Asked) -> Answer:
 
 def _slower_by(row: Row, first: Row) -> Iterator[str]:
     """The parts of communication in which a configuration pays, then what it has against it."""
-    moved = sorted(row.get("communication") or (), key=lambda item: item["before_s"] - item["after_s"])
-    if moved and moved[0]["after_s"] > moved[0]["before_s"]:
+    moved = sorted(row.get("communication") or (), key=lambda item: item["before_share"] - item["after_share"])
+    if moved and moved[0]["after_share"] > moved[0]["before_share"]:
         item = moved[0]
-        before = words.time(item["before_s"]) if item["before_s"] > 0 else "none"
-        yield f"exposed communication of {item['moves']} grows from {before} to {words.time(item['after_s'])} a step."
+        before, after = words.traffic(item, "before"), words.traffic(item, "after")
+        yield f"exposed communication of {item['moves']} grows from {before} to {after}{words.per_step(item)}."
     else:
         yield f"what it saves is less than what proposal {first['number']} saves."
     for text in (row.get("trade_offs") or ())[:1]:
