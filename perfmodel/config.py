@@ -109,7 +109,8 @@ class Mesh:
 class Training:
     """How the step is trained.  Sequences and tokens per optimizer step; None where not given.
 
-    sequence_parallel: whether a tensor axis of GPUs also shards activations as wide as the model.
+    sequence_parallel: whether a tensor axis of GPUs also shards activations as wide as the model.  loss_parallel:
+    whether the loss of a GPU recipe is formed where the logits lie, sharded over the tensor axis, or on whole ones.
     """
 
     global_batch: int | None = None
@@ -122,6 +123,7 @@ class Training:
     micro_batch: int | None = None
     virtual_stages: int = 1
     sequence_parallel: bool | None = None
+    loss_parallel: bool | None = None
     xla_flags: tuple[str, ...] = ()
 
     @property

@@ -278,9 +278,10 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
     optimizer = (check.text("training.optimizer", given.get("optimizer"), limit=60) or default.optimizer).lower()
     if optimizer not in OPTIMIZERS:
         check.warn("training.optimizer", f"{shown(optimizer)} is not known; its state is counted as two fp32 moments")
-    parallel = None
-    if given.get("sequence_parallel") is not None:
-        parallel = check.boolean("training.sequence_parallel", given["sequence_parallel"], True)
+
+    def yes_or_no(key: str) -> bool | None:
+        return None if given.get(key) is None else check.boolean(f"training.{key}", given[key], True)
+
     return Training(
         global_batch=number("global_batch", None, MAX_BATCH),
         seq_len=number("seq_len", None, MAX_TOKENS),
@@ -293,7 +294,8 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
         grad_accum=number("grad_accum", 1, MAX_BATCH) or 1,
         micro_batch=number("micro_batch", None, MAX_BATCH),
         virtual_stages=number("virtual_stages", 1, 10_000) or 1,
-        sequence_parallel=parallel,
+        sequence_parallel=yes_or_no("sequence_parallel"),
+        loss_parallel=yes_or_no("loss_parallel"),
         xla_flags=_flags(check, given.get("xla_flags")),
     )
 

@@ -59,6 +59,7 @@ def _layout(data: dict[str, Any], workload: dict[str, Any], row: Sequence[Any]) 
                 "grad_accum": workload["global_batch"] // (replicas * micro),
                 "remat": remat,
                 "sequence_parallel": sequence_parallel,
+                "loss_parallel": data["loss_parallel"],
             },
             "software": {"date": data["software"]},
         }

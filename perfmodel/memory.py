@@ -30,6 +30,9 @@ GPU_RUNTIME_BYTES = 1.5e9
 #: its gradient in place; the classic loss writes a float32 copy.
 LOGIT_BYTES = 2.0
 LOGIT_BYTES_CLASSIC = 6.0
+#: The plain loss on whole logits: the 16-bit logits and their gradient, and in float32 the copy, its logarithm of the
+#: softmax and its gradient.
+LOGIT_BYTES_WHOLE = 16.0
 #: A caching allocator fragments as the micro-batches of a pipeline come and go: share of the activations per doubling
 #: of the stages, where it may not grow its segments (OptiCo Figure 5).
 FRAGMENTATION = 0.165
@@ -111,6 +114,8 @@ def per_chip(w: Workload) -> MemoryUse:
     )
     keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
     logits = rows * model.vocab / mesh.model * np.where(classic, LOGIT_BYTES_CLASSIC, LOGIT_BYTES)
+    whole = (chip.gpu > 0) & (train.whole_logits > 0)
+    logits = np.where(whole, rows * model.vocab * LOGIT_BYTES_WHOLE, logits)
     # The stage that keeps the most activations is the first; the logits lie in the last, and are gone when the backward
     # pass reaches the layers.
     head = np.where(stages > 1, np.maximum(0.0, logits - saved * (1.0 - 1.0 / (stages * in_flight))), logits)

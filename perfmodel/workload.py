@@ -135,7 +135,8 @@ class MeshNumbers:
 class TrainingNumbers:
     """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING.
 
-    classic: 1 for GPU recipes as in WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
+    whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
+    WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
     so that a framework recomputes or offloads what does not fit.
     """
 
@@ -148,6 +149,7 @@ class TrainingNumbers:
     moment_bytes: Floats
     low_precision: Floats
     sequence_parallel: Floats
+    whole_logits: Floats
     classic: Floats
     remat_open: Floats
     software_year: Floats
@@ -340,12 +342,13 @@ def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | 
 
 
 def recipe(training: Training, extra: Mapping[str, Any] | None = None) -> dict[str, Floats]:
-    """What the kind of GPU recipe decides: `sequence_parallel`, `classic`, `remat_open` of TrainingNumbers."""
+    """What the kind of GPU recipe decides of TrainingNumbers: from `sequence_parallel` to `remat_open`."""
     classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
     parallel = not classic if training.sequence_parallel is None else training.sequence_parallel
     is_open = bool((extra or {}).get(REMAT_OPEN)) and training.remat == "none" and not classic
     return {
         "sequence_parallel": _array(1.0 if parallel else 0.0),
+        "whole_logits": _array(1.0 if training.loss_parallel is False else 0.0),
         "classic": _array(1.0 if classic else 0.0),
         "remat_open": _array(1.0 if is_open else 0.0),
     }

@@ -7,6 +7,7 @@ import pytest
 
 from perfmodel import accounting
 from perfmodel.config_file import parse_config
+from perfmodel.layouts import layouts
 from perfmodel.memory import per_chip
 from perfmodel.search import Constraints, search
 from perfmodel.step_time import predict
@@ -100,6 +101,29 @@ def test_sequence_parallelism_divides_what_is_as_wide_as_the_model():
     tokens, layers, norms = 8192, LLAMA3_8B.layers, 4
     expected = tokens * layers * norms * LLAMA3_8B.d_model * 2 * (1 - 1 / 8)
     assert whole - split.activations[0] == pytest.approx(expected)
+
+
+def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
+    """8192 tokens, vocabulary 128,256: the logits are all that changes, and a tensor axis does not shard them."""
+    config = a100(8, 1)
+    split, whole = (
+        per_chip(from_config(replace(config, training=replace(config.training, loss_parallel=parallel))))
+        for parallel in (True, False)
+    )
+    logits = 8192 * LLAMA3_8B.vocab
+    assert whole.activations[0] - split.activations[0] == pytest.approx(logits * (16 - 6 / 8))
+    assert whole.params[0] == split.params[0]
+    tpus = tpu({"data": 16, "model": 32})
+    asked = replace(tpus, training=replace(tpus.training, loss_parallel=False))
+    assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
+
+
+def test_no_layout_that_ran_is_said_not_to_fit_and_most_that_did_not_are():
+    """arXiv 2311.05610, 578 runs of which 332 ran out of memory: a trainer that keeps more than kernels fused as the
+    model takes them would.  Nothing was fitted to them."""
+    fits = [(run.step_time_s is not None, bool(predict(run.config).fits)) for run in layouts()]
+    assert not any(ran and not fit for ran, fit in fits)
+    assert sum(not ran and not fit for ran, fit in fits) / sum(not ran for ran, _ in fits) > 0.7
 
 
 def test_the_loss_is_formed_before_a_layer_is_recomputed():

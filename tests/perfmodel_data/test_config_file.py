@@ -337,6 +337,7 @@ def configurations(draw):
         "micro_batch": draw(st.none() | st.integers(1, 64)),
         "remat": draw(st.none() | st.sampled_from(["none", "minimal", "full", "offload"])),
         "sequence_parallel": draw(st.none() | st.booleans()),
+        "loss_parallel": draw(st.none() | st.booleans()),
         "xla_flags": draw(st.lists(st.text("abc-=", max_size=9), max_size=3)),
     }
     return {
