@@ -42,14 +42,26 @@ settings.register_profile(
 )
 settings.load_profile("asap")
 
+APPLICATIONS = "applications"
 BROWSERS = ("chromium", "chromium-browser")
 
 # Now, so that test modules and their fixtures may import models.
 django.setup()
 
 
+def process_of(item: pytest.Item) -> str:
+    """What is run by one process where several run the tests: a file, whose fixtures are made once; whole applications
+    one after the other."""
+    path = item.path.relative_to(Path(__file__).parent)
+    return APPLICATIONS if path.parts[0] in ("launcher", "flow") else str(path)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without a browser its tests are skipped and say why; in CI, which installs one, they fail."""
+    """Whole applications, which take longest, first.  Without a browser its tests are skipped and say why; in CI, which
+    installs one, they fail."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(process_of(item)))
+    items.sort(key=lambda item: process_of(item) != APPLICATIONS)
     downloaded = list(Path.home().glob(".cache/ms-playwright/chromium*"))
     if os.environ.get("ASAP_CI") == "1" or downloaded or any(shutil.which(name) for name in BROWSERS):
         return

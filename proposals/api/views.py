@@ -19,7 +19,7 @@ from experiments.api.views import of_experiment
 from experiments.services.text import clean, clean_json
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
-from proposals.services import history, launching, own_mesh, plans, reviews
+from proposals.services import launching, own_mesh, plans, reviews
 
 EXPERIMENT_PARAM = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
 
@@ -298,14 +298,14 @@ class HistoryView(ListAPIView[Proposal]):
 
     def get_queryset(self) -> QuerySet[Proposal]:
         params = self.request.query_params
-        facets = {name: params.get(name, "") for name in history.FACETS}
-        return history.approved(team_ids(self.request.user), params.get("q", ""), **facets).defer("data")
+        facets = {name: params.get(name, "") for name in reviews.FACETS}
+        return reviews.approved(team_ids(self.request.user), params.get("q", ""), **facets).defer("data")
 
     @extend_schema(
         operation_id="history_list",
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In title, experiment or comment."),
-            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in history.FACETS),
+            *(OpenApiParameter(name, OpenApiTypes.STR, description="Exactly this value.") for name in reviews.FACETS),
         ],
         tags=["reviews"],
     )

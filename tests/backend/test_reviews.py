@@ -7,7 +7,7 @@ from django.http import Http404
 
 from experiments.models import Event
 from proposals.models import Decision, Proposal, Review
-from proposals.services import history, plans, reviews
+from proposals.services import plans, reviews
 from tests.backend.factories import make_people, make_ready, plan
 from tests.backend.threads import in_threads
 
@@ -20,11 +20,11 @@ def test_a_reviewer_approves_with_a_comment_and_it_is_in_the_history(people, rea
     assert proposal.status == Proposal.Status.APPROVED
     event = Event.objects.get(kind="review")
     assert (event.user, event.data["decision"]) == (people.reviewer, "approved")
-    assert list(history.approved(people.team)) == [proposal]
-    assert list(history.approved(people.team, "one pod")) == [proposal]
-    assert list(history.approved(people.team, "nowhere")) == []
-    assert list(history.approved(people.team, chip="v6e", bottleneck="communication")) == [proposal]
-    assert list(history.approved(people.team, chip="v5p")) == []
+    assert list(reviews.approved(people.team)) == [proposal]
+    assert list(reviews.approved(people.team, "one pod")) == [proposal]
+    assert list(reviews.approved(people.team, "nowhere")) == []
+    assert list(reviews.approved(people.team, chip="v6e", bottleneck="communication")) == [proposal]
+    assert list(reviews.approved(people.team, chip="v5p")) == []
 
 
 def test_the_experiment_shows_where_its_review_stands(people, ready):
