@@ -39,8 +39,8 @@ KPIS: Mapping[str, tuple[str, str, bool | None]] = {
 TRAINING_WORDS = {
     "global_batch": "Global batch", "micro_batch": "Micro-batch", "grad_accum": "Gradient accumulation",
     "seq_len": "Sequence length", "precision": "Precision", "remat": "Remat", "weight_sharding": "Weight sharding",
-    "virtual_stages": "Virtual stages", "sequence_parallel": "Sequence parallelism", "loss_parallel": "Loss on sharded logits",
-    "xla_flags": "XLA flags", "optimizer": "Optimizer", "software": "Software",
+    "virtual_stages": "Virtual stages", "sequence_parallel": "Sequence parallelism",
+    "loss_parallel": "Loss parallelism", "xla_flags": "XLA flags", "optimizer": "Optimizer", "software": "Software",
 }  # fmt: skip
 
 
