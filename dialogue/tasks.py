@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -9,7 +10,10 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from dialogue.services import answering, asking, respond
-from knowledge.embedding import current_embedder
+from knowledge.embedding import EmbeddingError, current_embedder
+from proposals.agents.reasoner import meaning
+
+logger = logging.getLogger(__name__)
 
 #: After the start, when the application has better things to do.
 WARM_AFTER_S = 10.0
@@ -29,8 +33,16 @@ def sweep() -> list[int]:
 
 @worker_ready.connect
 def warm_up(sender: Any = None, **kwargs: Any) -> None:
-    """Load the vectors' model in the worker of the answers: the first question about like runs would wait for it."""
+    """Load the vectors' models in the worker of the answers: the first question would wait for them."""
     if sender is not None and "dialogue" in sender.app.amqp.queues.consume_from:
-        timer = threading.Timer(WARM_AFTER_S, current_embedder().embed, args=(["runs like this one"],))
+        timer = threading.Timer(WARM_AFTER_S, _warm)
         timer.daemon = True
         timer.start()
+
+
+def _warm() -> None:
+    meaning.warm()
+    try:
+        current_embedder().embed(["runs like this one"])
+    except EmbeddingError:
+        logger.warning("the model of the vectors is not there", exc_info=True)

@@ -8,10 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
 SESSION_HOME = Path(tempfile.mkdtemp(prefix="asap-tests-", dir="/tmp"))
@@ -42,26 +44,37 @@ settings.register_profile(
 )
 settings.load_profile("asap")
 
-APPLICATIONS = "applications"
+#: Tests of whole applications, which share ports and processors: one process runs them in turn, the longest work first.
+APPLICATIONS = ("tests/launcher/", "tests/flow/")
 BROWSERS = ("chromium", "chromium-browser")
 
 # Now, so that test modules and their fixtures may import models.
 django.setup()
 
 
-def process_of(item: pytest.Item) -> str:
-    """What is run by one process where several run the tests: a file, whose fixtures are made once; whole applications
-    one after the other."""
-    path = item.path.relative_to(Path(__file__).parent)
-    return APPLICATIONS if path.parts[0] in ("launcher", "flow") else str(path)
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that pytest-xdist starts come here themselves, before anything of Django reads its settings."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        del os.environ["DJANGO_SETTINGS_MODULE"]
 
 
+class Scheduling(LoadFileScheduling):
+    """Each process takes a file at a time, whose fixtures are made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return APPLICATIONS[0] if nodeid.startswith(APPLICATIONS) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-django's order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole applications, which take longest, first.  Without a browser its tests are skipped and say why; in CI, which
-    installs one, they fail."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(process_of(item)))
-    items.sort(key=lambda item: process_of(item) != APPLICATIONS)
+    """Whole applications first.  Without a browser its tests are skipped and say why; in CI, which installs one, they
+    fail."""
+    items.sort(key=lambda item: not item.nodeid.startswith(APPLICATIONS))
     downloaded = list(Path.home().glob(".cache/ms-playwright/chromium*"))
     if os.environ.get("ASAP_CI") == "1" or downloaded or any(shutil.which(name) for name in BROWSERS):
         return

@@ -218,8 +218,8 @@ SEEN = (
     "and that it stays so. The next section says how it fares where it was not.\n"
 )
 UNSEEN = (
-    "Some of the same questions in words that were written afterwards and corrected nothing. What it does not "
-    "understand it says, which counts as wrong here.\n"
+    "Some of the same questions in words that were written afterwards and corrected nothing by themselves. What it "
+    "does not understand it says, which counts as wrong here.  How it reads 384 further messages: reasoner.md.\n"
 )
 
 

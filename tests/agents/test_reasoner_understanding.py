@@ -176,7 +176,7 @@ INTENTS = [
     ("tell me more about 2", "explain"),
     ("explain proposal 3", "explain"),
     ("what about proposal 3?", "explain"),
-    ("show the proposals", "explain"),
+    ("show the proposals", "list"),
     ("summarize please", "list"),
     ("what did you reject?", "rejected"),
     ("anything better?", "search"),

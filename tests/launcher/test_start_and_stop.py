@@ -62,7 +62,7 @@ def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(used_home:
     application = Application(used_home)
     application.process.kill()
     application.process.communicate()
-    assert eventually(lambda: not processes_of(used_home), within_s=30), processes_of(used_home)
+    assert eventually(lambda: not processes_of(used_home), within_s=90), processes_of(used_home)
     with running(used_home) as again:
         assert again.is_ready()
 

@@ -1,7 +1,7 @@
 """The built-in reasoner: answers in a conversation without a language model, from the tools that models use.
 
-It reads a message by rules (`understand`), calls the tools, and writes from what they return; what it can not read it
-quotes and says so.
+It reads a message by rules, and by its meaning where they do not reach (`understand`), calls the tools, and writes from
+what they return; what it can not read it quotes and says so.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     if read.told:
         yield from retelling.retell(desk, read.told)
     for item in read.asked:
+        if item.guessed:
+            yield from talk.guessed(desk, item)
         yield from _ANSWERS[item.intent](desk, item)
         desk.focus = after(desk.focus, item, knows)
     if read.unclear:

@@ -143,6 +143,12 @@ def read(
     return replace(found, sentences=dict.fromkeys((*found.constraints, *found.facts), clause))
 
 
+def held_fast(key: str, sentence: str) -> Told:
+    """What is told by a sentence that means this constraint without naming it."""
+    key, value = ("memory_margin", TIGHT) if key == "memory_tight" else (key, True)
+    return Told(constraints={key: value}, sentences={key: sentence})
+
+
 def _rules_out(clause: str) -> bool:
     return bool(
         re.search(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfmodel.config import ExperimentConfig
-from proposals.agents.reasoner import intents, meshes, references, settings, told
+from proposals.agents.reasoner import intents, meaning, meshes, references, settings, told
 from proposals.agents.reasoner.meshes import MeshWords
 from proposals.agents.reasoner.references import Pointed
 from proposals.agents.reasoner.spelling import plain
@@ -39,7 +39,7 @@ class Asked:
     """One thing that is asked.  intent: a name of `intents.RULES`, or `what_if`; text: the words, mended and plain.
 
     also: it goes on from what was asked before (`and with batch 512?`); points_back: it names it by a pronoun.
-    supposed: facts that the words only suppose, by configuration path.
+    supposed: facts that the words only suppose, by configuration path.  guessed: read by its meaning, not by a rule.
     """
 
     intent: str
@@ -52,6 +52,7 @@ class Asked:
     also: bool = False
     points_back: bool = False
     supposed: Mapping[str, Any] = field(default_factory=dict)
+    guessed: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ def understand(text: str, knows: Knows) -> Understood:
         clause = plain(original)
         if _FILLER.fullmatch(clause):
             continue
-        found, facts = _clause(clause, knows, ops)
         quoted = original.replace(" <op> ", " ").strip(" ,;")
+        found, facts = _clause(clause, quoted, knows, ops)
         said = said.and_(replace(facts, sentences=dict.fromkeys(facts.sentences, quoted)))
         if found is not None:
             asked.append(found)
@@ -117,7 +118,8 @@ def clauses(text: str) -> Iterator[str]:
         yield from (part.strip() for part in parts if part and part.strip(" ,;.!?"))
 
 
-def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None, Told]:
+def _clause(clause: str, original: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None, Told]:
+    """clause: in plain words; original: as it was written."""
     config = knows.config
     chips = config.hardware.chips_per_slice
     changes, rest = settings.read(clause, config.training, chips)
@@ -133,6 +135,11 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
     if facts:
         return None, facts
     supposed = _supposed(clause, config)
+    guessed = False
+    if not (mesh or changes or several or named or supposed):
+        intent, guessed = _by_meaning(intent, original)
+        if intent.startswith(meaning.TELLS):
+            return None, told.held_fast(intent.removeprefix(meaning.TELLS), original)
     if supposed or ((mesh or changes) and intent not in _OF_A_MESH):
         intent = "what_if"
     if several and intent in ("what_if", ""):
@@ -150,7 +157,13 @@ def _clause(clause: str, knows: Knows, ops: Iterator[str]) -> tuple[Asked | None
         intent, back = "explain", True
     if not intent:
         return None, facts
-    return Asked(intent, clause, pointed, mesh, several, changes, named, follows, back, supposed), facts
+    return Asked(intent, clause, pointed, mesh, several, changes, named, follows, back, supposed, guessed), facts
+
+
+def _by_meaning(rule: str, original: str) -> tuple[str, bool]:
+    """What a clause asks that names no configuration, and whether that is guessed."""
+    found = meaning.read(rule, original)
+    return found.intent, found.guessed
 
 
 def _several(rest: str, config: ExperimentConfig) -> tuple[MeshWords, ...]:

@@ -125,6 +125,26 @@ def add(desk: Desk, asked: Asked) -> Answer:
     yield from common.offered(row)
 
 
+#: What a question is about, after “I read this as asking”.
+_ABOUT = {
+    "recommend": "which proposal to take", "confidence": "how sure I am", "prefer": "whether another is better",
+    "hold": "whether I stand by it", "pressure": "whether I stand by it", "why_not": "why not that",
+    "compare": "for a comparison", "memory": "about memory", "change_mind": "what would change my mind",
+    "measure": "what to measure or tell next", "explain": "what a proposal changes", "risks": "what could go wrong",
+    "launch": "how to launch it", "list": "for an overview", "rejected": "what was ruled out",
+    "search": "for other candidates", "why_slow": "why the step is slow", "ops": "which ops take the time",
+    "communication": "about communication", "figures": "for the measured figures", "improve": "what could be improved",
+    "run": "what ran", "similar": "for similar runs", "knowledge": "about a principle",
+    "accuracy": "how good the predictions are", "held": "what this conversation holds",
+    "add": "to add it as a proposal", "chips": "about other chips", "act": "me to act", "help": "what I can do",
+}  # fmt: skip
+
+
+def guessed(desk: Desk, asked: Asked) -> Answer:
+    """Says how a question was read that no rule fitted."""
+    yield from desk.say(f"*I read this as asking {_ABOUT[asked.intent]}.*")
+
+
 def unclear(desk: Desk, parts: tuple[str, ...], answered: bool) -> Answer:
     quoted = words.listed([f"“{part[:120]}{'…' if len(part) > 120 else ''}”" for part in parts])
     also = "There is a part that" if answered else "That"
