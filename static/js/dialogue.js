@@ -73,6 +73,12 @@
   /* what somebody types, where they read and what they have unfolded survives an exchange of the panel */
   let kept = null;
   const mine = event => { const elt = event.detail.elt; return elt && elt.closest && (elt.closest("#dialogue") || elt.id === "dialogue" || elt.id.startsWith("m-")); };
+  const inMenu = () => $("#dialogue details[data-menu][open]");
+  document.addEventListener("htmx:beforeOnLoad", event => {
+    /* an answer whose thread has been left, or news for somebody who is choosing or renaming one: they are asked again */
+    const target = event.detail.target, from = event.detail.requestConfig && event.detail.requestConfig.elt;
+    if (target && !target.isConnected || from && from.id === "news" && inMenu()) event.preventDefault();
+  });
   document.addEventListener("htmx:beforeSwap", event => {
     if (!mine(event)) return;
     const field = $("#ask"), chat = scroller();
@@ -99,7 +105,7 @@
     start();
   });
   document.addEventListener("htmx:load", event => { if (event.target.id === "dialogue" && !event.target.hidden) { if (!kept) toEnd(); start(); } });
-  document.addEventListener("htmx:beforeRequest", event => { if (event.target.id === "news" && (document.hidden || streams.size)) event.preventDefault(); });
+  document.addEventListener("htmx:beforeRequest", event => { if (event.target.id === "news" && (document.hidden || streams.size || inMenu())) event.preventDefault(); });
 
   document.addEventListener("keydown", event => {
     if (event.target.id !== "ask" || event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches) return;

@@ -219,7 +219,8 @@ SEEN = (
 )
 UNSEEN = (
     "Some of the same questions in words that were written afterwards and corrected nothing by themselves. What it "
-    "does not understand it says, which counts as wrong here.  How it reads 384 further messages: reasoner.md.\n"
+    "does not understand it says, which counts as wrong here. How it reads 384 further messages: "
+    "[reasoner.md](reasoner.md).\n"
 )
 
 

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import overflow, violations
 
@@ -226,6 +226,42 @@ def test_threads_are_begun_chosen_renamed_and_deleted(panel: Any, page: Page) ->
     panel.get_by_text("Delete this one").click()
     panel.get_by_role("button", name="Delete", exact=True).click()
     expect(panel.get_by_role("log")).to_contain_text("It fits.")
+
+
+def test_an_answer_that_ends_after_its_thread_was_left_changes_nothing_in_the_other(panel: Any, page: Page) -> None:
+    from tests.dialogue.answerers import Scripted, final
+
+    late: list[Route] = []
+    page.route("**/answers/*/", lambda route: late.append(route))
+    answering(ask(page, "About the batch?").pk, Scripted(final("Keep it."))).join(20)
+    expect(panel.get_by_role("log")).to_contain_text("Keep it.")
+    page.wait_for_timeout(300)
+    assert len(late) == 1  # the whole answer, with the form to ask in its thread
+    panel.get_by_role("link", name="New conversation").click()
+    expect(panel.get_by_role("log")).to_contain_text("Object, ask, or give a fact.")
+    with page.expect_response("**/answers/*/"):
+        late[0].continue_()
+    page.wait_for_timeout(300)
+    expect(panel.locator("#composer [name=thread]")).to_have_value("new")
+
+
+def test_news_wait_until_a_thread_is_chosen_or_renamed(panel: Any, page: Page, as_engineer: Any) -> None:
+    from dialogue.models import Message
+    from tests.dialogue.answerers import Scripted, final
+
+    answer = ask(page, "About the batch?")
+    answering(answer.pk, Scripted(final("Keep it."))).join(20)
+    expect(panel.get_by_role("log")).to_contain_text("Keep it.")
+    panel.get_by_text("Threads").click()
+    panel.get_by_text("Rename this one").click()
+    panel.get_by_label("Name of this conversation").fill("Batch 6")
+    thread = answer.thread
+    Message.objects.create(thread=thread, role="user", status="done", text="And a colleague asks this.")
+    thread.save()  # it was changed now
+    page.wait_for_timeout(4000)
+    expect(panel.get_by_label("Name of this conversation")).to_have_value("Batch 6")
+    page.keyboard.press("Escape")
+    expect(panel.get_by_role("log")).to_contain_text("And a colleague asks this.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -122,7 +122,7 @@ _FINDINGS = [
     "",
     "- Sweeps: at few sequences per GPU that cluster's gradient reductions were slow (30B on 256 GPUs, where four "
     "stages won). Only the step time is published, so the profile does not show them; a recorded one would.",
-    "- Sweeps: that program needs up to 1.9 times the memory that the model computes, even with the loss on whole "
+    "- Sweeps: that program needs up to twice the memory that the model computes, even with the loss on whole "
     "logits that its authors' trainer forms (`loss_parallel: false`). No peak is published, so none stands in the "
     "profile; with a measured peak the difference is added to every candidate.",
     "- Mixtures on GPUs: expert axes, micro-batches and stages trade places within a few percent, and the published "
