@@ -221,7 +221,9 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, le
         name=name,
         command=lambda: [
             sys.executable, "-W", "ignore::RuntimeWarning", "-m", "celery", "-A", "asapweb.celery", "worker", *more,
-            "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname", f"{node}@%h",
+            # Events of being alive that nobody reads; one that seeks its broker keeps a worker from ending.
+            "--without-gossip", "--without-mingle", "--without-heartbeat",
+            "--loglevel", "INFO", "--hostname", f"{node}@%h",
         ],
         log=home.log(name), home=home.path, is_healthy=is_alive, before_start=forget,
         # What a dead worker left undone is delivered again by the one that works for all.

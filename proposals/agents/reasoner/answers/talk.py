@@ -30,9 +30,9 @@ def greeting(desk: Desk, asked: Asked) -> Answer:
 
 def helping(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
-        "I am the built-in reasoner: no language model, but rules that read your question and compute the "
-        "answer with the same tools that a model would use. What I say comes from this run's profile, the "
-        "performance model, the records and the knowledge base. I can:"
+        "I am the built-in reasoner: no language model, but rules, and a small model of what sentences mean, that read "
+        "your question and compute the answer with the same tools that a model would use. What I say comes from this "
+        "run's profile, the performance model, the records and the knowledge base. I can:"
     )
     yield from desk.bullets(list(CAN))
     yield from desk.say("Approving, rejecting and launching are yours, on the page; I have no tool for them.")
