@@ -44,7 +44,7 @@ settings.register_profile(
 )
 settings.load_profile("asap")
 
-#: Tests of whole applications, which share ports and processors: one process runs them in turn, the longest work first.
+#: Tests of whole applications, which share ports and processors: one process runs them in turn.
 APPLICATIONS = ("tests/launcher/", "tests/flow/")
 BROWSERS = ("chromium", "chromium-browser")
 
@@ -70,12 +70,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
-@pytest.hookimpl(trylast=True)  # after pytest-django's order
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of several processes one begins with the applications.  Without a browser its tests are skipped and say why; in
-    CI, which installs one, they fail."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(APPLICATIONS))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without a browser its tests are skipped and say why; in CI, which installs one, they fail."""
     downloaded = list(Path.home().glob(".cache/ms-playwright/chromium*"))
     if os.environ.get("ASAP_CI") == "1" or downloaded or any(shutil.which(name) for name in BROWSERS):
         return
