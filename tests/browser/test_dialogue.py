@@ -221,6 +221,7 @@ def test_threads_are_begun_chosen_renamed_and_deleted(panel: Any, page: Page) ->
     panel.get_by_text("Rename this one").click()
     panel.get_by_label("Name of this conversation").fill("Batch 64")
     panel.get_by_role("button", name="Save").click()
+    expect(panel.locator("details[data-menu] a", has_text="Batch 64")).to_have_count(1)  # the panel was exchanged
     panel.get_by_text("Threads").click()
     expect(panel.get_by_role("link", name="Batch 64")).to_be_visible()
     panel.get_by_text("Delete this one").click()
