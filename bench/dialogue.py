@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -219,6 +220,7 @@ def streams(address: str, key: str, experiment: int) -> None:
     print(f"  {'events of an experiment':34}{quantiles(times)}", flush=True)
 
 
+@contextmanager
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="asap-bench-", dir="/tmp", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
@@ -229,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL", "DATABASE_URL", "CELERY_BROKER_URL"):
         os.environ.pop(name, None)
-    for home in folder():
+    with folder() as home:
         os.environ |= {"ASAP_HOME": str(home), "DJANGO_SETTINGS_MODULE": "asapweb.settings"}
         with application(home) as (address, _, _):
             key = token(home)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
 from knowledge.embedding.minilm import MiniLM
 from proposals.agents.reasoner import intents, meaning, references
@@ -54,27 +55,21 @@ def data() -> tuple[Floats, NDArray[np.int64], tuple[str, ...], tuple[str, ...],
     return features.astype(float), np.array([names.index(kind) for kind in kinds]), names, rules, fitted
 
 
-def softmax(features: Floats, wanted: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
+def fit(features: Floats, wanted: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
     """Matrix (features, intents) and bias of the softmax regression of least regularised log loss."""
     rows, columns = features.shape
     asked = np.eye(count)[wanted]
 
     def loss(values: Floats) -> tuple[float, Floats]:
         matrix, bias = values[:-count].reshape(columns, count), values[-count:]
-        chances = _chances(features @ matrix + bias)
-        lost = -np.log(chances[np.arange(rows), wanted] + 1e-12).sum() + 0.5 * RIDGE * (matrix**2).sum()
-        miss = chances - asked
+        logs = log_softmax(features @ matrix + bias, axis=1)
+        lost = 0.5 * RIDGE * (matrix**2).sum() - logs[np.arange(rows), wanted].sum()
+        miss = np.exp(logs) - asked
         return float(lost), np.concatenate([(features.T @ miss + RIDGE * matrix).ravel(), miss.sum(0)])
 
     start = np.zeros(columns * count + count)
     best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
     return best[:-count].reshape(columns, count), best[-count:]
-
-
-def _chances(scores: Floats) -> Floats:
-    powers = np.exp(scores - scores.max(1, keepdims=True))
-    chances: Floats = powers / powers.sum(1, keepdims=True)
-    return chances
 
 
 def cross_validated() -> dict[str, dict[str, float]]:
@@ -85,8 +80,8 @@ def cross_validated() -> dict[str, dict[str, float]]:
     chances = np.zeros((len(wanted), len(names)))
     for number in range(FOLDS):
         kept = fold != number
-        matrix, bias = softmax(features[kept], wanted[kept], len(names))
-        chances[~kept] = _chances(features[~kept] @ matrix + bias)
+        matrix, bias = fit(features[kept], wanted[kept], len(names))
+        chances[~kept] = softmax(features[~kept] @ matrix + bias, axis=1)
     by_rules = [meaning.ALIKE.get(rule, rule) for rule in fitted]
     by_meaning = []
     for row, ((text, _), rule) in enumerate(zip(examples(), fitted, strict=True)):
@@ -119,7 +114,7 @@ def _shares(truth: list[str], said: list[str]) -> dict[str, float]:
 
 def main() -> None:
     features, wanted, names, rules, _ = data()
-    matrix, bias = softmax(features, wanted, len(names))
+    matrix, bias = fit(features, wanted, len(names))
     np.savez_compressed(
         meaning.WEIGHTS, matrix=matrix.astype(np.float32), bias=bias.astype(np.float32), rules=rules, intents=names
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from knowledge.embedding.base import EmbeddingError
 from knowledge.embedding.minilm import MiniLM
@@ -87,9 +88,8 @@ def probabilities(rule: str, clause: str) -> Mapping[str, float]:
         return {}
     weights = shipped()
     features = np.concatenate([vector, ruled(rule, weights.rules)])
-    scores = features @ weights.matrix + weights.bias
-    chances = np.exp(scores - scores.max())
-    return dict(zip(weights.intents, (chances / chances.sum()).tolist(), strict=True))
+    chances = softmax(features @ weights.matrix + weights.bias)
+    return dict(zip(weights.intents, chances.tolist(), strict=True))
 
 
 def ruled(rule: str, rules: tuple[str, ...]) -> NDArray[np.float32]:
