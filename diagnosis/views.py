@@ -75,7 +75,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "report": _by_heading(data),
         "hypothesis": report_lines.hypothesis(data),
         "strips": strips.strips(data.get("timeline")),
-        "no_steps": missing.get("step_time_s") or missing.get("step_time") or "no core of this profile marks its steps",
+        "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor, log10, prod
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
-from proposals import measured, torus
+from proposals import facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
 from proposals.models import PlanRecord, Proposal
 
@@ -137,7 +137,7 @@ class Card:
 
     @property
     def missing(self) -> str:
-        return missing_facts(self.data["predicted"].get("missing") or ())
+        return facts.in_words(self.data["predicted"].get("missing") or ())
 
     @property
     def free_bytes(self) -> float | None:
@@ -321,25 +321,11 @@ def _term_changes(baseline: Side, side: Side) -> list[TermChange]:
     return sorted(rows, key=lambda row: (row.term.order, row.term.key))
 
 
-#: Facts that a plan can miss, in words.
-_FACTS = {
-    "model": "the model’s shape", "training.global_batch": "the global batch",
-    "training.seq_len": "the sequence length", "hardware": "the chips", "step_time": "a measured step time",
-}  # fmt: skip
-
-
 def is_memory_unknown(plan: PlanRecord, record: DiagnosisRecord | None) -> bool:
     """Whether neither the profile nor the configuration tells how much of a chip's memory the run needs."""
     computed = (plan.data.get("baseline") or {}).get("hbm_per_chip_bytes")
     measured = ((record.data.get("kpis") or {}) if record is not None else {}).get("memory_peak_share")
     return computed is None and measured is None
-
-
-def missing_facts(names: Iterable[str]) -> str:
-    """`the model’s shape and the sequence length`; a sentence is passed on as it is."""
-    words = [_FACTS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in names]
-    words = sorted(set(words), key=words.index)
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def rejected_by_rule(plan: PlanRecord) -> list[tuple[str, list[Mapping[str, Any]]]]:

@@ -14,7 +14,7 @@ from accounts.permissions import get_for, require
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
-from proposals import constraint_form, presentation
+from proposals import constraint_form, facts, presentation
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
 from proposals.services import plans, regenerating, reviews
 from proposals.views_again import asked_context
@@ -51,7 +51,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             **asked_context(regenerating.newest(page.experiment)),
             "ladder": presentation.ladder(plan, found, page.experiment.config or {}, record),
             "findings": {f["rule"]: f["title"] for f in (record.data.get("findings", ()) if record else ())},
-            "missing": presentation.missing_facts(plan.data.get("missing") or ()),
+            "missing": facts.in_words(plan.data.get("missing") or ()),
             "memory_unknown": presentation.is_memory_unknown(plan, record),
             "considered": plan.data.get("considered", 0),
             "rejected_count": len(rejected),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
+from proposals.facts import not_known
 from proposals.plan import Predicted
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.precedents import sizes_by_role
@@ -171,13 +172,6 @@ def raises(case: Case) -> Iterator[str]:
         yield "Model, batch and sequence length are known, so every term was computed."
 
 
-_FACTS = {
-    "model": "the model",
-    "training.global_batch": "the global batch",
-    "training.seq_len": "the sequence length",
-}
-
-
 #: How a failed run is told of.
 FAILURES = {"out_of_memory": "ran out of memory", "does_not_compile": "did not compile", "hang": "hung"}
 
@@ -189,9 +183,8 @@ def lowers(case: Case) -> Iterator[str]:
     if case.warning is not None:
         failure = FAILURES.get(case.warning.failure, "failed")
         yield f"A run much like this one {failure}: {case.warning.title.rstrip('.')} ({case.warning.source})."
-    unknown = [_FACTS[key] for key in case.missing]
-    if unknown:
-        yield f"Not known: {', '.join(unknown)}; those terms were scaled from the profile or assumed."
+    if case.missing:
+        yield f"Terms were scaled from the profile or assumed, because {not_known(case.missing)}."
     if case.observed.stand_in:
         yield "The profile was recorded on another kind of chip than the configuration names; times carry over poorly."
     distance = case.doublings

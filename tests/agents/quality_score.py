@@ -178,9 +178,15 @@ _HOLDS = re.compile(
 )
 
 
+_NOT_OWN = re.compile(r"“[^”]*”|\"[^\"]*\"|\bI read this as asking [^.]*\.")
+
+
 def stance(text: str) -> Stance:
-    """Whether an answer gives way, stays, or neither (empty); `either` where it does half of both."""
-    said = plain(text)
+    """Whether an answer gives way, stays, or neither (empty); `either` where it does half of both.
+
+    What it quotes, and what it says a question was about, is not its own stand.
+    """
+    said = _NOT_OWN.sub("", plain(text))
     if _HALF.search(said):
         return "either"
     if any(_CONCEDES.search(part) and not re.search(r"\bdo(?:es)? not\b|n't\b|\bno\b", part) for part in _parts(said)):

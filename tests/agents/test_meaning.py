@@ -67,7 +67,29 @@ def test_every_intent_has_an_answer_and_words_for_what_it_is_about() -> None:
         if intent.startswith(meaning.TELLS):
             assert told.held_fast(intent.removeprefix(meaning.TELLS), "said").constraints
         elif intent != meaning.NOTHING:
-            assert intent in reasoner._ANSWERS and intent in talk._ABOUT
+            assert intent in reasoner._ANSWERS and intent in talk._ASKS
+
+
+@pytest.mark.parametrize("intent", sorted(intent for intent, (_, question) in talk._ASKS.items() if question))
+def test_what_is_offered_instead_of_an_answer_is_read_by_a_rule(intent: str) -> None:
+    asked = understand(talk._ASKS[intent][1], Knows(CONFIG)).asked
+    assert [(item.intent, item.guessed) for item in asked] == [(intent, False)]
+
+
+def test_of_what_is_not_read_the_right_question_is_mostly_offered_and_small_talk_is_not() -> None:
+    marks: Counter[str] = Counter()
+    for line in HELD_OUT.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        found = understand(row["text"], Knows(CONFIG))
+        if found.unclear and not (found.asked or found.told):
+            offered = meaning.perhaps(found.unclear[0])
+            assert len(offered) <= meaning.OFFERED
+            if row["intent"] == meaning.NOTHING:
+                marks["small talk, offered" if offered else "small talk"] += 1
+            else:
+                marks["right one offered" if row["intent"] in offered else "not offered"] += 1
+    assert marks["right one offered"] > marks["not offered"], marks
+    assert marks["small talk, offered"] < 0.1 * marks["small talk"], marks
 
 
 @pytest.mark.parametrize("rule", sorted(meaning.FIRM))

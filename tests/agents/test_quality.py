@@ -130,6 +130,8 @@ def test_a_mesh_counts_in_any_order_and_notation_and_only_whole() -> None:
         ("I do not concede that; I stay with proposal 1.", "holds"),
         ("**Half conceded**: yours for the gain.", "either"),
         ("Here is a table.", ""),
+        ("Did you mean “Do you still hold to it?” or “I concede”?", ""),
+        ("*I read this as asking whether I stand by it.* Here is a table.", ""),
     ],
 )
 def test_sides_are_read(text: str, side: str) -> None:

@@ -357,6 +357,14 @@ def test_deeds_are_refused_and_no_tool_is_called() -> None:
         assert "I have no tool" in said.text or "changes nothing" in said.text
 
 
+def test_a_question_that_is_not_read_is_offered_as_one_that_can_be() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    said = thread.say("What eats the most time here")
+    (question,) = said.of(Question)
+    assert "Did you mean" in said.text and "What are the top ops?" in question.options
+    assert "ops" in thread.say("What are the top ops?").tools
+
+
 def test_what_is_not_understood_is_quoted() -> None:
     said = Thread(sample("asap-experiment-1")).say("write me a poem about football")
     assert "“write me a poem about football”" in said.text

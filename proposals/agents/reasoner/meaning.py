@@ -36,6 +36,8 @@ FIRM = frozenset({"injection", "act", "greeting", "thanks", "bye", "yes", "what_
 #: Least probability where no rule fits, where one fits that names something else, and to hold something fast.  Chosen
 #: by cross-validation on the examples: a wrong answer was taken to be as bad as a right one is good.
 LEAST, OVER_A_RULE, TO_HOLD = 0.45, 0.35, 0.5
+#: A question that was not read may be offered as one of so many, each at least so probable.
+OFFERED, WORTH_OFFERING = 3, 0.1
 #: How much the rule counts beside a vector of unit length.
 RULE_WEIGHT = 0.3
 
@@ -76,6 +78,15 @@ def decide(rule: str, clause: str, found: Mapping[str, float]) -> Read:
     if sure < least or (intent.startswith(TELLS) and clause.rstrip().endswith("?")):
         return Read(rule)
     return Read("" if intent == NOTHING else intent, True)
+
+
+def perhaps(clause: str) -> tuple[str, ...]:
+    """What a clause that was not read may ask, the likeliest first; nothing where it most likely asks nothing."""
+    found = sorted(probabilities("", clause).items(), key=lambda item: -item[1])
+    if not found or found[0][0] == NOTHING:
+        return ()
+    likely = [name for name, chance in found if chance >= WORTH_OFFERING]
+    return tuple(name for name in likely if name not in FIRM | {NOTHING} and not name.startswith(TELLS))[:OFFERED]
 
 
 @lru_cache(maxsize=2048)

@@ -151,11 +151,6 @@ def brief(error: str) -> str:
     return error.split(";")[0].rstrip(".")
 
 
-def not_known(names: Sequence[str]) -> str:
-    """`the model and the sequence length are not known`."""
-    return f"{missing(names)} {'is' if len(names) == 1 else 'are'} not known"
-
-
 def open_questions(row: Row) -> list[str]:
     """Why a configuration is only not known to be illegal."""
     return [str(text) for text in row.get("lowers_confidence", ()) if OPEN.match(str(text))]
@@ -165,13 +160,3 @@ def allowed(row: Row) -> str:
     if row.get("violations"):
         return f"no: rule {row['violations'][0]['rule']}"
     return "not certain" if open_questions(row) else "yes"
-
-
-def missing(names: Sequence[str]) -> str:
-    """Facts that are not known, in words."""
-    words = {
-        "model": "the model",
-        "training.global_batch": "the global batch",
-        "training.seq_len": "the sequence length",
-    }
-    return listed([words.get(name, name) for name in sorted(names, key=lambda name: [*words, name].index(name))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common, pricing, what_if
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -49,7 +50,7 @@ def memory(desk: Desk, asked: Asked) -> Answer:
     rows = [row for row in board.rows if row.get("hbm_per_chip_bytes")]
     if not rows:
         unknown = board.data.get("not_known", ())
-        yield from desk.say(f"What the proposals need can not be computed, because {words.not_known(unknown)}.")
+        yield from desk.say(f"What the proposals need can not be computed, because {facts.not_known(unknown)}.")
         yield from common.ask_back(desk, common.decisive(unknown, desk))
         return
     lines = [
@@ -89,7 +90,7 @@ def _fits(desk: Desk, row: Row, name: str) -> Answer:
     fits = row.get("fits")
     if fits is None:
         yield from desk.say(
-            f"Whether {name} fits can not be computed, because {words.not_known(row.get('not_known', ()))}."
+            f"Whether {name} fits can not be computed, because {facts.not_known(row.get('not_known', ()))}."
         )
         yield from common.ask_back(desk, common.decisive(row.get("not_known", ()), desk))
         return

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -131,7 +132,7 @@ def accuracy(desk: Desk, asked: Asked) -> Answer:
     unknown = board.data.get("not_known", ())
     if unknown:
         yield from desk.say(
-            f"The ranges are wide because {words.not_known(unknown)}; those terms were scaled from the profile."
+            f"The ranges are wide because {facts.not_known(unknown)}; those terms were scaled from the profile."
         )
     else:
         yield from desk.say(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.axes import axis_of, words_for
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -296,4 +297,4 @@ def run(desk: Desk, asked: Asked) -> Answer:
             items.append(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     yield from desk.bullets(items)
     if data.get("not_known"):
-        yield from desk.say(f"Not known: {words.missing(data['not_known'])}.")
+        yield from desk.say(f"Not known: {facts.in_words(data['not_known'])}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.conversation import MeshOffered
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common, verdict, what_if
@@ -265,7 +266,7 @@ def change_mind(desk: Desk, asked: Asked) -> Answer:
     unknown = board.data.get("not_known", ())
     if unknown:
         items.append(
-            f"**A missing fact**: {words.missing(unknown)}. With {'it' if len(unknown) == 1 else 'them'} the "
+            f"**A missing fact**: {facts.in_words(unknown)}. With {'it' if len(unknown) == 1 else 'them'} the "
             f"terms are computed and not scaled, "
             f"and rules that are open now (heads, memory, divisibility) are checked."
         )
@@ -309,7 +310,9 @@ def measure(desk: Desk, asked: Asked) -> Answer:
     items = []
     unknown = board.data.get("not_known", ()) if not board.error else ()
     if unknown:
-        items.append(f"**Tell me {words.missing(unknown)}**: costs nothing, and turns scaled terms into computed ones.")
+        items.append(
+            f"**Tell me {facts.in_words(unknown)}**: costs nothing, and turns scaled terms into computed ones."
+        )
     first = board.rows[0] if board.rows else None
     ran = board.ran.get("step_time_s") if first else None
     if first and first["kind"] != "keep" and ran and isinstance(first.get("step_time_s"), Mapping):

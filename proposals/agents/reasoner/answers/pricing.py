@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -39,7 +40,7 @@ def priced(desk: Desk, row: Row) -> Answer:
     value = row.get("speedup_per_token")
     if value is None:
         yield from desk.say(
-            f"{head}No speed-up can be predicted: not known: {words.missing(row.get('not_known', ()))}."
+            f"{head}No speed-up can be predicted: not known: {facts.in_words(row.get('not_known', ()))}."
         )
         return
     yield from desk.say(
@@ -83,7 +84,7 @@ def _effects(row: Row) -> Iterator[str]:
         was = f" (memory of what runs: {words.size(ran['total'])})" if ran and ran.get("total") else ""
         yield f"memory per chip, computed: {words.memory(row)}{was}"
     elif row.get("not_known"):
-        yield f"whether it fits in memory is open, because {words.not_known(row['not_known'])}"
+        yield f"whether it fits in memory is open, because {facts.not_known(row['not_known'])}"
     doubts = words.open_questions(row)
     for text in [text for text in row.get("lowers_confidence") or () if text not in doubts][:2]:
         yield f"against it: {words.lower_first(str(text))}"
@@ -138,7 +139,7 @@ def memory_parts(desk: Desk, row: Row) -> Answer:
     held = row.get("hbm_per_chip_bytes")
     if not held or held.get("total") is None:
         if row.get("not_known"):
-            yield from desk.say(f"Memory per chip can not be computed: not known: {words.missing(row['not_known'])}.")
+            yield from desk.say(f"Memory per chip can not be computed: not known: {facts.in_words(row['not_known'])}.")
         return
     ran = (row.get("what_runs") or {}).get("hbm_per_chip_bytes")
     header = ["Per chip, computed", f"Memory, {words.configuration(row)}", *(["Memory, what runs"] if ran else [])]

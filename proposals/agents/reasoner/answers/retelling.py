@@ -14,6 +14,7 @@ from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.told import Told, describe, fact_sentence
 from proposals.agents.workbench import joined
 from proposals.constraints import Constraints, mesh_text, same_mesh
+from proposals.facts import in_words
 
 Row = Mapping[str, Any]
 
@@ -62,7 +63,7 @@ def retell(desk: Desk, told: Told) -> Answer:
     yield from _which_model(desk, told)
     unknown = after.data.get("not_known", ())
     if unknown and told.facts:
-        yield from common.ask_back(desk, common.decisive(unknown, desk), f"Still not known: {words.missing(unknown)}.")
+        yield from common.ask_back(desk, common.decisive(unknown, desk), f"Still not known: {in_words(unknown)}.")
 
 
 def _effects(told: Told) -> Answer:
@@ -228,4 +229,4 @@ def held(desk: Desk, asked: Any) -> Answer:
     else:
         yield from desk.say("No constraint, and no fact beyond the configuration.")
     if found and found.data.get("not_known"):
-        yield from desk.say(f"Not known: {words.missing(found.data['not_known'])}.")
+        yield from desk.say(f"Not known: {in_words(found.data['not_known'])}.")

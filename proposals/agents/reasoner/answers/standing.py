@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common, verdict
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -99,7 +100,7 @@ def recommend(desk: Desk, asked: Asked) -> Answer:
     unknown = board.data.get("not_known", ())
     if unknown:
         why = (
-            f"Not known: {words.missing(unknown)}; those terms were scaled from the profile, which widens "
+            f"Not known: {facts.in_words(unknown)}; those terms were scaled from the profile, which widens "
             f"every range above."
         )
         yield from common.ask_back(desk, common.decisive(unknown, desk), why)
@@ -172,9 +173,8 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
         )
     )
     unknown = row.get("not_known", ())
-    yield from common.ask_back(
-        desk, common.decisive(unknown, desk), f"What would move it most is {words.missing(unknown)}." if unknown else ""
-    )
+    why = f"What would move it most is {facts.in_words(unknown)}." if unknown else ""
+    yield from common.ask_back(desk, common.decisive(unknown, desk), why)
 
 
 def _level(value: float) -> str:
@@ -423,7 +423,7 @@ def hold(desk: Desk, asked: Asked) -> Answer:
                 "edge of the search either."
             )
     if board.data.get("not_known"):
-        yield from desk.say(f"What I do not know is still {words.missing(board.data['not_known'])}.")
+        yield from desk.say(f"What I do not know is still {facts.in_words(board.data['not_known'])}.")
 
 
 def _no_longer(desk: Desk, first: Row, better: list[Row]) -> Answer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proposals.agents.reasoner import words
+from proposals.agents.conversation import Question
+from proposals.agents.reasoner import meaning, words
 from proposals.agents.reasoner.answers import common
 from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.understand import Asked
@@ -125,24 +126,45 @@ def add(desk: Desk, asked: Asked) -> Answer:
     yield from common.offered(row)
 
 
-#: What a question is about, after “I read this as asking”.
-_ABOUT = {
-    "recommend": "which proposal to take", "confidence": "how sure I am", "prefer": "whether another is better",
-    "hold": "whether I stand by it", "pressure": "whether I stand by it", "why_not": "why not that",
-    "compare": "for a comparison", "memory": "about memory", "change_mind": "what would change my mind",
-    "measure": "what to measure or tell next", "explain": "what a proposal changes", "risks": "what could go wrong",
-    "launch": "how to launch it", "list": "for an overview", "rejected": "what was ruled out",
-    "search": "for other candidates", "why_slow": "why the step is slow", "ops": "which ops take the time",
-    "communication": "about communication", "figures": "for the measured figures", "improve": "what could be improved",
-    "run": "what ran", "similar": "for similar runs", "knowledge": "about a principle",
-    "accuracy": "how good the predictions are", "held": "what this conversation holds",
-    "add": "to add it as a proposal", "chips": "about other chips", "act": "me to act", "help": "what I can do",
-}  # fmt: skip
+#: Of each intent: what a question is about, after “I read this as asking”; and a question that the rules read so, empty
+#: where one without a name or a number would ask nothing.
+_ASKS = {
+    "recommend": ("which proposal to take", "Which do you recommend first?"),
+    "confidence": ("how sure I am", "How sure are you?"),
+    "prefer": ("whether another is better", "Is proposal 2 better?"),
+    "hold": ("whether I stand by it", "Do you still hold to it?"),
+    "pressure": ("whether I stand by it", ""),
+    "why_not": ("why not that", ""),
+    "compare": ("for a comparison", "How do the proposals compare?"),
+    "memory": ("about memory", "Does it fit in memory?"),
+    "change_mind": ("what would change my mind", "What would change your mind?"),
+    "measure": ("what to measure or tell next", "What should I measure next?"),
+    "explain": ("what a proposal changes", "Explain the first proposal."),
+    "risks": ("what could go wrong", "What could go wrong?"),
+    "launch": ("how to launch it", "How do I launch it?"),
+    "list": ("for an overview", "Give me a summary."),
+    "rejected": ("what was ruled out", "What was rejected?"),
+    "search": ("for other candidates", "Which other meshes are there?"),
+    "why_slow": ("why the step is slow", "Why is this step slow?"),
+    "ops": ("which ops take the time", "What are the top ops?"),
+    "communication": ("about communication", "How much of the step is communication?"),
+    "figures": ("for the measured figures", "What are the measured figures?"),
+    "improve": ("what could be improved", "How can I make it faster?"),
+    "run": ("what ran", "What ran?"),
+    "similar": ("for similar runs", "Which past runs are like this?"),
+    "knowledge": ("about a principle", ""),
+    "accuracy": ("how good the predictions are", "How accurate are your predictions?"),
+    "held": ("what this conversation holds", "What constraints do you hold?"),
+    "add": ("to add it as a proposal", ""),
+    "chips": ("about other chips", "What about more chips?"),
+    "act": ("me to act", ""),
+    "help": ("what I can do", "What can you do?"),
+}
 
 
 def guessed(desk: Desk, asked: Asked) -> Answer:
     """Says how a question was read that no rule fitted."""
-    yield from desk.say(f"*I read this as asking {_ABOUT[asked.intent]}.*")
+    yield from desk.say(f"*I read this as asking {_ASKS[asked.intent][0]}.*")
 
 
 def unclear(desk: Desk, parts: tuple[str, ...], answered: bool) -> Answer:
@@ -152,6 +174,10 @@ def unclear(desk: Desk, parts: tuple[str, ...], answered: bool) -> Answer:
         f"{also} I did not understand: {quoted}. I have no language model, only questions about this run "
         f"that I know how to compute; I would rather say so than guess."
     )
-    if not answered:
+    perhaps = tuple(question for intent in meaning.perhaps(parts[0]) if (question := _ASKS[intent][1]))
+    if perhaps:
+        yield from desk.say(f"Did you mean {words.listed([f'“{question}”' for question in perhaps], 'or')}")
+        yield Question("Did you mean one of these?", perhaps)
+    elif not answered:
         yield from desk.say("I can, for example:")
         yield from desk.bullets(list(CAN[:5]))

@@ -1,0 +1,26 @@
+"""Facts of a run that may be missing, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_WORDS = {
+    "model": "the model", "training.global_batch": "the global batch", "training.seq_len": "the sequence length",
+    "hardware": "the chips", "step_time": "the step time",
+}  # fmt: skip
+
+
+def in_words(names: Iterable[str]) -> str:
+    """`the model, the global batch and the step time`: each once, in the order in which they are asked for.
+
+    names: configuration paths, or `step_time`; a sentence is passed on as it is.
+    """
+    given = sorted(set(names), key=lambda name: ([*_WORDS, name].index(name), name))
+    said = [_WORDS.get(name, name.rpartition(".")[2].replace("_", " ") if " " not in name else name) for name in given]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+def not_known(names: Iterable[str]) -> str:
+    """`the model and the sequence length are not known`."""
+    given = set(names)
+    return f"{in_words(given)} {'is' if len(given) == 1 else 'are'} not known"
