@@ -19,6 +19,8 @@ from proposals.agents.workbench import Workbench
 
 #: A piece of text: up to the end of a clause, a line or a cell.
 _PIECE = re.compile(r".*?(?:[.;:,!?](?=\s)\s|\n+|\|\s|\Z)", re.DOTALL)
+#: A cell that stands in a column of numbers; a dash or a word where there is none.
+_NUMBER = re.compile(r"[\d+−<≤≈-]|–$|none$|not known$")
 #: Pieces shorter than this are sent with the next.
 SHORTEST = 12
 
@@ -91,12 +93,13 @@ class Desk:
             yield from self._write(("\n\n" if self.text else "") + "\n".join(f"- {item}" for item in items))
 
     def table(self, header: list[str], rows: list[list[str]]) -> Answer:
-        """A markdown table; columns after the first are set to the right."""
-        lines = [
-            " | ".join(header),
-            " | ".join(["---", *["--:"] * (len(header) - 1)]),
-            *(" | ".join(row) for row in rows),
+        """A markdown table, numbers after the first column set to the right; a column without one known is left out."""
+        columns = [cells for cells in zip(header, *rows, strict=True) if not rows or set(cells[1:]) != {"–"}]
+        sides = [
+            "--:" if column and all(map(_NUMBER.match, cells)) else "---" for column, (_, *cells) in enumerate(columns)
         ]
+        names, *body = zip(*columns, strict=True)
+        lines = [" | ".join(line) for line in (names, sides, *body)]
         yield from self._write(("\n\n" if self.text else "") + "\n".join(f"| {line} |" for line in lines))
 
     def _write(self, text: str) -> Answer:
