@@ -194,9 +194,11 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         return {"steps": [], "last_event": 0, "failed": False, "working": False, "files": []}
     trail = list(page.run.events.order_by("pk"))
     status = RunStatus(page.run.status)
+    # Where the run went on since it was read, the stream tells that again.
+    is_current = page.experiment.runs.filter(pk=page.run.pk, status=status).exists()
     return {
         "steps": steps_of(page.run, trail),
-        "last_event": trail[-1].pk if trail else 0,
+        "last_event": trail[-1].pk if trail and is_current else 0,
         "failed": status == RunStatus.FAILED,
         "working": status.is_working,
         "files": list(page.run.profile.files.filter(included=True)),

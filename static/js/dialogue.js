@@ -80,6 +80,9 @@
     if (target && !target.isConnected || from && from.id === "news" && inMenu()) event.preventDefault();
   });
   document.addEventListener("htmx:beforeSwap", event => {
+    const asker = (event.detail.requestConfig || {}).elt;
+    /* news that were asked for before the panel was exchanged: the events of who asked do not arrive any more */
+    if (asker && asker.id === "news" && (!asker.isConnected || inMenu())) { event.preventDefault(); return; }
     if (!mine(event)) return;
     const field = $("#ask"), chat = scroller();
     const config = event.detail.requestConfig || {}, form = config.elt;

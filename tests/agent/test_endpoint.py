@@ -204,7 +204,7 @@ def test_a_server_without_tls_where_https_is_asked(serve: Serve) -> None:
 
 def test_a_server_that_says_nothing(serve: Serve) -> None:
     server = serve([Plain(before=Wait()), text("HBM.")])
-    provider = OpenAIProvider(settings_for(server, read_timeout_s=0.3))
+    provider = OpenAIProvider(settings_for(server, read_timeout_s=2))
     events, outcome = ask(provider)
     assert retries(events) == ["timeout"] and outcome.answer == "HBM."
     assert server.hung_up.wait(10)
@@ -214,7 +214,7 @@ def test_a_server_that_never_ends(serve: Serve) -> None:
     """Words keep coming, so no read times out; the request as a whole does."""
     stall = [part for _ in range(500) for part in (chunk({"content": "and "}), Wait(for_s=0.01))]
     server = serve([Stream(tuple(stall)), text("HBM.")])
-    events, outcome = ask(OpenAIProvider(settings_for(server, request_timeout_s=0.5)))
+    events, outcome = ask(OpenAIProvider(settings_for(server, request_timeout_s=2)))
     assert retries(events) == ["timeout"] and outcome.answer == "HBM."
 
 

@@ -299,7 +299,7 @@ def test_time_is_up_between_two_turns(serve: Serve) -> None:
 
 def test_time_is_up_while_the_model_is_silent(serve: Serve) -> None:
     server = serve([Stream((chunk({"content": "The"}), Wait()))])
-    _, outcome = drive(run(OpenAIProvider(settings_for(server)), [UserMessage("?")], limits=Limits(time_s=0.3)))
+    _, outcome = drive(run(OpenAIProvider(settings_for(server)), [UserMessage("?")], limits=Limits(time_s=2)))
     assert outcome.stopped is not None and outcome.stopped.reason == "time"
     assert server.hung_up.wait(10)
 

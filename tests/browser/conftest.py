@@ -135,6 +135,8 @@ def complaints(page: Page) -> Iterator[list[str]]:
 
     def listen(message: ConsoleMessage) -> None:
         expected = "the server responded with a status of 4" in message.text  # refused on purpose, and shown
+        # A request that a newer one replaced, which htmx tells as an error.
+        expected |= message.text.startswith(("htmx:afterRequest", "htmx:sendAbort"))
         if message.type == "error" and not expected:
             said.append(message.text)
 

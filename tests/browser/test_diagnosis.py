@@ -95,6 +95,7 @@ def test_the_report_can_be_taken_away(server: str, ready: Any, as_reviewer: Any,
     expect(menu.get_by_role("link", name="JSON")).to_be_hidden()
     page.locator("summary", has_text="Export").click()
     menu.get_by_role("link", name="Page to read").click()
+    page.wait_for_load_state()
     page.get_by_role("link", name="96.2 %").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("How it is counted")
 
@@ -105,6 +106,7 @@ def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_revi
     expect(page.get_by_role("heading", name="Choose the other profile")).to_be_visible()
     page.get_by_label("After").select_option(str(second.profiles.get().pk))
     page.get_by_role("button", name="Compare").click()
+    page.wait_for_load_state()
     expect(page.get_by_role("heading", name="Comparable: the same work on the same chips")).to_be_visible()
     expect(page.get_by_text("The configurations are the same.").first).to_be_visible()
     page.locator(".ev").first.click()

@@ -89,10 +89,12 @@ def test_a_typed_size_and_the_back_button(server: str, as_reviewer: Any, page: P
     page.wait_for_url(re.compile("ici_size=4"))
     page.get_by_label("Remat").select_option("none")
     page.wait_for_url(re.compile("remat=none"))
-    page.go_back()
+    with page.expect_event("load"):
+        page.go_back()
     expect(page.get_by_label("Remat")).to_have_value("full")
     expect(size(page, "seq")).to_have_value("4")
-    page.go_back()
+    with page.expect_event("load"):
+        page.go_back()
     expect(size(page, "seq")).to_have_value("2")
     expect(size(page, "data")).to_have_value("16")
 

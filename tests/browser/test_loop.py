@@ -118,6 +118,7 @@ def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: An
 def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.get_by_role("link", name="Enter a mesh").click()
+    page.wait_for_load_state()
     answer = page.locator("#own-answer")
     expect(answer).to_contain_text("Keep what runs")
     page.get_by_label("model", exact=True).fill("4")

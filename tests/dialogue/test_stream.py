@@ -16,7 +16,7 @@ from dialogue import stream
 from dialogue.models import Message
 from dialogue.services import answering, asking
 from proposals.agents.conversation import ConstraintTold
-from tests.backend.test_stream import connections_to_the_database, cookie, opened, run_async
+from tests.backend.test_stream import connections_to_the_database, cookie, least_held, opened, run_async
 from tests.dialogue.answerers import final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -190,7 +190,7 @@ def test_100_open_streams_share_one_connection_and_all_read_the_answer(people, w
         for start in range(0, 100, 20):  # browsers do not all connect in the same millisecond
             responses += await asyncio.gather(*(block.__aenter__() for block in blocks[start : start + 20]))
         await asyncio.gather(*(r.until(lambda r: r.status == 200) for r in responses))
-        held = await in_database(connections_to_the_database)()
+        held = await least_held(before + 3)
         for number in range(10):
             await in_database(say)(written, TextDelta(1, f"{number} "))
         await in_database(end)(written)

@@ -60,7 +60,7 @@ def kill_children(number: signal.Signals) -> Callable[[], None]:
     return kill
 
 
-def test_the_process_is_confined(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_is_confined(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "hunter2")
     monkeypatch.setenv("DATABASE_URL", "postgres://secret")
     seen: dict[str, str] = {}
@@ -71,7 +71,7 @@ def test_the_process_is_confined(save: Save, monkeypatch: pytest.MonkeyPatch) ->
         seen.update({name: (process / name).read_text() for name in ("limits", "status", "environ")})
         seen["group"] = str(os.getpgid(pid))
 
-    read_profile([save()], on_progress=at_stage("check", look))
+    read_profile([slow], on_progress=at_stage("check", look))
     limits = {line[:26].strip(): line[26:].split()[0] for line in seen["limits"].splitlines()}
     assert limits["Max address space"] == str(Limits().memory_bytes)
     assert limits["Max cpu time"] == str(Limits().cpu_s)
@@ -140,11 +140,11 @@ def test_file_size(slow: Path) -> None:
     assert "larger than 100.0 kB" in caught.value.message
 
 
-def test_a_crash_is_a_sentence(save: Save) -> None:
+def test_a_crash_is_a_sentence(slow: Path) -> None:
     with pytest.raises(IngestError) as caught:
-        read_profile([save()], on_progress=at_stage("convert", kill_children(signal.SIGSEGV)))
+        read_profile([slow], on_progress=at_stage("convert", kill_children(signal.SIGSEGV)))
     assert caught.value.kind == "crash"
-    assert "crashed on host-0.xplane.pb (SIGSEGV)" in caught.value.message
+    assert "crashed on slow.xplane.pb (SIGSEGV)" in caught.value.message
 
 
 def test_a_killed_converter_is_a_sentence(slow: Path) -> None:

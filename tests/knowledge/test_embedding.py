@@ -100,8 +100,8 @@ def test_what_an_endpoint_answers_wrongly_is_said_in_one_sentence(answer, senten
 
 
 def test_a_query_waits_for_a_silent_endpoint_once_only(monkeypatch) -> None:
-    monkeypatch.setattr(endpoints, "QUERY_TIMEOUT_S", 0.3)
-    with serving(lambda texts, dimensions: time.sleep(1.5) or counted(texts)) as server:
+    monkeypatch.setattr(endpoints, "QUERY_TIMEOUT_S", 1.0)
+    with serving(lambda texts, dimensions: time.sleep(4) or counted(texts)) as server:
         embedder = Endpoint("letters", "key", server.url)
         with pytest.raises(EmbeddingError, match="did not answer"):
             embedder.embed(["query"])

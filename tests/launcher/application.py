@@ -27,6 +27,7 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     return {
         **kept,
         "HOME": str(home),
+        "ASAP_SAMPLES": "0",
         "ASAP_HOME": str(home),
         "PYTHONPATH": os.environ.get("ASAP_TEST_CODE", str(CODE)),
         **variables,

@@ -32,7 +32,7 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
             assert found.fetchone()[0] > 0
         with running(home, **variables) as again:
             assert "database schema" not in again.text
-            assert again.is_ready()
+            assert eventually(again.is_ready)
     assert not (home / "postgres").exists()
     assert "secret" not in application.text
 

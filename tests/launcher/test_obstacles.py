@@ -15,7 +15,7 @@ import pytest
 from asapweb.launcher import postgres
 from asapweb.launcher.folders import LEAST_FREE_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
-from tests.launcher.application import UNPRIVILEGED, command, environment, processes_of, refused, running
+from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
 AS_ROOT = os.getuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="needs root to become another user or to mount")
@@ -48,7 +48,7 @@ def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
         with running(used_home) as application:
             assert not application.address.endswith(":8000")
             assert "Port 8000 is taken" in application.text
-            assert application.is_ready()
+            assert eventually(application.is_ready)
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80"])
@@ -61,7 +61,7 @@ def test_ipv6(used_home: Path) -> None:
         pytest.skip("this machine has no IPv6")
     with running(used_home, "--host", "::1") as application:
         assert application.address.startswith("http://[::1]:")
-        assert application.is_ready()
+        assert eventually(application.is_ready)
 
 
 def test_an_address_that_is_not_ours(folder: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_path_longer_than_a_socket_address(folder: Path) -> None:
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER
     with running(home) as application:
-        assert application.is_ready()
+        assert eventually(application.is_ready)
     assert processes_of(home) == []
 
 
@@ -144,7 +144,7 @@ def test_an_ordinary_user(folder: Path, unprivileged: str | None) -> None:
     if unprivileged is not None:
         shutil.chown(folder, unprivileged)
     with running(folder / "data", user=unprivileged) as application:
-        assert application.is_ready()
+        assert eventually(application.is_ready)
         uid = Path(f"/proc/{application.main_process('PostgreSQL')}").stat().st_uid
         assert uid == (pwd.getpwnam(unprivileged).pw_uid if unprivileged else os.getuid())
         assert (folder / "data").stat().st_mode & 0o077 == 0
@@ -161,7 +161,7 @@ def test_root_does_not_run_the_database_as_root(used_home: Path) -> None:
 def test_root_in_a_folder_that_nobody_else_can_enter(folder: Path) -> None:
     folder.chmod(0o700)
     with running(folder / "data") as application:
-        assert application.is_ready()
+        assert eventually(application.is_ready)
         assert "its data is in /var/lib/asap-web/" in application.text
         data = Path(next(line for line in application.output if "its data is in" in line).rsplit(" ", 1)[1])
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -48,7 +48,7 @@ def test_a_second_run_on_the_same_data_names_the_first(used_home: Path) -> None:
         sentence = refused(used_home)
         assert application.address in sentence
         assert "ASAP_HOME" in sentence
-        assert application.is_ready()
+        assert eventually(application.is_ready)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -64,7 +64,7 @@ def test_a_killed_launcher_leaves_no_process_and_the_next_start_works(used_home:
     application.process.communicate()
     assert eventually(lambda: not processes_of(used_home), within_s=90), processes_of(used_home)
     with running(used_home) as again:
-        assert again.is_ready()
+        assert eventually(again.is_ready)
 
 
 def _query(home: Path, statement: str) -> object:

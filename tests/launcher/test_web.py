@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.launcher.application import Application, running
+from tests.launcher.application import Application, eventually, running
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_body_above_the_limit_is_refused_with_a_sentence(application: Applicat
     status, _, content = request(application, "POST", "/api/experiments/", b"x" * 2_000_000)
     assert status == 413
     assert b"larger than 1 MB" in content
-    assert application.is_ready()
+    assert eventually(application.is_ready)
 
 
 def test_a_body_in_chunks_that_never_says_its_length_is_refused_too(application: Application) -> None:
