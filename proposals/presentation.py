@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import ceil, floor, log10, prod
 from typing import Any
 from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
+from perfmodel.config import ConfigError
+from perfmodel.config_file import parse_config
 from proposals import facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
 from proposals.models import PlanRecord, Proposal
@@ -23,9 +25,19 @@ KIND_WORDS = {
 }  # fmt: skip
 
 
+def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
+    """What a proposal is proposed as; an alternative by what it changes."""
+    if kind == "alternative" and "global_batch" in changed:
+        return "Another batch"
+    return "Same mesh" if kind == "alternative" and not new_mesh else KIND_WORDS.get(kind, kind)
+
+
 @dataclass(frozen=True)
 class Side:
-    """A step as a bar: its terms, its time and range.  scaled: divided to the baseline's batch, for a common axis."""
+    """A step as a bar: its terms, its time and range.  scaled: divided to the baseline's batch, for a common axis.
+
+    hbm_share: measured peak of a device's memory, where nothing was computed.
+    """
 
     terms: list[bars.Term]
     time_s: float | None
@@ -34,6 +46,7 @@ class Side:
     origin: str
     hbm: Mapping[str, float] | None
     scaled: bool = False
+    hbm_share: float | None = None
 
     @property
     def total_hbm(self) -> float | None:
@@ -50,9 +63,9 @@ class TermChange:
 
     @property
     def change(self) -> float:
-        """Zero where it is less than the printed digits tell."""
+        """Zero where it is less than the four printed digits tell."""
         difference = self.after - self.before
-        return difference if abs(difference) >= 0.001 * self.before else 0.0
+        return difference if abs(difference) >= 1e-4 * self.before else 0.0
 
 
 @dataclass(frozen=True)
@@ -208,9 +221,11 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
     time = predicted.get("step_time_s") or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.get("hbm_per_chip_bytes")
+    share = (diagnosis.data.get("kpis") or {}).get("memory_peak_share") if diagnosis else None
     if measured:
-        return Side(terms, measured, None, None, "measured", hbm)
-    return Side(terms, time.get("estimate"), time.get("low80"), time.get("high80"), "predicted", hbm)
+        return Side(terms, measured, None, None, "measured", hbm, hbm_share=share)
+    estimate, low, high = (time.get(key) for key in _RANGE)
+    return Side(terms, estimate, low, high, "predicted", hbm, hbm_share=share)
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
@@ -223,13 +238,13 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     terms = bars.step_terms({k: v * factor for k, v in (predicted.get("breakdown_s") or {}).items()}, roles)
     estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
     side = Side(terms, estimate, low, high, "predicted", predicted.get("hbm_per_chip_bytes"), scaled=factor != 1.0)
-    changes = changed_settings(config, data)
+    changes, changed = changed_settings(config, data), data.get("changes") or {}
     before, after = torus.before_and_after(config, data["mesh"], data.get("changes") or {})
     fewer, speedup = _chips_ratio(config, data.get("changes") or {}), predicted.get("speedup")
     return Card(
         proposal=item,
         data=data,
-        kind=KIND_WORDS.get(item.kind, item.kind),
+        kind=kind_words(item.kind, changed, any(name not in changed for name, _, _ in changes)),
         side=side,
         changes=changes,
         terms=_term_changes(baseline, side),
@@ -280,12 +295,23 @@ def changed_settings(config: Mapping[str, Any], data: Mapping[str, Any]) -> list
             if a != b:
                 rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
     training, hardware = config.get("training") or {}, config.get("hardware") or {}
+    defaults = _defaults(config)
     for key, value in (data.get("changes") or {}).items():
         if key not in HARDWARE_KEYS:
-            rows.append((key, _setting(training.get(key)), _setting(value)))
-        elif (ran := hardware.get(key, 1)) != value:
-            rows.append((key, _chips(ran), _chips(value)))
+            given, default = training.get(key), defaults.get(key)
+            ran = f"{_setting(default)} (default)" if given is None and default is not None else _setting(given)
+            rows.append((key, ran, _setting(value)))
+        elif (chips := hardware.get(key, 1)) != value:
+            rows.append((key, _chips(chips), _chips(value)))
     return rows
+
+
+def _defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The training as it is read, with what holds where nothing was said; empty for what is no configuration."""
+    try:
+        return asdict(parse_config(dict(config))[0].training)
+    except ConfigError:
+        return {}
 
 
 def _chips(value: Any) -> str:

@@ -12,6 +12,7 @@ from diagnosis.report import Diagnosis
 from perfmodel.config import ConfigError
 from perfmodel.step_time import Z80, missing_facts
 from proposals.proposer.changes import key
+from proposals.proposer.confidence import claimed
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked
 from proposals.proposer.space import CHANGE_KINDS, Candidates
@@ -120,6 +121,7 @@ def _safer(c: Candidates, ranked: Ranked, order: list[int], hide: Choice | None,
     """Less far from what ran than the recommendation: a shorter step the same way, the schedule alone, or no change."""
     far, first = steps(c), order[0]
     nearer = [i for i in order[1:] if far[i] < far[first] and ranked.faster[i] > 0.5]
+    nearer = [i for i in nearer if ranked.faster[i] >= ranked.faster[first]] or nearer
     if nearer:
         return [Choice("safer", max(nearer, key=lambda i: ranked.utility[i] - COST_OF_A_STEP * far[i]))]
     if hide is not None:
@@ -217,4 +219,14 @@ def _three(wanted: list[Choice], c: Candidates, ranked: Ranked, base: int) -> tu
             chosen.append(choice)
     if len(chosen) < 3:
         raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; give up one and try again")
-    return chosen[0], chosen[1], chosen[2]
+    lead, scaled = chosen[0], bool(missing_facts(c.config))
+    return lead, _as_it_is(chosen[1], lead, ranked, scaled), _as_it_is(chosen[2], lead, ranked, scaled)
+
+
+def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:
+    """The choice, called safer only where it is no less likely to gain than the lead, and bolder only where it is."""
+    # As they are printed.
+    here, there = (round(100.0 * claimed(float(ranked.faster[each.index]), scaled)) for each in (choice, lead))
+    surer = here >= there and lead.kind != "keep"
+    untrue = (choice.kind == "safer" and not surer) or (choice.kind == "bolder" and surer)
+    return replace(choice, kind="alternative") if untrue else choice

@@ -16,7 +16,7 @@ from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+from scipy.special import log_ndtr
 from scipy.stats import t as student
 
 from perfmodel.step_time import Z80
@@ -25,6 +25,11 @@ Floats = npt.NDArray[np.float64]
 
 #: An own pair further off than so many scales counts as one that is: one odd run must not decide.
 FURTHEST = 3.0
+
+
+def claimed(probability: float, scaled: bool) -> float:
+    """What is said of a probability.  scaled: terms of what ran were scaled, not computed."""
+    return float(np.clip(probability, 0.02, 0.9 if scaled else 0.95))
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,11 @@ class Confidence:
         ran: the same of what ran, so that this program does not need so much more than computed; no peak was measured.
         1 for what needs no more than what ran.
         """
-        more = ndtr(-np.log(np.maximum(filled, 1e-9)) / self.memory_spread)
-        return np.asarray(np.minimum(1.0, more / ndtr(-np.log(np.maximum(ran, 1e-9)) / self.memory_spread)))
+
+        def log_fits(share: npt.ArrayLike) -> Floats:
+            return np.asarray(log_ndtr(-np.log(np.maximum(share, 1e-9)) / self.memory_spread))
+
+        return np.asarray(np.exp(np.minimum(0.0, log_fits(filled) - log_fits(ran))))
 
     def range_sigma(self, sigma: npt.ArrayLike) -> Floats:
         """The spread s for which exp(gain ± Z80·s) holds the measured speed-up four times in five."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.chips import get_chip
@@ -113,7 +114,7 @@ class Pricer:
             },
             priced=len(candidates),
             constraints=asked.to_json(),
-            notes=self._notes(asked, prices),
+            notes=self._notes(asked, prices, baseline),
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
@@ -223,8 +224,22 @@ class Pricer:
         found = prices.take(rows)
         return left, found, rank(left, found, self.profile, self.diagnosis, self._library)
 
-    def _notes(self, asked: Constraints, prices: Prices) -> tuple[str, ...]:
+    def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
         found = []
+        if self.observed.stand_in:
+            found.append(
+                f"The profile was recorded on {self.profile.device.kind or 'another chip'}, and the configuration "
+                f"names {self.config.hardware.chip}: gains are predicted for that chip from what the other one spent, "
+                "which carries over poorly."
+            )
+        memory = baseline.hbm_per_chip_bytes
+        if memory and memory["total"] > memory["capacity"]:
+            found.append(
+                f"By its configuration what ran needs {format_bytes(memory['total'])} of the "
+                f"{format_bytes(memory['capacity'])} that a program can fill on a chip, and it ran: model, batch, "
+                "sequence length, remat or precision are not those of the profile, or the memory model errs. Correct "
+                "the configuration first; until then what needs no more on the mesh that ran counts as fitting."
+            )
         measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
         if asked.memory_margin and self.missing and not measured:
             found.append(

@@ -15,6 +15,7 @@ from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.choose import OFF_CHIP
+from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, moves, sizes_by_role
 
@@ -337,8 +338,3 @@ def probability(case: Case) -> float:
     if any(not item.rule.startswith(RULE) and item.rule != "memory" for item in case.broken) and case.kind == "own":
         return 0.0
     return claimed(case.faster if case.moved or case.changes else case.keeping, bool(case.missing))
-
-
-def claimed(probability: float, scaled: bool) -> float:
-    """What is said of a probability.  scaled: terms of what ran were scaled, not computed."""
-    return float(np.clip(probability, 0.02, 0.9 if scaled else 0.95))

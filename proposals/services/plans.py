@@ -75,7 +75,11 @@ def store(
 
 
 def _best_speedup(proposals: list[dict[str, Any]]) -> float | None:
-    """The largest predicted gain among proposals that are more likely faster than not; else the first one's."""
+    """The largest predicted gain among proposals that are more likely faster than not; else the first one's.
+
+    None where that is to keep what runs, which gains nothing.
+    """
+    proposals = [p for p in proposals if p["kind"] != "keep"] if proposals and proposals[0]["kind"] != "keep" else []
     likely = [p["predicted"]["speedup"] for p in proposals if p["confidence"] >= 0.5 and p["predicted"]["speedup"]]
     return max(likely) if likely else proposals[0]["predicted"]["speedup"] if proposals else None
 

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from accounts.models import Role
 from experiments import bars, formatting
+from history.presentation import TRAINING_WORDS
 from proposals.models import Measurement
 from proposals.services import unmeasured
 
@@ -39,6 +40,13 @@ def rule_words(rule: str) -> str:
     """A rule's name as people say it: `Your constraint: …`, `KV heads`."""
     words = rule.replace("_", " ").strip()
     return "KV heads" if words == "kv heads" else words[:1].upper() + words[1:]
+
+
+@register.filter
+def setting_words(name: str, inside: bool = False) -> str:
+    """A setting of the training as people say it (`Weight sharding`), or inside a sentence; an axis by its name."""
+    words = TRAINING_WORDS.get(name, name)
+    return words[0].lower() + words[1:] if inside and not words[:2].isupper() else words
 
 
 @register.filter

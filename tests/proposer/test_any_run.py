@@ -97,6 +97,9 @@ def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> Non
         assert 0.0 <= item.confidence <= 1.0
         assert all(isfinite(value) for value in (item.predicted.step_time_s or {}).values())
         assert all(isfinite(row.before_s) and isfinite(row.after_s) for row in item.communication)
+        lead = found.proposals[0]
+        if lead.kind != "keep" and item.kind in ("safer", "bolder"):
+            assert (round(100 * item.confidence) >= round(100 * lead.confidence)) is (item.kind == "safer")
         if item.kind == "keep":
             assert same_mesh(item.mesh, setup.mesh.to_json()) and not item.changes
             continue

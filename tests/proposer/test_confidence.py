@@ -81,7 +81,7 @@ def test_own_pairs_of_what_ran_teach_nothing() -> None:
     assert updated(shipped(), [OwnPair(0.0, 0.0, 0.3)]) == shipped()
 
 
-@given(st.floats(0.05, 1.5), st.floats(0.05, 1.5), st.floats(0.05, 1.0))
+@given(st.floats(0.05, 60.0), st.floats(0.05, 60.0), st.floats(0.05, 60.0))
 def test_more_computed_memory_fits_less_surely_and_what_ran_surely(one: float, other: float, ran: float) -> None:
     less, more = sorted((one, other))
     fits = shipped().fits

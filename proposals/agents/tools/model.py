@@ -26,7 +26,7 @@ from proposals.agents.tools.common import (
 from proposals.agents.workbench import Standing, Workbench, joined
 from proposals.constraints import RULE, mesh_text, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
-from proposals.proposer.wording import claimed
+from proposals.proposer.confidence import claimed
 
 
 class Numbered(Arguments):
