@@ -13,7 +13,7 @@ from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
-from proposals.presentation import changed_settings
+from proposals.presentation import changed_settings, kind_words
 from proposals.proposer import Pricer
 from proposals.proposer.fewer import smaller
 from tests.diagnosis.generated import MIDDLE, Scenario
@@ -64,6 +64,21 @@ def test_sentences_and_settings_tell_both_speed_ups_and_the_chips_before() -> No
     assert f"; {item.predicted.speedup * 2:.2f}× per token and chip." in item.expected_impact[0]
     shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item.to_json())
     assert [row for row in shown if row[0] in ("topology", "slices")] == [("topology", "4×4×4", "2×4×4")]
+
+
+def test_a_setting_that_nobody_gave_is_shown_with_its_default() -> None:
+    config = {"hardware": {"chip": "h100", "topology": [8, 1]}, "mesh": {"ici": {"data": 8}}}
+    change = {"mesh": config["mesh"], "changes": {"weight_sharding": "fsdp"}}
+    assert changed_settings(config, change) == [("weight_sharding", "zero1 (default)", "fsdp")]
+    given = config | {"training": {"weight_sharding": "none"}}
+    assert changed_settings(given, change) == [("weight_sharding", "none", "fsdp")]
+
+
+def test_an_alternative_is_named_by_what_it_changes() -> None:
+    assert kind_words("alternative", {"global_batch": 16}, True) == "Another batch"
+    assert kind_words("alternative", {"remat": "none"}, False) == "Same mesh"
+    assert kind_words("alternative", {}, True) == "Alternative"
+    assert kind_words("safer", {"remat": "none"}, False) == "Safer step"
 
 
 def test_the_same_mesh_with_half_the_data_axis_does_the_same_on_each_chip() -> None:

@@ -142,6 +142,15 @@ def test_what_ran_though_the_model_says_it_cannot_is_followed_by_nothing_larger(
         assert needs_bytes(candidate(setup, proposal.mesh, proposal.changes)) <= needs_bytes(setup)
         assert not any("fits" in line for line in proposal.raises)
         assert any("By the model it needs" in line for line in proposal.lowers)
+    assert any("needs" in note and "Correct the configuration first" in note for note in found.notes)
+
+
+def test_a_profile_of_another_chip_is_said_beside_the_proposals() -> None:
+    profile = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
+    setup = config({"data": 4, "seq": 1, "model": 4})
+    assert plan(profile, setup).notes == ()
+    (note,) = plan(replace(profile, device=replace(profile.device, kind="CPU", chip=None)), setup).notes
+    assert "recorded on CPU" in note and "names v5p" in note
 
 
 def test_waiting_does_not_hide_a_mesh_that_surely_gains() -> None:
