@@ -22,6 +22,9 @@ KPI_KEYS = (
     "goodput",
 )
 
+#: XProf's overview prints percentages with one decimal.
+HALF_OF_LAST_DIGIT = 0.0005
+
 #: How what XProf does not state is computed; shown beside the number.
 FORMULAS = {
     "duty_cycle": "time in which any op ran / profiled time, mean over cores",
@@ -68,15 +71,26 @@ def percent(text: Any) -> float | None:
     return None if value is None else value / 100
 
 
-def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline]) -> None:
-    """Duty cycle, idle, communication and goodput from the merged op intervals."""
+def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0) -> None:
+    """Duty cycle, idle, communication and goodput from the merged op intervals.
+
+    silent: devices that recorded no op.  What the cores would have exchanged with them was not recorded either, so that
+    no collective at all is no measured zero then.
+    """
     window = sum(core.window_s for core in cores)
     if not cores or window <= 0:
         return
     duty = sum(core.busy_s for core in cores) / window
     kpis.put("duty_cycle", duty, FORMULAS["duty_cycle"])
     kpis.put("idle", 1 - duty, FORMULAS["idle"])
-    kpis.put("communication", sum(core.communication_s for core in cores) / window, FORMULAS["communication"])
+    talking = sum(core.communication_s for core in cores)
+    if talking or not silent:
+        kpis.put("communication", talking / window, FORMULAS["communication"])
+    kpis.reason(
+        "communication",
+        f"{silent} of {len(cores) + silent} devices recorded no op, and the others no collective, so what they would "
+        "have exchanged cannot be told.",
+    )
     stepped = [core for core in cores if core.numbers]
     span = sum(core.span_s for core in stepped)
     if span > 0:
@@ -90,8 +104,11 @@ def from_overview(kpis: Kpis, overview: list[Any], *, on_tpu: bool, has_steps: b
     properties += [{}] * (3 - len(properties))
     summary, steps = properties[0], properties[1]
     if on_tpu:
-        for key, name in (("duty_cycle", "device_duty_cycle_percent"), ("idle", "device_idle_time_percent")):
-            kpis.put(key, percent(summary.get(name)))
+        kpis.put("duty_cycle", percent(summary.get("device_duty_cycle_percent")))
+        idle, exact = percent(summary.get("device_idle_time_percent")), kpis.values["idle"]
+        # 0.0 % may be the 0.04 % that the steps of the same cores show as idle time: the timelines tell it exactly.
+        if idle != 0.0 or exact is None or exact >= HALF_OF_LAST_DIGIT:
+            kpis.put("idle", idle)
     if not has_steps:
         for key in ("input", "host", "output"):
             kpis.reason(key, "The profile marks no steps, so waiting cannot be split.")

@@ -44,10 +44,12 @@ def read(
     notes: Sequence[Note],
     label: str = "",
     op_times: Sequence[dict[tuple[str, str], tuple[int, int]]] = (),
+    silent: int = 0,
 ) -> StepProfile:
     """The StepProfile of one converted session.
 
-    op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.
+    op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.  silent: devices without any
+    op beside the cores.
     """
     on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats
@@ -66,7 +68,7 @@ def read(
     steps = timeline_steps(cores) if on_tpu or on_cpu else gpu_steps(tables.overview)
     kpis = Kpis()
     if ops or cores:
-        from_timelines(kpis, cores)
+        from_timelines(kpis, cores, silent)
         if not on_cpu:
             from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps))
             _utilization(kpis, tables.roofline, stats, ops)

@@ -29,7 +29,11 @@ _INSPECT_BYTES = 200_000_000
 
 @dataclass(frozen=True)
 class Host:
-    """One host's profile, checked.  file: where its bytes are.  label: what it says of itself, if generated."""
+    """One host's profile, checked.
+
+    file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that recorded no op beside
+    others that did.
+    """
 
     file: Found
     facts: HostFacts
@@ -37,6 +41,7 @@ class Host:
     memory: Memory
     notes: tuple[Note, ...]
     label: str = ""
+    silent: int = 0
     op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -105,6 +110,7 @@ def read(
         notes=notes,
         label=next((host.label for host in hosts if host.label), ""),
         op_times=[host.op_times for host in hosts],
+        silent=sum(host.silent for host in hosts),
     )
     return profile.to_json()
 
@@ -174,7 +180,7 @@ def _load_host(item: Found) -> Host:
     space, outline = load(item.path, item.name)
     host = host_name(outline, item.name)
     notes = [Note("warning", f"{host}: {text[:300]}") for text in space.errors]
-    label = ""
+    label, silent = "", 0
     for text in space.warnings:
         if text.lower().startswith(RECONSTRUCTED):
             label = text[:200]
@@ -201,17 +207,20 @@ def _load_host(item: Found) -> Host:
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
-        notes += _silent_devices(space, host, len(cores))
-    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, op_times)
+        silent = _silent_devices(space, len(cores))
+        if silent:
+            averaged = "times and rates are of that one" if len(cores) == 1 else f"averages are over these {len(cores)}"
+            text = f"{host}: only {len(cores)} of {len(cores) + silent} devices recorded any op; {averaged}."
+            notes.append(Note("warning", text))
+    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times)
 
 
-def _silent_devices(space: XSpace, host: str, active: int) -> list[Note]:
+def _silent_devices(space: XSpace, active: int) -> int:
+    """Devices without an op beside `active` ones that recorded some; 0 where none recorded any."""
     devices = sum(plane.name.startswith(("/device:GPU:", "/device:TPU:")) for plane in space.planes)
     if not 0 < active < devices or any("SparseCore" in plane.name for plane in space.planes):
-        return []
-    return [
-        Note("warning", f"{host}: only {active} of {devices} devices recorded any op; averages are over {devices}.")
-    ]
+        return 0
+    return devices - active
 
 
 def _refuse_same_host(hosts: Sequence[Host]) -> None:
