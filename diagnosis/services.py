@@ -11,11 +11,12 @@ from django.db import connection, transaction
 from django.db.models import Count, F, OrderBy, Q, QuerySet, Sum
 
 from diagnosis import module_tree
+from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.paging import Page
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
-from experiments.services import events
+from experiments.services import configuration, events
 from experiments.services.text import clean, clean_json
 from experiments.step_profile import Op, StepProfile
 
@@ -98,6 +99,7 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
     """
     data = asdict(diagnosis)
     del data["ops"]
+    data["report"] = _with_defaults(run.experiment_id, diagnosis.report)
     facts = {op.key: op for op in profile.ops} if profile is not None else {}
     with transaction.atomic():
         events.lock(run.experiment_id)
@@ -130,6 +132,16 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
             ),
         )
     return record
+
+
+def _with_defaults(experiment_id: int, report: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+    """The report with what the configuration's file leaves to a default marked as such."""
+    experiment = Experiment.objects.get(pk=experiment_id)
+    config = configuration.load(experiment)
+    if config is None:
+        return report
+    given = (experiment.config or {}).get("training") or {}
+    return mark_defaults(report, config.training, {key for key, value in given.items() if value is not None})
 
 
 def _modules(ops: tuple[OpDiagnosis, ...], facts: Mapping[str, Op]) -> dict[str, Any]:

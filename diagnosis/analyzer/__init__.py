@@ -31,7 +31,7 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
     listed = coverage(profile)
     values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)
     shares = breakdown.shares(profile, ops, values, complete=listed >= 0.8)
-    values["goodput"] = breakdown.goodput(values, shares)
+    values["goodput"] = breakdown.goodput(profile, values, shares)
     if values["goodput"] is not None:
         reasons.pop("goodput", None)
     has_flops = profile_has_flops(profile)

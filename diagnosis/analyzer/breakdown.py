@@ -100,14 +100,16 @@ def seconds(shares_: Mapping[str, float], step_time_s: float | None) -> dict[str
     return {bar: value * step_time_s for bar, value in shares_.items()}
 
 
-def goodput(kpis: Mapping[str, float | None], shares: Mapping[str, float]) -> float | None:
+def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapping[str, float]) -> float | None:
     """Share of the step in which the device worked on the program: all but input, host and idle time.
 
-    None where idle time is unknown.  XProf does not emit it; steps lost outside the window cannot be seen in a profile.
+    None where idle time is unknown, or nothing tells input and host time from the rest: 1 − idle would be the duty
+    cycle under another name.  XProf does not emit it; steps lost outside the window cannot be seen in a profile.
     """
     if kpis.get("goodput") is not None:
         return kpis["goodput"]
-    if kpis.get("idle") is None:
+    split = kpis.get("input") is not None or kpis.get("host") is not None or bool(_mean_parts(profile))
+    if kpis.get("idle") is None or not split:
         return None
     return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "idle")))
 

@@ -39,7 +39,8 @@ _REASONS = {
     "input": "the profile has no input (infeed) time",
     "hbm_utilization": "ops carry no bytes or the chip's HBM peak is not stated",
     "flops_utilization": "ops carry no FLOPs or the chip's peak is not stated",
-    "goodput": "idle time was not measured, so productive time cannot be told",
+    "communication_ops": "no collective was recorded, and none can be ruled out",
+    "goodput": "idle time, or both input and host time, were not measured, so time lost cannot be told from the rest",
     "communication_exposed": "the profile has no intervals that tell exposed from overlapped communication",
     "communication_overlapped": "the profile has no intervals that tell exposed from overlapped communication",
     "host": "the profile states no host time",
@@ -110,8 +111,11 @@ def measure(
     duty = stated.get("duty_cycle")
     kpis["duty_cycle"] = duty if duty is not None else (None if idle is None else 1.0 - idle)
     kpis["idle"] = idle
+    # Where timelines were read and yet state no communication, they cannot tell it, and ops without any are no zero.
     communication = stated.get("communication")
-    kpis["communication"] = communication if communication is not None else (min(1.0, listed) if complete else None)
+    if communication is None and complete and (listed or not profile.cores):
+        communication = min(1.0, listed)
+    kpis["communication"] = communication
     infeed = total_share(op for op in ops if op.family == "input")
     kpis["input"] = (
         stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
@@ -132,7 +136,7 @@ def measure(
         mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak is not known", ""
     kpis["mfu"] = mfu
     kpis["goodput"] = stated.get("goodput")
-    kpis["communication_ops"] = min(1.0, listed) if ops else None
+    kpis["communication_ops"] = min(1.0, listed) if ops and (listed or communication is not None) else None
     kpis["communication_exposed"], kpis["communication_overlapped"] = _exposed(profile)
     lag = straggler_lag_s(profile.cores)
     kpis["stragglers"] = max(0.0, lag[0]) / step if lag and step else None

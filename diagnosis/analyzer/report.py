@@ -5,14 +5,20 @@ Every sentence comes from a value; a section says what is not measured instead o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.quantity import format_share, format_time, format_value
 from diagnosis.report import Bottleneck, Finding
+from perfmodel.config import Training
 
 DETAILS = "Experiment details"
 HEALTH = "KPI health and initial hypothesis"
 IDENTIFICATION = "Ops and roofline"
 CORRELATION = "Correlation and structured analysis"
+
+#: Sums below this share are left out of a sentence.
+LEAST_SHARE = 1e-4
 
 _ALONE = "Initial hypothesis from the KPIs alone:"
 
@@ -45,7 +51,7 @@ def _details(facts: Facts) -> list[str]:
     device = profile.device
     said = []
     if config:
-        hardware, training = config.hardware, config.training
+        hardware = config.hardware
         shape = "×".join(str(size) for size in hardware.topology)
         slices = f", {hardware.slices} slices" if hardware.slices > 1 else ""
         said.append(f"Hardware: {hardware.chip}, topology {shape}{slices}, {hardware.chips} chips.")
@@ -55,12 +61,7 @@ def _details(facts: Facts) -> list[str]:
             if config.model
             else "Model: not given."
         )
-        batch = f"global batch {training.global_batch} sequences" if training.global_batch else "batch not given"
-        length = f"sequence length {training.seq_len:,}" if training.seq_len else "sequence length not given"
-        said.append(
-            f"Training: {batch}, {length}, {training.precision}, weights {training.weight_sharding}, remat "
-            f"{training.remat}."
-        )
+        said.append(training_line(config.training))
     else:
         said.append("Configuration: not given, so mesh axes and MFU cannot be told.")
     hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
@@ -75,6 +76,30 @@ def _details(facts: Facts) -> list[str]:
     return said
 
 
+def training_line(training: Training, given: Collection[str] | None = None) -> str:
+    """The training in a sentence.  given: keys that the configuration states; what is none of them is a default."""
+
+    def value(key: str, before: str = "") -> str:
+        default = "" if given is None or key in given else " (default)"
+        return f"{before}{getattr(training, key)}{default}"
+
+    batch = f"global batch {training.global_batch} sequences" if training.global_batch else "batch not given"
+    length = f"sequence length {training.seq_len:,}" if training.seq_len else "sequence length not given"
+    words = [batch, length, value("precision"), value("weight_sharding", "weights "), value("remat", "remat ")]
+    return f"Training: {', '.join(words)}."
+
+
+def mark_defaults(
+    report: Mapping[str, Sequence[str]], training: Training, given: Collection[str]
+) -> dict[str, list[str]]:
+    """The report with the training's defaults marked: what a file states, only the Analyzer's caller knows."""
+    marked = {heading: list(lines) for heading, lines in report.items()}
+    marked[DETAILS] = [
+        training_line(training, given) if line == training_line(training) else line for line in marked.get(DETAILS, ())
+    ]
+    return marked
+
+
 def _health(facts: Facts) -> list[str]:
     said = []
     if facts.step_time_s:
@@ -83,14 +108,19 @@ def _health(facts: Facts) -> list[str]:
             f"Step time: {format_time(facts.step_time_s)}{f', spread {format_share(spread)}' if spread else ''}."
         )
     else:
-        said.append(f"Step time: not measured ({facts.not_measured.get('step_time_s', 'no step markers')}).")
+        said.append(f"Step time: not measured ({_reason(facts, 'step_time_s', 'no step markers')}).")
     for key, words in _KPI_WORDS.items():
         value = facts.kpis.get(key)
         if value is not None:
             said.append(f"{words}: {format_share(value)}.")
         elif key not in ("communication_exposed", "memory_peak_share", "stragglers"):
-            said.append(f"{words}: not measured ({facts.not_measured.get(key, 'not in the profile')}).")
+            said.append(f"{words}: not measured ({_reason(facts, key, 'not in the profile')}).")
     return said
+
+
+def _reason(facts: Facts, key: str, otherwise: str) -> str:
+    """Why a KPI is missing, to stand within a sentence."""
+    return facts.not_measured.get(key, otherwise).removesuffix(".")
 
 
 def _hypothesis(facts: Facts) -> str:
@@ -131,9 +161,10 @@ def _ops(facts: Facts) -> list[str]:
     for fact in facts.ops:
         groups[fact.family] = groups.get(fact.family, 0.0) + fact.op.time_share
     largest = sorted(groups.items(), key=lambda item: -item[1])[:6]
+    # What rounds to nothing is no news: `control 0.000279 %`.
     said.append(
         "By family: "
-        + ", ".join(f"{name} {format_share(share)}" for name, share in largest if share > 0)
+        + ", ".join(f"{name} {format_share(share)}" for name, share in largest if share >= LEAST_SHARE)
         + " of device time."
     )
     modules: dict[str, float] = {}
@@ -144,7 +175,7 @@ def _ops(facts: Facts) -> list[str]:
         ranked = sorted(modules.items(), key=lambda item: -item[1])[:6]
         said.append(
             "By module: "
-            + ", ".join(f"{name} {format_share(share)}" for name, share in ranked if share > 0)
+            + ", ".join(f"{name} {format_share(share)}" for name, share in ranked if share >= LEAST_SHARE)
             + " of device time."
         )
     if facts.thin:

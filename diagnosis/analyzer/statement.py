@@ -64,13 +64,17 @@ def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence,
         )
         rows = [share]
         text = f"Communication {over} takes {share} {facts.base}{where}."
-        if costly and costly[1] > 0:
+        # Exposed time, as the whole is, and no more than it: what a pipeline waits there is not in the whole either.
+        exposed = min(facts.shares.get(costly[0], 0.0), verdict.communication) if costly else 0.0
+        if costly and exposed >= 0.995 * verdict.communication > 0:
+            text = f"Communication {over} takes {share} {facts.base}, as good as all of it on {bar_words(costly[0])}."
+        elif costly and exposed > 0:
             part = evidence(
                 f"collectives on {bar_words(costly[0])}",
-                costly[1],
+                exposed,
                 "share",
                 "computed",
-                "Σ self time ÷ step time",
+                "Σ exposed time ÷ step time",
                 _SOURCE_OPS,
                 keys(op for op in talking if op.axes or op.over_dcn),
             )
@@ -102,10 +106,13 @@ def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence,
         _SOURCE_OPS,
         keys(of_largest),
     )
+    limits = f"Communication {over} limits the step{where}"
+    if len(of_largest) == len(largest):
+        text = f"{limits}: the {looked} largest ops are all collectives that do next to no work while they run."
+        return text, (looked,)
     text = (
-        f"Communication {over} limits the step{where}: {count} of the {looked} largest ops are collectives "
-        f"({part} of their "
-        "time), and they do next to no work while they run."
+        f"{limits}: {count} of the {looked} largest ops are collectives ({part} of their time), and they do next to no "
+        "work while they run."
     )
     return text, (count, looked, part)
 
@@ -199,6 +206,17 @@ def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     return f"{text}, but its bytes need far less.", (whole, inside)
 
 
+def unexplained(facts: Facts) -> str:
+    """What is known of the cause of idle time: that input and host time do not explain it, as far as they were told."""
+    known = [name for name in ("input", "host") if facts.kpis.get(name) is not None or facts.shares.get(name)]
+    if len(known) == 2:
+        return ", and neither input nor host time explains it"
+    if not known:
+        return "; input and host time were not measured, so what it waits for is open"
+    other = "host" if known == ["input"] else "input"
+    return f", and {known[0]} time does not explain it; {other} time was not measured"
+
+
 def _stall(facts: Facts, name: str) -> tuple[str, tuple[Evidence, ...]]:
     share = evidence(
         f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
@@ -206,7 +224,7 @@ def _stall(facts: Facts, name: str) -> tuple[str, tuple[Evidence, ...]]:
     text = {
         "input": f"The device waits for its input: {share} {facts.base}.",
         "host": f"The device waits for the host (dispatch, transfers, callbacks): {share} {facts.base}.",
-        "idle": f"The device is idle {share} {facts.base}, and neither input nor host time explains it.",
+        "idle": f"The device is idle {share} {facts.base}{unexplained(facts)}.",
     }[name]
     return text, (share,)
 

@@ -263,6 +263,10 @@ def test_attention_dominates_a_long_sequence() -> None:
     assert "the sequence itself" in find(long, "attention_dominates").insight
     short = diagnose(profile(kernel, matmul("fusion.1", 0.4)), _model(2048))
     assert "the kernel is slow" in find(short, "attention_dominates").insight
+    assert "fused already" in find(short, "attention_dominates").action
+    plain = matmul("fusion.3", 0.6, op_name="jit(s)/jvp(l)/attention/dot_general")
+    spread = diagnose(profile(plain, matmul("fusion.1", 0.4)), _model(2048))
+    assert "Use a fused attention kernel" in find(spread, "attention_dominates").action
 
 
 def test_recompute_beyond_need() -> None:
@@ -314,7 +318,18 @@ def test_idle_bound() -> None:
     diagnosis = diagnose(profile(matmul("fusion.1", 0.6), kpis={"duty_cycle": 0.6}), DATA_MODEL)
     assert diagnosis.bottleneck.primary == "idle"
     assert find(diagnosis, "idle_gaps").saving_share == pytest.approx(0.4)
-    assert diagnosis.kpis["goodput"] == pytest.approx(0.6)
+    assert "input and host time were not measured" in find(diagnosis, "idle_gaps").insight
+    assert "neither input nor host" not in diagnosis.bottleneck.statement
+
+
+def test_goodput_needs_input_or_host_time() -> None:
+    """1 − idle alone would be the duty cycle under another name."""
+    bare = diagnose(profile(matmul("fusion.1", 0.6), kpis={"duty_cycle": 0.6}), DATA_MODEL)
+    assert bare.kpis["goodput"] is None and "goodput" in bare.not_measured
+    told = {"duty_cycle": 0.6, "input": 0.1, "host": 0.0}
+    split = diagnose(profile(matmul("fusion.1", 0.6), kpis=told), DATA_MODEL)
+    assert split.kpis["goodput"] == pytest.approx(0.6)
+    assert "neither input nor host time explains it" in find(split, "idle_gaps").insight
 
 
 def test_uneven_steps() -> None:

@@ -107,6 +107,45 @@ def test_real_gpu_profile() -> None:
     assert "StepTraceAnnotation" in find(diagnosis, "record_more").action
 
 
+@pytest.mark.skipif(not REAL.exists(), reason="the recorded GPU profile is not at hand")
+def test_what_one_device_of_eight_cannot_tell_is_not_measured() -> None:
+    diagnosis = diagnose(read_profile([REAL]))
+    for key in ("communication", "communication_ops", "goodput"):
+        assert diagnosis.kpis[key] is None and diagnosis.not_measured[key]
+    assert "7 of 8 devices" in diagnosis.not_measured["communication"]
+    assert any(
+        "only 1 of 8 devices recorded any op; times and rates are of that one" in text for text in diagnosis.warnings
+    )
+    assert "not measured" in find(diagnosis, "idle_gaps").insight
+    assert "fused already" in find(diagnosis, "attention_dominates").action
+
+
+def test_parts_of_communication_do_not_exceed_the_whole() -> None:
+    """Both are exposed time; exposed and raw self time of the same ops differ where others hide them."""
+    for name in ("cpu-data2-seq2-model2", "asap-experiment-3"):
+        found = find(diagnose(*sample(name)), "exposed_communication")
+        total, *parts = (item.value or 0.0 for item in found.evidence if "collectives" in item.label)
+        assert len(parts) > 1 and 0.99 * total < sum(parts) < 1.001 * total  # the four largest are named
+    assert "as good as all of it on the data axis" in diagnose(*sample("cpu-data8")).bottleneck.statement
+
+
+def test_a_step_of_collectives_says_so_once() -> None:
+    statement = diagnosed(3).bottleneck.statement
+    assert "the 5 largest ops are all collectives" in statement and "100 %" not in statement
+
+
+def test_idle_time_below_the_overviews_last_digit_is_kept() -> None:
+    diagnosis = diagnosed(3)
+    assert diagnosis.kpis["idle"] == pytest.approx(diagnosis.breakdown_share["idle"], rel=0.01)
+
+
+def test_gradient_reductions_name_the_axes_of_the_matrix() -> None:
+    found = find(diagnosed(2), "gradient_reduction")
+    assert "over the data and seq axes" in found.insight and "data+seq" in {
+        row["axis"] for row in diagnosed(2).collectives
+    }
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     start = [sys.executable, "-c", "import sys; from asapweb.cli import main; sys.exit(main())"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import ceil, prod
 
@@ -14,6 +15,8 @@ from perfmodel import accounting
 
 LOW_EFFICIENCY = 0.50
 PADDING = 0.10
+#: Attention kernels that never write the scores, by their names: FlashAttention, Splash, Transformer Engine, cuDNN.
+_FUSED_ATTENTION = re.compile(r"flash|splash|fused_attn|fused_attention|fmha|cudnn", re.I)
 #: Ops whose shapes are read; they come by descending time.
 MOST_OPS = 3000
 #: Edge of the matrix unit: 256 on v6e and Ironwood, 128 before (book 2.1); GPUs work in 64-wide tiles and seldom pad.
@@ -158,14 +161,19 @@ def attention_dominates(facts: Facts) -> Iterator[Finding]:
             if share < 2 * flops.attention_scores / flops.total
             else (", far less than their share of time: the kernel is slow, not the sequence long.")
         )
+    fused = total_share(op for op in core if _FUSED_ATTENTION.search(op.op.name) or _FUSED_ATTENTION.search(op.path))
+    kernel = (
+        "The attention kernel is fused already: tune its block sizes for this chip"
+        if fused >= 0.5 * share
+        else "Use a fused attention kernel with block sizes tuned for this chip"
+    )
     yield finding(
         facts,
         "attention_dominates",
         "Attention dominates the step",
         text,
-        "Use a fused attention kernel with block sizes tuned for this chip, skip masked blocks, split heads or "
-        "sequence over "
-        "more chips, or use sliding-window layers where the model allows it.",
+        f"{kernel}, skip masked blocks, split heads or sequence over more chips, or use sliding-window layers where "
+        "the model allows it.",
         rows,
         share,
     )

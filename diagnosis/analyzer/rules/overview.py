@@ -75,11 +75,9 @@ def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
 def all_communication(facts: Facts) -> Iterator[Finding]:
     """All exposed collectives together: what hiding or removing every one of them could give."""
     ops = facts.collectives
-    share = sum(value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn")
-    bars: dict[str, float] = {}
-    for op in ops:
-        bars[axis_label(op)] = bars.get(axis_label(op), 0.0) + op.share
-    if facts.thin or share < 0.05 or max(bars.values()) > 0.95 * sum(bars.values()):
+    bars = {bar: value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn"}
+    share = sum(bars.values())
+    if facts.thin or share < 0.05 or max(bars.values()) > 0.95 * share:
         return  # one axis alone: its own rule says it
     total = evidence(
         "exposed collectives",
@@ -98,7 +96,7 @@ def all_communication(facts: Facts) -> Iterator[Finding]:
             part,
             "share",
             "computed",
-            "Σ self time ÷ step time",
+            "Σ exposed time ÷ step time",
             "op profile",
             keys(op for op in ops if axis_label(op) == bar),
         )
@@ -153,7 +151,7 @@ def record_more(facts: Facts) -> Iterator[Finding]:
         return
     listed = evidence(
         "share of op time that the listed ops make up",
-        facts.coverage,
+        round(facts.coverage, 4),  # idle time is known no better
         "share",
         "computed",
         "Σ time share",

@@ -8,6 +8,7 @@ from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
+from diagnosis.analyzer.statement import unexplained
 from diagnosis.report import Evidence, Finding
 
 _OVERVIEW = "XProf overview"
@@ -92,7 +93,7 @@ def host_gaps(facts: Facts) -> Iterator[Finding]:
             facts,
             "idle_gaps",
             "The device is idle between ops",
-            f"The device is idle {cost} {facts.base}, and neither input nor host time explains it.",
+            f"The device is idle {cost} {facts.base}{unexplained(facts)}.",
             "Record a trace with host threads: look for blocking transfers, slow dispatch of many small "
             "programs, or a wait for "
             "another slice or host; fewer, larger programs per step remove launch gaps.",

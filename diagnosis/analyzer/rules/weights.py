@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from diagnosis.analyzer.breakdown import axis_label
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, seconds_of, time_of
 from diagnosis.analyzer.rules.wires import bandwidth, gather_intensity, tokens_per_chip
+from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Evidence, Finding
 
 #: Products bound by HBM from this part of op time on say that weights are read whole for too few tokens.
@@ -25,6 +27,16 @@ def _axis(ops: tuple[OpFacts, ...]) -> str | None:
         for axis in op.axes:
             costs[axis] = costs.get(axis, 0.0) + op.share
     return max(costs, key=lambda axis: costs[axis]) if costs else None
+
+
+def _over(ops: tuple[OpFacts, ...]) -> str:
+    """`` over the data and seq axes``: where the ops run, named as the breakdown's bars; of several the costliest."""
+    costs: dict[str, float] = {}
+    for op in (op for op in ops if op.axes):
+        costs[axis_label(op)] = costs.get(axis_label(op), 0.0) + op.share
+    if not costs:
+        return ""
+    return f"{', mostly' if len(costs) > 1 else ''} over {bar_words(max(costs, key=lambda bar: costs[bar]))}"
 
 
 def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
@@ -50,7 +62,9 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
     cost = time_of(facts, "exposed parameter gathers and gradient scatters", ops)
     per_step = seconds_of(facts, "their time per step", share, ops)
     rows: list[Evidence | None] = [cost, per_step]
-    text = f"The step waits {cost} {facts.base} for gathers of sharded weights and scatters of their gradients"
+    text = (
+        f"Gathers of sharded weights and scatters of their gradients that the step waits for take {cost} {facts.base}"
+    )
     text += f" ({per_step} per step){lines(ops)}." if per_step else f"{lines(ops)}."
     if sent := bandwidth(ops):
         rows += [*sent]
@@ -108,7 +122,7 @@ def gradient_reduction(facts: Facts) -> Iterator[Finding]:
     axis = _axis(ops)
     cost = time_of(facts, "gradient all-reduces", ops)
     rows: list[Evidence | None] = [cost]
-    text = f"Gradient all-reduces{f' over {axis}' if axis else ''} take {cost} {facts.base}{lines(ops)}."
+    text = f"Gradient all-reduces{_over(ops)} take {cost} {facts.base}{lines(ops)}."
     if sent := bandwidth(ops):
         rows += [*sent]
         text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
