@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite, sqrt
 
 from diagnosis.compare.comparison import (
@@ -103,13 +104,18 @@ def _kpis(one: Side, two: Side, fit: Comparability) -> tuple[KpiChange, ...]:
             continue
         lacking = one if was is None else two
         reason = lacking.diagnosis.not_measured.get(key, "the profile does not state it") if None in (was, now) else ""
-        rows.append(_kpi(key, "s" if key.endswith("_s") else "share", was, now, reason))
+        row = _kpi(key, "s" if key.endswith("_s") else "share", was, now, reason)
+        if key == "step_time_s" and fit.basis != "step":
+            row = replace(row, change=None, ratio=None, better="")
+        rows.append(row)
     rates = [
         side.tokens / (side.step_s * side.chips) if side.tokens and side.step_s and side.chips else None
         for side in (one, two)
     ]
     if None not in rates:
         rows.append(_kpi("tokens_per_s_per_chip", "tokens_per_s", rates[0], rates[1], ""))
+    if fit.basis == "share":  # other work: less of it is no gain
+        rows = [replace(row, better="") for row in rows]
     return tuple(rows)
 
 

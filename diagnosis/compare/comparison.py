@@ -39,8 +39,8 @@ class ConfigChange:
 class KpiChange:
     """One KPI.  unit: `s`, `s_per_token`, `tokens_per_s` or `share`.
 
-    change: after − before.  ratio: after ÷ before, None where before is 0.  better: `lower`, `higher` or empty where
-    neither is.  reason: why a side is None.
+    change: after − before.  ratio: after ÷ before, None where before is 0; both None where the two cannot be compared.
+    better: `lower`, `higher` or empty where neither is, or the runs do other work.  reason: why a side is None.
     """
 
     key: str

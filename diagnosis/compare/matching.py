@@ -98,15 +98,15 @@ def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[
     groups, matched_before, matched_after = match(items(before), items(after))
     rows = []
     for how, one, two in groups:
-        label = max((*one, *two), key=lambda item: item.share)
+        largest = max((*one, *two), key=lambda item: item.share)
         was = sum(item.share for item in one) * scales[0] if one else None
         now = sum(item.share for item in two) * scales[1] if two else None
         rows.append(
             OpChange(
-                label=label.path or label.stem,
-                module=label.op.module,
-                category=label.op.category,
-                collective=label.op.collective,
+                label=_label(how, (*one, *two)),
+                module=largest.op.module if len({item.op.module for item in (*one, *two)}) == 1 else "",
+                category=largest.op.category,
+                collective=largest.op.collective,
                 before=was,
                 after=now,
                 change=(now or 0.0) - (was or 0.0),
@@ -121,6 +121,17 @@ def op_changes(before: Side, after: Side, scales: tuple[float, float]) -> tuple[
         )
     rows.sort(key=lambda row: (-abs(row.change), row.label))
     return rows, matched_before, matched_after
+
+
+def _label(how: str, group: Sequence[Item]) -> str:
+    """The framework path that the ops share; of several paths what they have in common, not the largest op's."""
+    largest = max(group, key=lambda item: item.share)
+    paths = {item.path for item in group if item.path}
+    if how == "path" or len(paths) < 2:
+        return largest.path or largest.stem
+    if how == "module":
+        return f"{largest.op.module}, {largest.what}"
+    return largest.stem
 
 
 def _count(side: Side, group: Sequence[Item]) -> float | None:

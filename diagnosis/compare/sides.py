@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from diagnosis.compare.comparison import Comparability, ConfigChange
@@ -129,6 +129,10 @@ def _or_none(value: object) -> str:
     return "not given" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
+_NO_DEFAULT = object()
+_MODEL_DEFAULTS = {f"model.{field.name}": field.default for field in fields(ModelShape) if field.default is not MISSING}
+
+
 def changes(before: ExperimentConfig | None, after: ExperimentConfig | None) -> tuple[ConfigChange, ...]:
     """Only the keys that differ, in the order of the configuration; the order of mesh axes counts as `mesh.order`."""
     if before is None or after is None:
@@ -137,6 +141,9 @@ def changes(before: ExperimentConfig | None, after: ExperimentConfig | None) -> 
     if sorted(one["mesh.order"]) != sorted(two["mesh.order"]):
         del one["mesh.order"], two["mesh.order"]  # other axes lie in another order as a matter of course
     keys = list(dict.fromkeys([*one, *two]))
+    if (before.model is None) != (after.model is None):
+        # A model against none given: what the one leaves at its default tells nothing.
+        keys = [key for key in keys if (one | two)[key] != _MODEL_DEFAULTS.get(key, _NO_DEFAULT)]
     return tuple(ConfigChange(key, one.get(key), two.get(key)) for key in keys if one.get(key) != two.get(key))
 
 

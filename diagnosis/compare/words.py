@@ -71,13 +71,16 @@ def state(
         said.append("The configurations are the same.")
     whole = 1.0 if fit.basis == "share" else was or 0.0
     largest = [op for op in ops if abs(op.change) >= WORTH_SAYING * whole > 0]
-    for sign, verb in ((-1, "Most was gained"), (1, "Most was lost")):
+    verbs = ("Most was gained by", "Most was lost by")
+    if fit.basis == "share":  # of other work, a smaller share is no gain
+        verbs = ("The share that fell most was that of", "The share that rose most was that of")
+    for sign, verb in zip((-1, 1), verbs, strict=True):
         if best := next((op for op in largest if op.change * sign > 0), None):
             keys = (*best.before_ops, *best.after_ops)
             amount = number(f"change of {best.label}", abs(best.change), unit, keys=keys, formula="|after − before|")
             alone = {"after": " (not in the second profile)", "before": " (not in the first profile)"}
             where = next((text for side, text in alone.items() if getattr(best, side) is None), "")
-            said.append(f"{verb} by {_short(best)}: {amount} {per}{where}.")
+            said.append(f"{verb} {_short(best)}: {amount} {per}{where}.")
     if ops:
         least = number(
             "op time that has a partner in the other run", min(matched), "share", formula="least of both runs"

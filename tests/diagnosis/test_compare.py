@@ -128,6 +128,9 @@ def test_other_models_and_missing_facts_leave_shares() -> None:
     one, two = replace(BEFORE, model=small), replace(BEFORE, model=replace(small, layers=4, name="large"))
     result = compared(made, made, one, two)
     assert result.comparability.basis == "share" and result.speedup is None
+    assert not any(row.better for row in result.kpis)
+    step = next(row for row in result.kpis if row.key == "step_time_s")
+    assert step.before == step.after and step.change is None
     assert result.comparability.reasons == ("The models differ: small and large.",)
     assert {row.field for row in result.configuration} == {"model.layers"}
     renamed = compared(made, made, one, replace(BEFORE, model=replace(small, name="the same by another name")))
@@ -208,3 +211,21 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: pytest.TempP
     assert dispatch(["compare", str(folder / "a.json"), "--with", str(folder / "none.json")]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
+
+
+def test_a_group_of_several_paths_is_not_named_after_its_largest_op() -> None:
+    before = profile(
+        matmul("fusion.1", 0.2, op_name="jit(s)/mlp/gate/dot_general"),
+        matmul("fusion.2", 0.4, op_name="jit(s)/attention/query/dot_general"),
+    )
+    after = profile(stream("copy.4", 0.9, category="data formatting", op_name="jit(s)/x/transpose"))
+    gone = next(op for op in compared(before, after).ops if op.after is None)
+    assert gone.before == pytest.approx(0.6)
+    assert (gone.label, gone.module) == ("fusion", "")
+
+
+def test_a_model_beside_none_shows_only_what_it_states() -> None:
+    small = ModelShape(2, 256, 512, 4, 4, 64, 1000, name="small")
+    made = profile(matmul("fusion.1", 0.9))
+    found = {row.field for row in compared(made, made, replace(BEFORE, model=small), BEFORE).configuration}
+    assert "model.layers" in found and "model.kv_lora_rank" not in found
