@@ -19,7 +19,7 @@ FORMULAS = {
     "mfu": "model FLOPs per token × tokens per step ÷ (step time × peak rate × chips)",
     "memory_peak_share": "peak of the device's allocator on the worst core ÷ what a program can use of its memory",
     "communication_exposed": "merged time in which a collective ran and no other op did ÷ step time, mean over cores",
-    "communication_overlapped": "(merged time of collectives − exposed part) ÷ step time, mean over cores",
+    "communication_overlapped": "(merged time of collectives in flight − exposed part) ÷ step time, mean over cores",
     "communication_ops": "sum of the shares of all collective ops; overlapping ones count twice",
     "stragglers": "(own work of the slowest core − median of the cores) ÷ step time; waiting for others is no work",
     "step_time_spread": "standard deviation of the steps ÷ their mean",

@@ -37,14 +37,11 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         *_ops(record),
         *_sections(data),
     ]
-    warnings = [*data.get("warnings", ()), *(note["message"] for note in _notes(record))]
+    summary = record.run.profile.summary or {}
+    warnings = [*data.get("warnings", ()), *(note["message"] for note in presentation.further_notes(data, summary))]
     if warnings:
         parts += ["## Notes on the profile", *_list(warnings)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _notes(record: DiagnosisRecord) -> Sequence[Mapping[str, Any]]:
-    return (record.run.profile.summary or {}).get("notes") or ()
 
 
 def _text(value: Any) -> str:

@@ -22,18 +22,21 @@ _TILES = (
     ("hbm_utilization", "HBM bandwidth", "share", "measured", "of the peak bandwidth"),
     ("memory_peak_share", "Memory peak", "share", "measured", "of the device memory"),
     ("mfu", "MFU", "share", "computed", "of the peak rate, model FLOPs"),
-    ("goodput", "Goodput", "share", "computed", "of the step is productive work"),
+    ("goodput", "Goodput", "share", "computed", "not lost to idling, input or host"),
 )
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
     ("communication_exposed", "Communication, exposed", "share", "measured", "no other op runs"),
-    ("communication_overlapped", "Communication, hidden", "share", "measured", "of their time another op runs"),
+    ("communication_overlapped", "Communication, hidden", "share", "measured", "in flight behind other ops"),
     ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
     ("host", "Host", "share", "measured", "waiting for the host"),
     ("stragglers", "Stragglers", "share", "computed", "the slowest core is behind the median"),
     ("step_time_spread", "Step time spread", "share", "computed", "standard deviation over the mean"),
 )
-_STEP_SHARES = {"duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_ops", "host"}
+_STEP_SHARES = {
+    "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
+    "communication_ops", "host",
+}  # fmt: skip
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
 #: The roofline's dots: the longest products among the longest ops; smaller ones could not be seen.
 MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
@@ -123,6 +126,12 @@ def tiles(data: Mapping[str, Any]) -> list[Tile]:
         cited = _cited_origin(data, label, value, unit)
         found.append(Tile(key, label, value, unit, cited or origin, note, main))
     return found
+
+
+def further_notes(data: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The profile's notes that are not among the diagnosis' warnings, which repeat the severe ones."""
+    said = set(data.get("warnings") or ())
+    return [note for note in summary.get("notes") or () if note["message"] not in said]
 
 
 def kpi_words(key: str) -> str:

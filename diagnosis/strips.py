@@ -7,8 +7,9 @@ as high as it is long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -48,7 +49,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Strip:
-    """One core.  paths: (colour class, SVG path) per part; cells: with words; times in seconds."""
+    """One core.  paths: (colour class, SVG path) per part; cells: with words; times in seconds.
+
+    place: of several hosts, the end of this one's name, which tells it from the others.
+    """
 
     core: str
     host: str
@@ -61,6 +65,7 @@ class Strip:
     parts: list[tuple[str, float]]
     durations: list[tuple[str, float]]
     behind: float
+    place: str
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
     usual = sorted(fmean(row) for row in durations)[len(durations) // 2]
     hosts = data.get("hosts") or [""] * len(durations)
     cores = data.get("cores") or [str(at) for at in range(len(durations))]
+    places = _places(hosts)
     made = []
     for at, row in enumerate(durations):
         split = {key: found[key][at] for key in used}
@@ -112,7 +118,7 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
                 mean, min(row), row[most], steps[most],
                 [(words_, fmean(split[key])) for key, words_, _ in words],
                 [(f"step-{at}-{n}", row[n]) for n in range(min(len(row), MOST_STEP_COLUMNS))],
-                (mean - usual) / usual if usual else 0.0,
+                (mean - usual) / usual if usual else 0.0, places.get(hosts[at], ""),
             )
         )  # fmt: skip
     total = max(int(data.get("cores_total") or 0), len(durations))
@@ -120,6 +126,15 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
         made, words, steps, columns, scale, total, max(int(data.get("steps_total") or 0), len(steps)),
         steps[:MOST_STEP_COLUMNS], len(set(hosts)) > 1,
     )  # fmt: skip
+
+
+def _places(hosts: Sequence[str]) -> dict[str, str]:
+    """What tells hosts apart, from the last word that they share: `host-0` of `run-7-host-0`; empty for one host."""
+    names = {host: host.split("-") for host in hosts}
+    if len(names) < 2:
+        return {}
+    shared = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*names.values(), strict=False)))
+    return {host: "-".join(words[max(0, shared - 1) :]) for host, words in names.items()}
 
 
 def _box(x: float, y: float, width: float, height: float) -> str:

@@ -65,6 +65,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     summary = record.run.profile.summary or {}
     tiles = presentation.tiles(data)
     missing = data.get("not_measured") or {}
+    notes = presentation.further_notes(data, summary)
     return {
         "record": record,
         "diagnosis": data,
@@ -88,10 +89,8 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "module_unit": module_unit,
         "terms_unit": "s" if in_seconds else "share",
         "profile": summary,
-        "notes": summary.get("notes") or [],
-        "note_count": len(data.get("warnings") or ())
-        + len(summary.get("notes") or ())
-        + len(page.experiment.config_warnings or ()),
+        "notes": notes,
+        "note_count": len(data.get("warnings") or ()) + len(notes) + len(page.experiment.config_warnings or ()),
     }
 
 

@@ -23,6 +23,10 @@ from experiments.templatetags.quantities import citations, evidence_link, inline
 
 register = template.Library()
 
+#: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
+ROOF_REACHED = 1.005
+OVER_ROOF = "Over 100 %: caches served part of the data, or the device's peak is higher than the profile states."
+
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
 
@@ -218,3 +222,14 @@ def signed(value: float, unit: str) -> str:
         return f"{'+' if value > 0 else formatting.MINUS}{text}{formatting.NBSP}pp"
     text = str(formatting.quantity(abs(value), unit))
     return "0" if value == 0 else f"{'+' if value > 0 else formatting.MINUS}{text}"
+
+
+@register.filter
+def over_roof(efficiency: float | None) -> str:
+    """Why an op reaches more than its roof; empty where it does not."""
+    return OVER_ROOF if (efficiency or 0.0) > ROOF_REACHED else ""
+
+
+@register.filter
+def any_over_roof(rows: Any) -> bool:
+    return any(over_roof(row.roofline_efficiency) for row in rows)

@@ -192,6 +192,45 @@ def test_a_profile_without_steps_says_so(paper, people):
     assert people.client("viewer").get(base(paper) + "modules/").status_code == 200
 
 
+def test_a_note_that_is_a_warning_is_shown_once(paper, people):
+    severe, mild = "host-0: only 1 of 8 devices recorded any op.", "XProf's op tables cover the first 3 steps."
+    DiagnosisRecord.objects.filter(pk=paper.pk).update(data=paper.data | {"warnings": [severe]})
+    profile = paper.run.profile
+    notes = [{"severity": "warning", "message": severe}, {"severity": "info", "message": mild}]
+    profile.summary = (profile.summary or {}) | {"notes": notes}
+    profile.save()
+    page = people.client("viewer").get(base(paper)).content.decode()
+    assert html.unescape(page).count(severe) == 2  # the summary line, and the list that it opens
+    assert html.unescape(page).count(mild) == 1
+    written = people.client("viewer").get(base(paper) + "report.md").content.decode()
+    assert written.count("only 1 of 8 devices") == 1
+
+
+def test_what_the_configuration_leaves_out_is_marked_as_default(people):
+    record = stored(people, "asap-experiment-3")
+    (line,) = (line for line in record.data["report"]["Experiment details"] if line.startswith("Training: "))
+    assert "weights fsdp (default)" in line and "remat full (default)" in line
+    experiment = record.run.experiment
+    experiment.refresh_from_db()
+    experiment.config["training"] |= {"weight_sharding": "fsdp"}
+    experiment.save()
+    profile, found, _ = sample("asap-experiment-3")
+    again = services.store(record.run, found, profile)
+    (line,) = (line for line in again.data["report"]["Experiment details"] if line.startswith("Training: "))
+    assert "weights fsdp, remat full (default)" in line
+
+
+def test_the_ops_table_says_what_its_shares_are_of_and_marks_more_than_the_roof(paper, people):
+    client = people.client("viewer")
+    page = client.get(base(paper) + "ops/").content.decode()
+    assert "Shares are of the step." in page and "Over 100 %" not in page
+    paper.ops.filter(rank=1).update(roofline_efficiency=1.65)
+    assert "Over 100 % of the roofline" in client.get(base(paper) + "ops/").content.decode()
+    assert "higher than the profile states" in client.get(base(paper) + "ops/1/").content.decode()
+    paper.ops.update(time_s=None)
+    assert "Shares are of device time." in client.get(base(paper) + "ops/").content.decode()
+
+
 PATHS = [
     "",
     "ops/",

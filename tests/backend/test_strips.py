@@ -71,3 +71,9 @@ def test_a_step_opens_its_parts():
         strips.step_parts(timeline([[1.0]]), 0, 7)
     with pytest.raises(LookupError):
         strips.step_parts(None, 0, 0)
+
+
+def test_cores_of_several_hosts_are_told_apart():
+    data = timeline([[1.0], [1.0]]) | {"cores": ["TPU:0", "TPU:0"], "hosts": ["run-7-host-0", "run-7-host-1"]}
+    assert [row.place for row in strips.strips(data).strips] == ["host-0", "host-1"]
+    assert [row.place for row in strips.strips(timeline([[1.0], [1.0]])).strips] == ["", ""]
