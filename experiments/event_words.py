@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments import event_text, formatting
 from experiments.models import Event, Experiment, RunStatus
+from experiments.services.text import counted
 
 #: What each agent is called.
 ACTORS = {
@@ -136,7 +137,7 @@ def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
         return f"Diagnosis: {data.get('bottleneck', '')}", str(data.get("statement", "")), ""
     if kind == "proposal":
         items = data.get("proposals") or []
-        title = f"{len(items)} proposals from {data.get('considered', 0):,} candidates"
+        title = f"{counted(len(items), 'proposal')} from {counted(data.get('considered', 0), 'candidate')}"
         if data.get("added") and items:
             title = f"{who} added proposal {items[0].get('rank')}"
         return title, " ".join(f"{i.get('rank')}: {i.get('title')}." for i in items if isinstance(i, dict)), ""
