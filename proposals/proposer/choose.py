@@ -62,18 +62,18 @@ def choose(
     hide = next((Choice("safer", i) for i in order if flags[i]), None)
     keep = None if keep_is_asked_away else Choice("keep", base)
     if not first:
-        return _three([x for x in (keep, hide) if x], c, ranked, base)
+        return _three([x for x in (keep, hide) if x], c, ranked, base, keep is None)
     off_chip = diagnosis.bottleneck.primary in OFF_CHIP and keeping_is_right(c, ranked, diagnosis) >= 0.5
     settled = not missing_facts(c.config) and float(np.max(prices.gain[first])) < WORTH_A_CHANGE
     unlikely = ranked.utility[first[0]] < 0.0 and ranked.faster[first[0]] < 0.5
     if keep is not None and (off_chip or settled or unlikely):
         lead = keep if off_chip or hide is None else replace(hide, kind="recommendation")
         wanted = [lead, keep, *([hide] if hide else []), *_bolder(c, ranked, plain, [])]
-        return _three(wanted, c, ranked, base)
+        return _three(wanted, c, ranked, base, keep is None)
     lead = Choice("recommendation", first[0])
     safer = _safer(c, ranked, first, hide, keep)
     chosen = [lead, *safer]
-    return _three([*chosen, *_bolder(c, ranked, plain, [x.index for x in chosen])], c, ranked, base)
+    return _three([*chosen, *_bolder(c, ranked, plain, [x.index for x in chosen])], c, ranked, base, keep is None)
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:
@@ -203,8 +203,10 @@ def _leans_on_the_same(c: Candidates, rows: npt.NDArray[np.int64], used: list[in
     return np.asarray((_directions(c, rows)[:, common] == theirs[0][common]).all(axis=1))
 
 
-def _three(wanted: list[Choice], c: Candidates, ranked: Ranked, base: int) -> tuple[Choice, Choice, Choice]:
-    """Drop repeats and fill up: by utility, then what keeps the batch first, then to keep what runs."""
+def _three(
+    wanted: list[Choice], c: Candidates, ranked: Ranked, base: int, keep_is_asked_away: bool
+) -> tuple[Choice, Choice, Choice]:
+    """Drop repeats and fill up: by utility, what keeps the batch first, and to keep what runs before what is worse."""
     chosen: list[Choice] = []
     seen: set[int] = set()
     order = _order(c, ranked)
@@ -213,7 +215,9 @@ def _three(wanted: list[Choice], c: Candidates, ranked: Ranked, base: int) -> tu
     spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", i) for i in sure]
     rest = [Choice("alternative", i) for i in order if not priced[i] or batch[i]]
     near = [s for s in spare if ranked.utility[s.index] > -0.5]
-    for choice in (*wanted, *near, Choice("keep", base), *rest, *spare):
+    keep = [Choice("keep", base)]
+    fill = (*near, *rest, *spare, *keep) if keep_is_asked_away else (*near, *keep, *rest, *spare)
+    for choice in (*wanted, *fill):
         if choice.index not in seen and len(chosen) < 3:
             seen.add(choice.index)
             chosen.append(choice)

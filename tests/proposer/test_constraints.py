@@ -119,9 +119,18 @@ def test_a_margin_that_nobody_can_check_says_so() -> None:
 
 
 def test_what_runs_may_stand_though_it_breaks_a_constraint_and_says_so() -> None:
-    found = pricer(model=None, seq_len=None).propose(Constraints(at_most={"model": 2}, no_flags=True))
+    """It stands last, and only where what obeys is not enough for three."""
+    bench = pricer(model=None, seq_len=None)
+    found = bench.propose(Constraints(at_most={"model": 2}, no_flags=True))
+    assert not any(item.kind == "keep" for item in found.proposals)
+    found = bench.propose(
+        Constraints(
+            at_most={"model": 2}, no_flags=True, keep_remat=True, keep_weight_sharding=True, keep_batch=True,
+            keep_micro_batches=True,
+        )
+    )  # fmt: skip
     kept = next(item for item in found.proposals if item.kind == "keep")
-    assert kept.rank > 1
+    assert kept.rank == 3
     assert [item.rule for item in kept.violations] == ["your constraint: model ≤ 2"]
     assert any("because it is what runs" in text for text in kept.trade_offs)
 
