@@ -25,7 +25,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
         f"## Bottleneck: {verdict.get('primary', 'unknown')}",
-        f"{_text(verdict.get('statement', ''))} Confidence {verdict.get('confidence', 0.0):.0%}.",
+        f"{_text(verdict.get('statement', ''))} Confidence {100 * verdict.get('confidence', 0.0):.0f} %.",
         *_list(verdict.get("contradictions") or ()),
         "## Key figures",
         *_kpis(data),
@@ -136,16 +136,20 @@ _FINDING = (("Insight", "insight"), ("Action", "action"), ("Impact", "impact"))
 
 
 def _ops(record: DiagnosisRecord) -> list[str]:
+    ops = list(record.ops.defer("data").order_by("rank")[:TOP_OPS])
+    over = any(presentation.is_over_roof(op.roofline_efficiency) for op in ops)
     rows = [
         (
             _code(op.name), _text(op.category), _code(op.mesh_axis), _number(op.time_s, "s"),
             _number(op.time_share, "share"), _text(op.bound_by), _number(op.roofline_efficiency, "share"),
             _code(op.source),
         )
-        for op in record.ops.defer("data").order_by("rank")[:TOP_OPS]
+        for op in ops
     ]  # fmt: skip
     head = ("Op", "Category", "Axis", "Per step", "Share", "Bound by", "Of roofline", "Source")
-    return _table(head, rows) or ["The profile lists no ops."]
+    if not rows:
+        return ["The profile lists no ops."]
+    return [*_table(head, rows), *([presentation.OVER_ROOF] if over else [])]
 
 
 def _sections(data: Mapping[str, Any]) -> list[str]:

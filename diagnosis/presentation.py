@@ -40,6 +40,11 @@ _STEP_SHARES = {
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
 #: The roofline's dots: the longest products among the longest ops; smaller ones could not be seen.
 MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
+#: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
+ROOF_REACHED = 1.005
+OVER_ROOF = (
+    "Over 100 % of the roofline: caches served part of the data, or the device’s peak is above what the profile states."
+)
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,10 @@ def further_notes(data: Mapping[str, Any], summary: Mapping[str, Any]) -> list[M
     """The profile's notes that are not among the diagnosis' warnings, which repeat the severe ones."""
     said = set(data.get("warnings") or ())
     return [note for note in summary.get("notes") or () if note["message"] not in said]
+
+
+def is_over_roof(efficiency: float | None) -> bool:
+    return efficiency is not None and efficiency > ROOF_REACHED
 
 
 def kpi_words(key: str) -> str:

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from diagnosis import module_tree
+from diagnosis import module_tree, presentation
 from diagnosis.analyzer import names
 from diagnosis.compare import OpChange
 from diagnosis.module_tree import ANY_NUMBER
@@ -22,10 +22,6 @@ from experiments import bars, formatting
 from experiments.templatetags.quantities import citations, evidence_link, inline_code, prose, signed_seconds
 
 register = template.Library()
-
-#: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
-ROOF_REACHED = 1.005
-OVER_ROOF = "Over 100 %: caches served part of the data, or the device's peak is higher than the profile states."
 
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
@@ -227,9 +223,10 @@ def signed(value: float, unit: str) -> str:
 @register.filter
 def over_roof(efficiency: float | None) -> str:
     """Why an op reaches more than its roof; empty where it does not."""
-    return OVER_ROOF if (efficiency or 0.0) > ROOF_REACHED else ""
+    return presentation.OVER_ROOF if presentation.is_over_roof(efficiency) else ""
 
 
 @register.filter
-def any_over_roof(rows: Any) -> bool:
-    return any(over_roof(row.roofline_efficiency) for row in rows)
+def any_over_roof(rows: Any) -> str:
+    """The same for a table, where any of its ops does."""
+    return next((presentation.OVER_ROOF for row in rows if presentation.is_over_roof(row.roofline_efficiency)), "")

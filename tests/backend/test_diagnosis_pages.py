@@ -226,7 +226,8 @@ def test_the_ops_table_says_what_its_shares_are_of_and_marks_more_than_the_roof(
     assert "Shares are of the step." in page and "Over 100 %" not in page
     paper.ops.filter(rank=1).update(roofline_efficiency=1.65)
     assert "Over 100 % of the roofline" in client.get(base(paper) + "ops/").content.decode()
-    assert "higher than the profile states" in client.get(base(paper) + "ops/1/").content.decode()
+    for path in ("ops/1/", "report/", "report.md"):
+        assert "above what the profile states" in client.get(base(paper) + path).content.decode()
     paper.ops.update(time_s=None)
     assert "Shares are of device time." in client.get(base(paper) + "ops/").content.decode()
 

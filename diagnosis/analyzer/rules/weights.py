@@ -187,7 +187,7 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
     rows: list[Evidence | None] = [chips, cost if cost_ops else None, bound]
     how = {
         "none": f"Weights, gradients and optimizer state are replicated on all {chips} chips",
-        "zero1": f"Weights and gradients are replicated on all {chips} chips (only the optimizer is sharded)",
+        "zero1": f"Under zero1, weights and gradients lie whole on all {chips} chips (only the optimizer is sharded)",
     }.get(sharded, f"No axis splits the layers: each of the {chips} chips runs products with the whole weights")
     names = [axis for axis, size in config.mesh.ici if facts.role_of(axis) == "model"]
     axis = names[0] if names else None
