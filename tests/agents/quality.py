@@ -203,7 +203,13 @@ def _as_in_the_paper(t: Truth) -> Iterator[Made]:
     yield (
         "are you sure",
         "Are you sure? How confident are you?",
-        Wanted((sure, speed, low, high), t.label, tools=(PROPOSALS,), length=(30, 400)),
+        # of what keeps what runs no gain is predicted, only that to keep it is right
+        Wanted(
+            (sure,) if first["kind"] == "keep" else (sure, speed, low, high),
+            t.label,
+            tools=(PROPOSALS,),
+            length=(30, 400),
+        ),
         ASK_FIRST,
     )
     found = {against(first, row) for row in others}

@@ -4,6 +4,7 @@ numbers hold and concedes where they do not, and what users tell becomes a const
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -26,6 +27,8 @@ from proposals.agents.conversation import (
     Turn,
 )
 from proposals.agents.reasoner import answer
+from proposals.agents.reasoner.answers import retelling
+from proposals.agents.reasoner.answers.common import Board
 from proposals.agents.workbench import Workbench, joined
 from proposals.constraints import Constraints
 from tests.agents.evidence import bench as written
@@ -389,3 +392,159 @@ def test_a_thread_that_cannot_be_held_says_so() -> None:
         if isinstance(event, TextDelta)
     )
     assert "does not fit this run" in said
+
+
+def test_what_does_not_fit_is_said_and_by_how_much() -> None:
+    thread = Thread(llama(model="llama3-70b"))
+    said = thread.say("does it fit?")
+    assert "**Proposal 1 does not fit**" in said.text and "too much" in said.text
+    assert "| −" in said.text and not re.search(r"-\d", said.text)
+    assert "close to the limit" not in said.text and "room to spare" not in said.text
+    assert not unbacked(said, ["does it fit?"])
+    assert "does not fit in memory" in thread.say("what are the risks of 1?").text
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (("what if model=2?",), "`model 2 · data 32 · seq 8`"),
+        (("what if batch 512",), "`model 8 · data 8 · seq 8` with batch 512"),
+        (("what if model 2 data 32", "and with batch 512?"), "`model 2 · data 32 · seq 8` with batch 512"),
+        (("explain proposal 1", "and with batch 512?"), "`model 8 · data 16 · seq 4` with batch 512"),
+    ],
+)
+def test_how_sure_is_asked_of_what_was_priced_last(asked: Sequence[str], name: str) -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    for text in asked:
+        thread.say(text)
+    for text in ("are you sure?", "how sure are you?"):
+        assert f"calibrated probability that {name} makes" in thread.say(text).text
+
+
+def test_how_sure_after_a_supposition_is_under_it() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    priced = thread.say("what if the model is llama3-70b?").text
+    sure = thread.say("are you sure?").text
+    share = re.search(r"confidence (\d+ %)", priced)
+    assert share is not None and f"**{share[1]}** is the calibrated probability that proposal 1" in sure
+    assert "llama3-70b" in sure
+
+
+def test_the_confidence_of_what_runs_is_that_keeping_it_is_right() -> None:
+    thread = Thread(sample("cpu-data8"))
+    thread.say("what if data 8?")
+    said = thread.say("are you sure?").text
+    assert "probability that keeping what runs, `data 8`, is right" in said
+    assert "makes the step faster" not in said and "1.00× to 1.00×" not in said
+
+
+def test_a_range_of_one_value_is_left_out() -> None:
+    thread = Thread(llama(model="llama3-70b"))  # proposal 2 keeps what runs
+    assert "1.00× to 1.00×" not in thread.say("explain proposal 2").text + thread.say("show the proposals").text
+
+
+def test_on_fewer_chips_a_confidence_is_per_token_and_chip() -> None:
+    thread = Thread(sample("asap-experiment-3"))
+    told = thread.say("at most 128 chips").text
+    assert "% per token and chip" in told and "with 8×16 chips" in told and "topology" not in told
+    for text in (
+        "which first?",
+        "are you sure?",
+        "compare 1 and 2",
+        "what are the risks of 1?",
+        "how accurate are you?",
+    ):
+        said = thread.say(text).text
+        assert "per token and chip" in said and "gains at all" not in said and "gain at all" not in said
+
+
+def test_fewer_chips_take_longer_only_where_the_numbers_say_so() -> None:
+    slower = Board(({"number": 1, "speedup_per_token": 0.7}, {"number": 2, "speedup_per_token": 0.6}))
+    assert "takes longer than on the 8" in retelling._on_fewer_chips(slower, 4, 8)
+    faster = Board(({"number": 1, "speedup_per_token": 0.7}, {"number": 2, "speedup_per_token": 1.08}))
+    said = retelling._on_fewer_chips(faster, 4, 8)
+    assert "longer" not in said and "with proposal 2 a token is predicted to take less time" in said
+
+
+def test_how_sure_of_the_bottleneck_is_the_confidence_of_the_verdict() -> None:
+    bench = sample("asap-experiment-1")
+    said = Thread(bench).say("how sure are you that it is HBM?").text
+    assert f"({bench.diagnosis.bottleneck.confidence * 100:.0f} % confidence)" in said and "verdict" in said
+
+
+def test_a_number_alone_goes_on_with_the_axis_before_it() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    thread.say("data=3?")
+    assert "data 16" in thread.say("and 16?").text
+    thread.say("what if batch 512")
+    assert "with batch 1,024" in thread.say("and 1024?").text
+
+
+def test_another_proposal_is_asked_the_same() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    thread.say("explain proposal 1")
+    assert "Proposal 2, and what it stands on" in thread.say("and the second one?").text
+    thread.say("what are the risks of 1?")
+    assert "wrong with proposal 3" in thread.say("and the third one?").text
+
+
+def test_a_told_result_is_set_beside_the_prediction_and_where_it_counts_is_said() -> None:
+    bench = sample("cpu-data8")
+    thread = Thread(bench)
+    said = thread.say("I measured proposal 1 and it got 500 s")
+    assert "upload the run on the card of proposal 1" in said.text
+    assert "500 s a step" in said.text and "slower than its range" in said.text
+    assert not unbacked(said, ["I measured proposal 1 and it got 500 s"])
+    assert not said.effects
+
+
+def test_a_comparison_answers_by_what_it_was_asked_for_and_of_those_named() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    safer = thread.say("which is safer, 1 or 2?").text
+    assert "**Safer by the odds: proposal 1.**" in safer
+    assert "roposal 3" not in safer and "Fastest" not in safer
+    assert "can not be computed because the model is not known" in thread.say("compare 1, 2 and 3 in memory").text
+    known = Thread(llama()).say("compare 1, 2 and 3 in memory").text
+    assert "**Least memory per chip, by computation: proposal" in known and "Fastest" not in known
+
+
+def test_another_chip_belongs_to_the_configuration() -> None:
+    said = Thread(sample("asap-experiment-1")).say("the chip is mi355x not mi300x")
+    assert "configuration page" in said.text and "`mi300x`" in said.text and "mi355x is none of them" in said.text
+    assert not unbacked(said, ["the chip is mi355x not mi300x"])
+
+
+def test_why_is_never_answered_with_what_was_just_said() -> None:
+    thread = Thread(sample("asap-experiment-1"))
+    for text in ("which do you recommend?", "what if model 2 data 32", "why is it slow?"):
+        said = [thread.say(text).text, *(thread.say("why?").text for _ in range(3))]
+        assert len(set(said)) == len(said)
+
+
+def test_rejected_and_why_is_one_answer() -> None:
+    said = Thread(llama("none")).say("which mesh did you reject and why?")
+    assert said.tools == ["rejected"]
+
+
+def test_what_asks_nothing_is_asked_back_in_a_sentence() -> None:
+    for text in ("so?", "hm?", "nah"):
+        said = Thread(sample("asap-experiment-1")).say(text)
+        assert 5 < len(said.text.split()) < 40 and not said.tools
+
+
+def test_keys_are_said_in_words() -> None:
+    thread = Thread(llama())
+    assert "KV heads" in thread.say("what did you reject?").text and "kv_heads" not in thread.turns[-1].text
+    assert "gradient accumulation: 1" in thread.say("what ran?").text
+    missing = Thread(sample("cpu-data8")).say("what is my mfu?").text
+    assert "MFU was not measured" in missing
+
+
+def test_an_op_has_its_article_and_its_share_a_whole() -> None:
+    said = Thread(sample("cpu-data8")).say("explain the 2nd op").text
+    assert "of device time" in said and not re.search(r"\bA [aeiou]", said)
+
+
+def test_how_many_steps_were_profiled() -> None:
+    bench = sample("asap-experiment-1")
+    assert f"{len(bench.profile.steps)} steps were profiled" in Thread(bench).say("how many steps were profiled?").text

@@ -23,7 +23,7 @@ from proposals.agents.reasoner.answers import (
     why_not,
 )
 from proposals.agents.reasoner.desk import Answer, Desk
-from proposals.agents.reasoner.thread import after, focus
+from proposals.agents.reasoner.thread import after, carried, focus, ranked_anew, spelled_out
 from proposals.agents.reasoner.understand import Asked, Knows, understand
 from proposals.agents.workbench import Workbench
 
@@ -65,6 +65,9 @@ _ANSWERS: dict[str, Callable[[Desk, Asked], Answer]] = {
     "thanks": talk.thanks,
     "bye": talk.bye,
     "yes": talk.yes,
+    "no": talk.no,
+    "chip": talk.chip,
+    "result": known.result,
     "act": talk.act,
     "injection": talk.injection,
 }
@@ -87,10 +90,11 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         yield from desk.final()
         return
     desk = Desk(bench, ask, before)
-    read = understand(ask.text, knows)
+    read = understand(spelled_out(ask.text, before), knows)
     if read.told:
         yield from retelling.retell(desk, read.told)
-    for item in read.asked:
+        desk.focus = ranked_anew(desk.focus)
+    for item in (carried(each, desk.focus) for each in read.asked):
         if item.guessed:
             yield from talk.guessed(desk, item)
         yield from _ANSWERS[item.intent](desk, item)
@@ -98,5 +102,5 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     if read.unclear:
         yield from talk.unclear(desk, read.unclear, bool(read.asked or read.told))
     if not desk.text:
-        yield from talk.helping(desk, Asked("help", ""))
+        yield from talk.pardon(desk)
     yield from desk.final()

@@ -19,8 +19,8 @@ from proposals.agents.workbench import Workbench
 
 #: A piece of text: up to the end of a clause, a line or a cell.
 _PIECE = re.compile(r".*?(?:[.;:,!?](?=\s)\s|\n+|\|\s|\Z)", re.DOTALL)
-#: A cell that stands in a column of numbers; a dash or a word where there is none.
-_NUMBER = re.compile(r"[\d+−<≤≈-]|–$|none$|not known$")
+#: A cell that stands in a column of numbers, and no sentence; a dash or a word where there is none.
+_NUMBER = re.compile(r"[\d+−<≤≈-](?!.*\.$)|–$|none$|not known$")
 #: Pieces shorter than this are sent with the next.
 SHORTEST = 12
 

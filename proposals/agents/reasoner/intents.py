@@ -239,6 +239,59 @@ RULES: tuple[tuple[str, str], ...] = (
     )),
 )  # fmt: skip
 
+#: Names of chips as people write them; which of them are known is for the answer to say.
+CHIP = (
+    r"(?:tpu[ -]?)?(?:v[2-9][a-z]?|tpu ?7x|mi ?\d{3}\w*|gb\d{3}|[abhlv]\d{3}(?:-\d+ ?gb)?|trillium|ironwood|"
+    r"trainium\d?)"
+)
+#: Asks for more of what was just said.
+MORE = r"(?:but |and |ok |so )*why\s?\??|how so\s?\??|(?:explain|elaborate|go on|more|tell me more|details?)[ ?.!]*"
+_SO = r"^(?:and |so |but |ok )*"
+_SECONDS = r"\b\d[\d.,]*\s?(?:ms|s|secs?|seconds?)\b"
+_PART = (
+    r"(?:hbm|memory|communication|compute|bandwidth|network|input|host|idle|arithmetic|diagnosis|verdict|bottleneck)"
+)
+#: Rules that name what they ask so plainly that no meaning is set against them.  They stand before all others.
+PLAIN: tuple[tuple[str, str], ...] = (
+    ("result", (
+        rf"\b(?:measured|ran|tried|tested|profiled)\b.{{0,30}}<prop>.{{0,60}}{_SECONDS}|"
+        rf"<prop>.{{0,30}}\b(?:measured|ran|got|took|takes|came out)\b.{{0,30}}{_SECONDS}"
+    )),
+    ("why_slow", (
+        r"\b(?:sure|certain|confident|confidence|likely|probable|know)\b.{0,30}\b(?:it|this|that|step|run|limit\w*|"
+        rf"bottleneck)\b (?:is|by|in|on|of)? ?(?:really )?(?:the )?{_PART}(?:[- ](?:bound|bandwidth|limited))?[ ?.!]*$|"
+        r"\b(?:sure|certain|confident|confidence)\b.{0,20}\b(?:verdict|diagnosis|bottleneck)\b"
+    )),
+    ("recommend", (
+        rf"{_SO}what (?:would|should|do|will) (?:you|i|we) (?:change|try|do|fix|tackle|run) first\b|"
+        rf"{_SO}(?:which|what) (?:proposal|one) is (?:the )?best[ ?.!]*$"
+    )),
+    ("figures", (
+        r"\bhow many (?:\w+ )?steps (?:were|was|are|did|have|has)\b.{0,20}\b(?:profiled?|measured?|recorded|captured|"
+        r"run|ran|traced)\b"
+    )),
+    ("held", (
+        rf"{_SO}what (?:did|do|have) you assume\w*[ ?.!]*$|\bwhat (?:is|was) assumed\b|\byour assumptions\b"
+    )),
+    ("explain", r"^(?:and|or|also|what about|how about|and what about)? ?(?:the )?<prop>(?: then)?[ ?.!]*$"),
+    ("explain", rf"^(?:{MORE})$"),
+    ("why_slow", (
+        rf"{_SO}what (?:is |does )?(?:eat\w*|tak\w+|cost\w*|burn\w*|us\w+ up) (?:up )?(?:all )?(?:the|my|our|most of "
+        r"the|that) time\b"
+    )),
+    ("improve", (
+        r"\bhow much (?:would|could|can|might) (?:i|we|one|you|it) (?:save|gain|win)\b(?!.*(?:<prop>|<mesh>|<set>))"
+    )),
+    ("run", (
+        rf"{_SO}(?:is|are|was|were) (?:the |my |our )?(?:weights?|params?|parameters|optimi[sz]er(?: states?)?) "
+        r"(?:\w+ )?sharded\b"
+    )),
+    ("chip", (
+        r"\b(?:chips?|accelerators?|gpus?|tpus?|device|hardware) (?:is|are|was|were)(?: actually| really| not)? "
+        rf"(?:an? |the )?{CHIP}\b|\b(?:it is|we (?:use|have|run on)) (?:an? |the )?{CHIP}\b(?!.*\?)"
+    )),
+)  # fmt: skip
+
 #: What may stand alone without asking for anything.
 SMALL_TALK: tuple[tuple[str, str], ...] = (
     ("greeting", r"^(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|greetings|hallo|hiya|yo)\b[ ,!.a-z]{0,12}$"),
@@ -251,10 +304,12 @@ SMALL_TALK: tuple[tuple[str, str], ...] = (
         r"ok|okay|alright|fine|good (?:job|point|answer|work))[ !.]*$"
     )),
     ("bye", r"^(?:bye|good ?bye|see you|later|good night)\b.{0,20}$"),
+    ("no", r"^(?:nah|naw|nope|no|not really|rather not)(?:,? (?:nah|no|not really|leave it))?[ !.,]*$"),
     ("yes", r"^(?:yes|yeah|yep|sure|correct|right|exactly|of course)[ !.,]*$"),
 )  # fmt: skip
 
 _COMPILED = tuple((name, re.compile(pattern)) for name, pattern in RULES)
+_PLAIN = tuple((name, re.compile(pattern)) for name, pattern in PLAIN)
 _TALK = tuple((name, re.compile(pattern)) for name, pattern in SMALL_TALK)
 #: Ways to bring up a configuration without asking anything particular of it.
 WHAT_IF = re.compile(
@@ -266,8 +321,15 @@ WHAT_IF = re.compile(
 )
 
 
+def plain(clause: str) -> str:
+    """The name of what a clause asks for in words that leave no doubt; empty where none of those rules fits."""
+    return next((name for name, pattern in _PLAIN if pattern.search(clause)), "")
+
+
 def of(clause: str) -> str:
     """The name of what a clause asks for; empty where no rule fits."""
+    if found := plain(clause):
+        return found
     bare = clause.strip(" .!")
     for name, pattern in _TALK:
         if pattern.search(bare):

@@ -29,10 +29,10 @@ TELLS = "tell:"
 #: Intents that are answered alike stand as one; small talk asks nothing.
 ALIKE = {
     "pressure": "hold", "op": "ops", "injection": "act",
-    "greeting": NOTHING, "thanks": NOTHING, "bye": NOTHING, "yes": NOTHING,
+    "greeting": NOTHING, "thanks": NOTHING, "bye": NOTHING, "yes": NOTHING, "no": NOTHING,
 }  # fmt: skip
 #: Rules that look at more than the words can mean, or guard: they stand whatever the meaning seems to be.
-FIRM = frozenset({"injection", "act", "greeting", "thanks", "bye", "yes", "what_if", "op"})
+FIRM = frozenset({"injection", "act", "greeting", "thanks", "bye", "yes", "no", "what_if", "op"})
 #: Least probability where no rule fits, where one fits that names something else, and to hold something fast.  Chosen
 #: by cross-validation on the examples: a wrong answer was taken to be as bad as a right one is good.
 LEAST, OVER_A_RULE, TO_HOLD = 0.45, 0.35, 0.5

@@ -17,6 +17,8 @@ _BARE = re.compile(
     rf"and|think|reckon|say)\s({_NUMBERS})(?!\s?(?:chips?|hours?|steps|%|x|gb|mib|ms|s\b|way|days?|tokens|"
     rf"layers|times|micro|seq))(?![\w.])"
 )
+#: `Which is safer, 1 or 2?`; after a mesh or a setting such numbers are further sizes.
+_ALONE = re.compile(r"(?<!>)[,:]\s(\d(?:,\s\d)*\s(?:or|and)\s\d)[\s?.!]*$")
 _OTHERS = re.compile(
     r"\b(?:the )?(?:other|remaining) (?:two|2|one|ones|three|proposals?|options?|suggestions?|"
     r"candidates?)\b|\bthe others\b|\bothers\b|\bthe rest\b"
@@ -108,6 +110,10 @@ def proposals(text: str) -> tuple[Pointed, str]:
     for match in list(_BARE.finditer(text)):
         numbers += [int(n) for n in re.findall(r"\d+", match[2])]
     text = _BARE.sub(r"\1 <prop> ", text)
+    alone = _ALONE.search(text)
+    if alone:
+        numbers += [int(n) for n in re.findall(r"\d+", alone[1])]
+        text = f"{text[: alone.start()]} <prop> {text[alone.end() :]}"
     if _OTHERS.search(text):
         others, text = True, _OTHERS.sub(" <prop> ", text)
     named = re.search(rf"\b(?:the |your )?({'|'.join(_KINDS)})\s(?:one|{_NOUN})\b", text)

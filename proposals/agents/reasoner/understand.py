@@ -26,7 +26,7 @@ _OF_A_MESH = {
 }  # fmt: skip
 #: Opinions of a configuration: what they name is meant as one to be judged, and tells nothing of the run.
 _OPINIONS = {"prefer", "compare", "why_not"}
-_TALK = {"greeting", "thanks", "bye", "yes"}
+_TALK = {"greeting", "thanks", "bye", "yes", "no"}
 #: Clauses that only lead over to another.
 _FILLER = re.compile(
     r"^(?:ok(?:ay)?|well|so|hm+|hmm|and|but|also|then|please|sorry|wait|now|yes|no|right|alright|oh|ah|by "
@@ -136,7 +136,7 @@ def _clause(clause: str, original: str, knows: Knows, ops: Iterator[str]) -> tup
         return None, facts
     supposed = _supposed(clause, config)
     guessed = False
-    if not (mesh or changes or several or named or supposed):
+    if not (mesh or changes or several or named or supposed or intents.plain(rest)):
         intent, guessed = _by_meaning(intent, original)
         if intent.startswith(meaning.TELLS):
             return None, told.held_fast(intent.removeprefix(meaning.TELLS), original)
@@ -150,11 +150,7 @@ def _clause(clause: str, original: str, knows: Knows, ops: Iterator[str]) -> tup
         re.search(r"\b(?:as well|too|in addition|on top|additionally)\b", clause)
     )
     back = bool(re.search(r"\b(?:it|its|that|this|that one|this one|the same|them|those|there)\b", clause))
-    if not intent and re.fullmatch(
-        r"(?:but |and |ok |so )*why\s?\??|how so\s?\??|(?:explain|elaborate|go on|more|tell me more|details?)[ ?.!]*",
-        rest,
-    ):
-        intent, back = "explain", True
+    back = back or bool(_MORE.fullmatch(rest))
     if not intent:
         return None, facts
     return Asked(intent, clause, pointed, mesh, several, changes, named, follows, back, supposed, guessed), facts
@@ -201,6 +197,7 @@ def _supposed(clause: str, config: ExperimentConfig) -> dict[str, Any]:
     return {}
 
 
+_MORE = re.compile(intents.MORE)
 _ASKS = re.compile(r"\b(?:explain|why|tell|show|details?|what|how|describe)\b|\?")
 
 
@@ -215,6 +212,8 @@ def _without_repeats(asked: list[Asked]) -> tuple[Asked, ...]:
         last = found[-1] if found else None
         if last and last.intent == item.intent == "what_if" and item.also and not item.mesh:
             found[-1] = replace(last, changes={**last.changes, **item.changes})
+        elif last and _MORE.fullmatch(item.text):
+            continue  # `Which do you recommend, and why?`: an answer says why
         elif last and last.intent in ("prefer", "compare") and item.intent == "compare" and not _names(item):
             continue  # `I prefer this mesh. Compare them.`
         elif last and last.intent in ("pressure", "hold") and item.intent == "explain" and not _ASKS.search(item.text):

@@ -35,12 +35,45 @@ def speed(row: Row) -> str:
     value = row.get("speedup_per_token")
     if value is None:
         return "no predicted speed-up"
-    return f"{ratio(value)} per token (range {span(row)}, in four of five such cases)"
+    return f"{ratio(value)} per token{within(row)}"
+
+
+def within(row: Row) -> str:
+    """` (range 0.85× to 1.37×, in four of five such cases)`; empty where nothing is predicted to change."""
+    return "" if (found := span(row)) == "–" else f" (range {found}, in four of five such cases)"
 
 
 def span(row: Row) -> str:
+    """The range of a speed-up; a dash where it is a single value, as for what runs."""
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
-    return f"{ratio(low)} to {ratio(high)}" if low and high else "not known"
+    if not low or not high:
+        return "not known"
+    return f"{ratio(low)} to {ratio(high)}" if ratio(low) != ratio(high) else "–"
+
+
+def fewer_chips(row: Row) -> bool:
+    """Whether a configuration is for another part of the machine; there its confidence is that each chip gains."""
+    return bool({"topology", "slices"} & set(row.get("changes") or {}))
+
+
+def keeps(row: Row) -> bool:
+    """Whether a configuration is what runs: nothing is predicted of it, and its confidence is that keeping is right."""
+    return not row.get("changes") and row.get("speedup_per_token") == 1.0 and span(row) == "–"
+
+
+def gains(row: Row) -> str:
+    """What a confidence is of, after `that it`: on fewer chips a step may take longer and still gain for each chip."""
+    return "gains per token and chip" if fewer_chips(row) else "gains at all"
+
+
+def sure(row: Row) -> str:
+    """`64 %`; on fewer chips `64 % per token and chip`."""
+    return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
+
+
+def confidence_head(rows: Sequence[Row]) -> str:
+    """The head of a column of confidences."""
+    return "Confidence, per token and chip" if any(map(fewer_chips, rows)) else "Confidence"
 
 
 def step(row: Row) -> str:
@@ -84,7 +117,7 @@ def per_step(row: Mapping[str, Any]) -> str:
 
 
 def size(value: float) -> str:
-    return format_bytes(value)
+    return format_bytes(value).replace("-", "−")
 
 
 def memory(row: Row) -> str:
@@ -96,8 +129,20 @@ def memory(row: Row) -> str:
 
 
 def changes(row: Row) -> str:
-    """Changed training keys in a few words; empty where there are none."""
-    return ", ".join(setting(key, value) for key, value in (row.get("changes") or {}).items())
+    """Changed keys in a few words; empty where there are none."""
+    changed = row.get("changes") or {}
+    parts = [setting(key, value) for key, value in changed.items() if key not in ("topology", "slices")]
+    return ", ".join([*parts, *_chips(changed)])
+
+
+def _chips(changed: Row) -> list[str]:
+    """`8×16 chips` of each of the slices that are used."""
+    slices, topology = changed.get("slices"), changed.get("topology")
+    of = f"{'×'.join(map(str, topology))} chips" if topology else ""
+    if slices and (slices > 1 or not of):
+        count = f"{slices:,} slice{'s' if slices > 1 else ''}"
+        of = f"{count} of {of}" if of else count
+    return [of] if of else []
 
 
 def setting(key: str, value: Any) -> str:
@@ -151,6 +196,13 @@ def brief(error: str) -> str:
     return error.split(";")[0].rstrip(".")
 
 
+def rule(name: str) -> str:
+    """The name of a rule of `perfmodel.legality` in words."""
+    return {"kv_heads": "KV heads", "d_ff": "FFN width", "axis_role": "role of an axis"}.get(
+        name, name.replace("_", " ")
+    )
+
+
 def open_questions(row: Row) -> list[str]:
     """Why a configuration is only not known to be illegal."""
     return [str(text) for text in row.get("lowers_confidence", ()) if OPEN.match(str(text))]
@@ -158,5 +210,5 @@ def open_questions(row: Row) -> list[str]:
 
 def allowed(row: Row) -> str:
     if row.get("violations"):
-        return f"no: rule {row['violations'][0]['rule']}"
+        return f"no: rule {rule(row['violations'][0]['rule'])}"
     return "not certain" if open_questions(row) else "yes"

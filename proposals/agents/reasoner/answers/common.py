@@ -56,7 +56,7 @@ def meant(desk: Desk, asked: Asked, default: int = 1) -> int | None:
     if asked.mesh or asked.changes:
         return None
     if asked.points_back or asked.also or asked.intent in ("confidence", "risks", "launch", "explain", "memory"):
-        if desk.focus.mesh is not None or desk.focus.changes:
+        if desk.focus.configured:
             return None
         if desk.focus.number is not None:
             return desk.focus.number
@@ -87,7 +87,8 @@ def configurations(desk: Desk, asked: Asked) -> Generator[Said, None, Meant]:
     base: Mapping[str, Any] = config.mesh.to_json()
     changes: dict[str, Any] = {}
     named = "what runs"
-    goes_on = asked.also or (asked.points_back and not asked.mesh)
+    names = asked.mesh or asked.changes or asked.proposals
+    goes_on = asked.also or (asked.points_back and not asked.mesh) or not names
     if asked.proposals.numbers and (asked.mesh.factors or not asked.mesh) and (asked.changes or asked.mesh):
         one = yield from whole(desk, asked.proposals.numbers[0])
         if isinstance(one, str):
@@ -98,7 +99,8 @@ def configurations(desk: Desk, asked: Asked) -> Generator[Said, None, Meant]:
     elif goes_on and focus.number is not None:
         one = yield from whole(desk, focus.number)
         if not isinstance(one, str):
-            base, changes, named = one["mesh"], dict(one.get("changes", {})), f"proposal {one['number']}"
+            changes = {**one.get("changes", {}), **focus.changes}
+            base, named = one["mesh"], f"proposal {one['number']}"
     elif goes_on and focus.changes:
         changes = dict(focus.changes)
     changes |= asked.changes
@@ -152,7 +154,7 @@ def evidence(desk: Desk, row: Row) -> Generator[Said, None, list[str]]:
             if caveat:
                 kept.append(f"Its caveat: {caveat.rstrip('.')}.")
             return kept
-    if row.get("kind") == "keep":
+    if row.get("kind") == "keep" or is_what_runs(row):
         return ["**Measured**: it is what ran, so there is nothing to prove."]
     if not row.get("changes") and row.get("keeps_the_mesh"):
         return []

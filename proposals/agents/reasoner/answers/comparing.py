@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common, pricing, verdict
 from proposals.agents.reasoner.desk import Answer, Desk
@@ -84,7 +86,12 @@ def compare(desk: Desk, asked: Asked) -> Answer:
         return
     rows = found["configurations"]
     yield from pricing.table(desk, rows, found["what_runs"])
-    yield from _conclusion(desk, rows, found.get("fastest_that_may_run"))
+    about = next((answer for pattern, answer in _ASKED_FOR if pattern.search(asked.text)), None)
+    if about is None:
+        yield from _conclusion(desk, rows, found.get("fastest_that_may_run"))
+    else:
+        yield from _that_can_not(desk, rows)
+        yield from about(desk, [row for row in rows if not row.get("violations")])
     for row in rows:
         yield from common.offered(row)
 
@@ -94,12 +101,64 @@ def _name(row: Row) -> str:
     return f"proposal {stands}" if stands else words.configuration(row)
 
 
-def _conclusion(desk: Desk, rows: list[Row], fastest: int | None) -> Answer:
+def _that_can_not(desk: Desk, rows: list[Row]) -> Answer:
     for row in rows:
         if row.get("violations"):
             yield from desk.say(
                 f"{_name(row)[:1].upper()}{_name(row)[1:]} can not run: {words.lower_first(words.violations(row)[0])}"
             )
+
+
+def _by_memory(desk: Desk, rows: list[Row]) -> Answer:
+    known = sorted(
+        (row for row in rows if row.get("hbm_per_chip_bytes")), key=lambda row: row["hbm_per_chip_bytes"]["total"]
+    )
+    if not known:
+        unknown = next((row["not_known"] for row in rows if row.get("not_known")), ())
+        why = f" because {facts.not_known(unknown)}" if unknown else ""
+        yield from desk.say(f"Which of them needs less memory can not be computed{why}.")
+        yield from common.ask_back(desk, common.decisive(unknown, desk))
+        return
+    least, *others = known
+    behind = [f"{_name(row)} {words.memory(row)}" for row in others]
+    yield from desk.say(
+        f"**Least memory per chip, by computation: {_name(least)}**, {words.memory(least)}"
+        + (f"; {words.listed(behind)}." if behind else ".")
+    )
+
+
+def _by_risk(desk: Desk, rows: list[Row]) -> Answer:
+    for row in rows:
+        if words.keeps(row):
+            yield from desk.say(f"{_name(row)[:1].upper()}{_name(row)[1:]} keeps what runs, which risks nothing.")
+    known = sorted(
+        (row for row in rows if row.get("speedup_low80") and not words.keeps(row)),
+        key=lambda row: -row["confidence_share"],
+    )
+    if not known:
+        return
+    best, *others = known
+    if others and best["confidence_share"] <= others[0]["confidence_share"] + verdict.SURE:
+        yield from desk.say(f"**By the odds {_name(best)} and {_name(others[0])} are alike.**")
+    elif others:
+        yield from desk.say(f"**Safer by the odds: {_name(best)}.**")
+    each = [
+        f"{_name(row)} gains with a confidence of {words.sure(row)}, and the low end of its range is "
+        f"{words.ratio(row['speedup_low80'])} per token"
+        for row in known
+    ]
+    yield from desk.say("; ".join(each)[:1].upper() + "; ".join(each)[1:] + ".")
+
+
+#: What a comparison is by where it is not by time.
+_ASKED_FOR: tuple[tuple[re.Pattern[str], Callable[[Desk, list[Row]], Answer]], ...] = (
+    (re.compile(r"\b(?:memory|hbm|head ?room|ram)\b"), _by_memory),
+    (re.compile(r"\b(?:safer|safest|safe|risk\w*|surer|surest|sure|confiden\w+|certain|likel\w+|odds)\b"), _by_risk),
+)
+
+
+def _conclusion(desk: Desk, rows: list[Row], fastest: int | None) -> Answer:
+    yield from _that_can_not(desk, rows)
     if fastest is None:
         yield from desk.say("None of them may run, so there is no winner.")
         return
@@ -115,11 +174,12 @@ def _conclusion(desk: Desk, rows: list[Row], fastest: int | None) -> Answer:
     ]
     near = min(row["time_per_token_over_fastest"] for row in others)
     yield from desk.say(f"**Fastest by prediction: {_name(best)}**; {words.listed(behind)}.")
-    surest = max((row for row in rows if not row.get("violations")), key=lambda row: row["confidence_share"])
+    gaining = [row for row in rows if not row.get("violations") and not words.keeps(row)]
+    surest = max(gaining, key=lambda row: row["confidence_share"], default=best)
     if surest is not best and surest["confidence_share"] > best["confidence_share"] + verdict.SURE:
         yield from desk.more(
-            f"The surest to gain at all is {_name(surest)}, with a confidence of "
-            f"{words.percent(surest['confidence_share'])}."
+            f"The surest to gain{' at all' if not words.fewer_chips(surest) else ''} is {_name(surest)}, with a "
+            f"confidence of {words.sure(surest)}."
         )
     if near < 1 + words.SAME:
         yield from desk.more(

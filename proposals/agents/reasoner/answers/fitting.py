@@ -20,7 +20,7 @@ def memory(desk: Desk, asked: Asked) -> Answer:
         yield from what_if.suppose(desk, asked)
         return
     number = common.meant(desk, asked, default=0)
-    if ((asked.mesh or asked.changes) and number is None) or (number is None and desk.focus.mesh is not None):
+    if ((asked.mesh or asked.changes) and number is None) or (number is None and desk.focus.configured):
         meant = yield from common.configurations(desk, asked)
         if meant.problem:
             yield from desk.say(meant.problem)
@@ -64,14 +64,29 @@ def memory(desk: Desk, asked: Asked) -> Answer:
     if board.ran.get("hbm_per_chip_bytes"):
         lines.append(["what runs", words.memory(board.ran), words.size(board.ran["memory_headroom_bytes"])])
     yield from desk.table(["Per chip, computed", "Memory needed", "Memory left free"], lines)
-    tight = [row for row in rows if row["memory_headroom_bytes"] < 0.1 * row["hbm_per_chip_bytes"]["capacity"]]
+    over = [row for row in rows if row["memory_headroom_bytes"] < 0]
+    tight = [row for row in rows if 0 <= row["memory_headroom_bytes"] < 0.1 * row["hbm_per_chip_bytes"]["capacity"]]
+    yield from desk.bullets(
+        [f"**Proposal {each['number']} does not fit**, by computation: {_short_of(each, 'it')}" for each in over]
+    )
+    if over:
+        yield from pricing.ran_too(desk, board.ran.get("hbm_per_chip_bytes"))
     if tight:
         yield from desk.say(
             f"Proposal {tight[0]['number']} is close to the limit; compilers need buffers that no formula "
             f"knows, so check it first with an ahead-of-time compile (see the launch files)."
         )
-    else:
-        yield from desk.say("All of them fit with room to spare.")
+    elif len(over) < len(rows):
+        which = "All of them fit" if not over else "The others fit"
+        yield from desk.say(f"{which} with room to spare.")
+
+
+def _short_of(row: Row, name: str) -> str:
+    held = row["hbm_per_chip_bytes"]
+    return (
+        f"{name} needs {words.size(held['total'])} per chip where a program can fill {words.size(held['capacity'])}, "
+        f"{words.size(-row['memory_headroom_bytes'])} too much"
+    )
 
 
 def _measured_memory(desk: Desk) -> Answer:
@@ -101,7 +116,7 @@ def _fits(desk: Desk, row: Row, name: str) -> Answer:
             f"{words.size(room)} free."
         )
     else:
-        yield from desk.say(f"**It does not fit**, by computation: {name} needs {words.memory(row)} per chip.")
+        yield from desk.say(f"**It does not fit**, by computation: {_short_of(row, name)}.")
     others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
     if others:
         yield from desk.say(f"Memory aside, it can not run: {words.lower_first(others[0]['reason'])}")

@@ -108,6 +108,43 @@ def knowledge(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
 
 
+_SECONDS = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s?(ms|s|sec|secs|seconds?)\b")
+
+
+def result(desk: Desk, asked: Asked) -> Answer:
+    """The user measured a proposal: where its result is told, and how it stands beside the prediction."""
+    number = (asked.proposals.numbers or (1,))[0]
+    row = yield from common.whole(desk, number)
+    if isinstance(row, str):
+        yield from desk.say(row)
+        return
+    yield from desk.say(
+        f"A measurement counts once its profile is there: upload the run on the card of proposal {number}, and "
+        f"prediction and measurement stand side by side; the confidence of further proposals then moves by it."
+    )
+    told, time = _SECONDS.search(asked.text), row.get("step_time_s")
+    if told is None or not isinstance(time, Mapping):
+        return
+    measured = float(told[1].replace(",", "")) * (1e-3 if told[2] == "ms" else 1.0)
+    where = (
+        "slower than its range"
+        if measured > time["high80"]
+        else "faster than its range"
+        if measured < time["low80"]
+        else "within its range"
+    )
+    board = yield from common.board(desk)
+    ran = board.ran.get("step_time_s") if not board.error else None
+    gain = (
+        f", and {'less' if measured < ran else 'no less'} than the {words.time(ran)} that were measured before"
+        if ran
+        else ""
+    )
+    yield from desk.say(
+        f"By what you say: {told[0]} a step, where {words.step(row)} was predicted; that is {where}{gain}."
+    )
+
+
 def accuracy(desk: Desk, asked: Asked) -> Answer:
     """How far the predictions of this run may be trusted, from its own ranges."""
     yield from desk.say(
@@ -121,7 +158,8 @@ def accuracy(desk: Desk, asked: Asked) -> Answer:
     rows = [row for row in board.rows if row.get("speedup_low80")]
     if rows:
         yield from desk.table(
-            ["Proposal", "Per token, predicted", "Range", "Confidence to gain at all"],
+            ["Proposal", "Per token, predicted", "Range",
+             f"Confidence to gain {'per token and chip' if any(map(words.fewer_chips, rows)) else 'at all'}"],
             [
                 [str(n), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
                 for n, r in ((row["number"], row) for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,7 +86,9 @@ def op(desk: Desk, asked: Asked) -> Answer:
 def _one_op(desk: Desk, row: Row) -> Answer:
     took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
     place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
-    yield from desk.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of it.", _what_it_is(row))
+    yield from desk.say(
+        f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.", _what_it_is(row)
+    )
     items = []
     if row.get("collective"):
         axis = row.get("mesh_axis")
@@ -155,7 +158,8 @@ def _one_op(desk: Desk, row: Row) -> Answer:
 def _what_it_is(row: Row) -> str:
     module = f" in the {row['module']}" if row.get("module") else ""
     family = row.get("family") or row.get("category")
-    return f"A {family} op{module}." if family else ""
+    article = "An" if str(family)[:1].lower() in "aeiou" else "A"
+    return f"{article} {family} op{module}." if family else ""
 
 
 def _finding_of(desk: Desk, row: Row) -> Answer:
@@ -237,6 +241,14 @@ def communication(desk: Desk, asked: Asked) -> Answer:
 
 
 def figures(desk: Desk, asked: Asked) -> Answer:
+    if re.search(r"\bhow many\b.*\bsteps\b", asked.text):
+        ran = yield from desk.look("run")
+        steps = (ran.data.get("profile") or {}).get("steps")
+        yield from desk.say(
+            f"{steps:,} {'step was' if steps == 1 else 'steps were'} profiled."
+            if steps
+            else "The profile does not hold its steps one by one."
+        )
     found = yield from desk.look("kpis")
     kpis = found.data
     if kpis.get("step_time_s"):
@@ -249,8 +261,12 @@ def figures(desk: Desk, asked: Asked) -> Answer:
     missing = kpis.get("not_measured") or {}
     asked_for = [key for key in missing if key.replace("_", " ") in asked.text or key in asked.text]
     for key in asked_for or list(missing)[:2]:
+        name = _SHARES.get(key) or {"step_time_s": "step time", "mxu_utilization": "MXU utilisation"}.get(
+            key, key.replace("_", " ")
+        )
         yield from desk.say(
-            f"Not measured, {key.replace('_', ' ')}: {missing[key]}" + ("" if str(missing[key]).endswith(".") else ".")
+            f"{name[:1].upper()}{name[1:]} was not measured: {missing[key]}"
+            + ("" if str(missing[key]).endswith(".") else ".")
         )
     if shares.get("mfu") is not None and kpis.get("mfu_convention") and "mfu" in asked.text:
         yield from desk.say(f"MFU here means: {kpis['mfu_convention']}.")
@@ -293,7 +309,7 @@ def run(desk: Desk, asked: Asked) -> Answer:
     for key in ("global_batch", "seq_len", "precision", "optimizer", "weight_sharding", "remat", "grad_accum"):
         if training.get(key) is not None:
             value = training[key]
-            name = "sequence length" if key == "seq_len" else key.replace("_", " ")
+            name = {"seq_len": "sequence length", "grad_accum": "gradient accumulation"}.get(key, key.replace("_", " "))
             items.append(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     yield from desk.bullets(items)
     if data.get("not_known"):

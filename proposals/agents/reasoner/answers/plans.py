@@ -8,12 +8,15 @@ from typing import Any
 from proposals import facts
 from proposals.agents.conversation import MeshOffered
 from proposals.agents.reasoner import words
-from proposals.agents.reasoner.answers import common, verdict, what_if
+from proposals.agents.reasoner.answers import common, measured, verdict
 from proposals.agents.reasoner.answers.standing import table
 from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
+#: After these a bare `why?` would be answered with what was just said.
+_SAID = {"explain", "why_slow"}
+_BEHIND = "What stands behind it is what was measured."
 _FILES = {"maxtext": "maxtext", "megatron": "megatron", "axlearn": "axlearn", "yaml": "yaml", "jax": "jax"}
 
 
@@ -22,8 +25,15 @@ def explain(desk: Desk, asked: Asked) -> Answer:
     if asked.proposals.others or asked.proposals.every or (asked.proposals.kind and number is None):
         yield from overview(desk, asked)
         return
+    if not asked.proposals and desk.focus.intent in _SAID:
+        if any(turn.text.startswith(_BEHIND) for turn in desk.ask.earlier[-1:]):
+            yield from desk.say("That is as far as the profile tells; ask about an op, an axis or a figure of it.")
+            return
+        yield from desk.say(_BEHIND)
+        yield from (measured.ops if desk.focus.intent == "why_slow" else measured.why_slow)(desk, asked)
+        return
     if number is None:
-        yield from what_if.what_if(desk, asked)
+        yield from _priced(desk, asked)
         return
     if asked.proposals.kind and not asked.proposals.numbers:
         board = yield from common.board(desk)
@@ -34,21 +44,14 @@ def explain(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(row)
         return
     yield from desk.say(
-        f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.percent(row['confidence_share'])}."
+        f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.sure(row)}."
         if row.get("speedup_per_token")
         else f"{words.title(row)}."
     )
     if row.get("status", "proposed") != "proposed":
         yield from desk.more(f"It is {row['status']}, by a person.")
     yield from desk.bullets([str(item) for item in row.get("reasons", ())])
-    if row.get("communication"):
-        lines = []
-        for item in row["communication"]:
-            axes = f" ({' and '.join(item['axes'])})" if item.get("axes") else ""
-            lines.append([f"{item['moves']}{axes}", words.traffic(item, "before"), words.traffic(item, "after")])
-        timed = "before_s" in row["communication"][0]
-        head = "Exposed communication per step" if timed else "Exposed communication"
-        yield from desk.table([head, "Before", "After, predicted"], lines)
+    yield from _communication(desk, row)
     proof = yield from common.evidence(desk, row)
     yield from desk.say(*proof)
     if row.get("trade_offs"):
@@ -61,6 +64,45 @@ def explain(desk: Desk, asked: Asked) -> Answer:
             f"It rests on {'passage' if len(cited) == 1 else 'passages'} {words.listed(cited[:3])} of the "
             f"knowledge base."
         )
+
+
+def _priced(desk: Desk, asked: Asked) -> Answer:
+    """Why a configuration that was priced is predicted as it is."""
+    meant = yield from common.configurations(desk, asked)
+    if meant.problem:
+        yield from desk.say(meant.problem)
+        return
+    row = yield from common.predicted(desk, meant.configurations[0])
+    if isinstance(row, str):
+        yield from desk.say(row)
+        return
+    name = words.configuration(row)
+    if row.get("violations"):
+        yield from desk.say(f"{name} can not run:", *words.violations(row))
+        return
+    yield from desk.say(
+        f"{name} is predicted at {words.speed(row)}, confidence {words.sure(row)}; what that comes from:"
+        if row.get("speedup_per_token")
+        else f"What is known of {name}:"
+    )
+    yield from desk.bullets([str(item) for item in row.get("reasons", ())])
+    yield from _communication(desk, row)
+    if row.get("trade_offs"):
+        yield from desk.say("What it costs:", *[str(item) for item in row["trade_offs"][:2]])
+    if row.get("lowers_confidence"):
+        yield from desk.say("What lowers the confidence:", *[str(item) for item in row["lowers_confidence"][:2]])
+
+
+def _communication(desk: Desk, row: Row) -> Answer:
+    if not row.get("communication"):
+        return
+    lines = []
+    for item in row["communication"]:
+        axes = f" ({' and '.join(item['axes'])})" if item.get("axes") else ""
+        lines.append([f"{item['moves']}{axes}", words.traffic(item, "before"), words.traffic(item, "after")])
+    timed = "before_s" in row["communication"][0]
+    head = "Exposed communication per step" if timed else "Exposed communication"
+    yield from desk.table([head, "Before", "After, predicted"], lines)
 
 
 def risks(desk: Desk, asked: Asked) -> Answer:
@@ -89,7 +131,7 @@ def risks(desk: Desk, asked: Asked) -> Answer:
     if low and low < 1 - words.SAME:
         items.append(
             f"**It may lose time**: the range of the prediction reaches down to {words.ratio(low)} per "
-            f"token, and the confidence to gain at all is {words.percent(row['confidence_share'])}."
+            f"token, and the confidence that it {words.gains(row)} is {words.percent(row['confidence_share'])}."
         )
     elif low:
         items.append(f"A loss is unlikely: even the low end of the range is {words.ratio(low)} per token.")
@@ -99,6 +141,8 @@ def risks(desk: Desk, asked: Asked) -> Answer:
         items.append(
             f"Memory is {'tight' if tight else 'no risk'}: computed {words.memory(row)} per chip, which "
             f"leaves {words.size(room)}."
+            if room >= 0
+            else f"**It does not fit in memory**, by computation: {words.memory(row)} per chip."
         )
     elif row.get("not_known"):
         items.append(
@@ -195,9 +239,9 @@ def rejected(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say("No mesh was rejected.")
         return
     yield from desk.table(
-        ["Mesh", "Rule", "Why"], [[words.mesh(row), str(row["rule"]), str(row["reason"])] for row in rows]
+        ["Mesh", "Rule", "Why"], [[words.mesh(row), words.rule(row["rule"]), str(row["reason"])] for row in rows]
     )
-    counts = [f"{rule} {count}" for rule, count in found.data["count_by_rule"].items()]
+    counts = [f"{words.rule(rule)} {count}" for rule, count in found.data["count_by_rule"].items()]
     yield from desk.say(
         f"Of {found.data['meshes_considered']:,} meshes considered, by the first rule each broke: "
         f"{words.listed(counts)}."
@@ -229,7 +273,7 @@ def search(desk: Desk, asked: Asked) -> Answer:
                 "–" if runs else words.percent(row["confidence_share"]),
             ]
         )
-    yield from desk.table(["Configuration", "Per token, predicted", "Range", "Confidence"], lines)
+    yield from desk.table(["Configuration", "Per token, predicted", "Range", words.confidence_head(rows)], lines)
     new = [row for row in rows if not row.get("stands_as_proposal") and not row.get("is_what_runs")]
     if new:
         yield from desk.say(

@@ -44,8 +44,8 @@ def priced(desk: Desk, row: Row) -> Answer:
         )
         return
     yield from desk.say(
-        f"{head}**Predicted {words.ratio(value)} per token** (range {words.span(row)}, in four of five "
-        f"such cases), confidence {words.percent(row['confidence_share'])} that it gains at all."
+        f"{head}**Predicted {words.ratio(value)} per token**{words.within(row)}, confidence "
+        f"{words.percent(row['confidence_share'])} that it {words.gains(row)}."
     )
     if isinstance(row.get("step_time_s"), Mapping) and ran.get("step_time_s"):
         yield from desk.more(f"The step would take {words.step(row)}; {words.estimate(ran)} was measured.")
@@ -97,7 +97,7 @@ def table(desk: Desk, rows: list[Row], ran: Row, names: list[str] | None = None)
         "Step, predicted",
         "Per token",
         "Range",
-        "Confidence",
+        words.confidence_head(rows),
         *(["Memory per chip"] if memory else []),
         "May run",
     ]
@@ -153,6 +153,11 @@ def memory_parts(desk: Desk, row: Row) -> Answer:
             if part in held
         ],
     )
+    yield from ran_too(desk, ran)
+
+
+def ran_too(desk: Desk, ran: Row | None) -> Answer:
+    """Where what runs would not fit either, memory that is too large says little."""
     if ran and ran["total"] > ran["capacity"]:
         yield from desk.say(
             "By the same computation what runs would not fit either, and it ran: so the model errs here, "

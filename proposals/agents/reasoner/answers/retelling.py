@@ -56,14 +56,26 @@ def retell(desk: Desk, told: Told) -> Answer:
         "at_most_chips" in told.constraints
         and (limit := told.constraints["at_most_chips"]) < base.config.hardware.chips
     ):
-        yield from desk.say(
-            f"With at most {limit:,} chips a step takes longer than on the {base.config.hardware.chips:,} that ran; "
-            "the confidence is that each chip gets more done, which frees the others."
-        )
+        yield from desk.say(_on_fewer_chips(after, limit, base.config.hardware.chips))
     yield from _which_model(desk, told)
     unknown = after.data.get("not_known", ())
     if unknown and told.facts:
         yield from common.ask_back(desk, common.decisive(unknown, desk), f"Still not known: {in_words(unknown)}.")
+
+
+def _on_fewer_chips(after: Board, limit: int, ran: int) -> str:
+    """What the confidence is of, where a token may take less time than on all chips, or more."""
+    faster = [row for row in after.rows if (row.get("speedup_per_token") or 0.0) > 1]
+    if not faster:
+        return (
+            f"With at most {limit:,} chips a step takes longer than on the {ran:,} that ran; the confidence is that "
+            f"each chip gets more done, which frees the others."
+        )
+    which = "a token" if len(faster) == len(after.rows) else f"with proposal {faster[0]['number']} a token"
+    return (
+        f"Even with at most {limit:,} chips {which} is predicted to take less time than on the {ran:,} that ran; the "
+        f"confidence is that each chip gets more done."
+    )
 
 
 def _effects(told: Told) -> Answer:
@@ -154,7 +166,7 @@ def changed(desk: Desk, before: Board, after: Board, when: str) -> Answer:
     else:
         yield from desk.say(
             f"**The recommendation changes**: {when} the first is {words.title(new)}, predicted at "
-            f"{words.speed(new)}, confidence {words.percent(new['confidence_share'])}."
+            f"{words.speed(new)}, confidence {words.sure(new)}."
         )
         yield from _why_gone(desk, old)
     lines = []
@@ -178,7 +190,10 @@ def changed(desk: Desk, before: Board, after: Board, when: str) -> Answer:
                 words.memory(row),
             ]
         )
-    yield from desk.table(["Proposal", "Configuration", "Per token, predicted", "Confidence", "Memory per chip"], lines)
+    header = [
+        "Proposal", "Configuration", "Per token, predicted", words.confidence_head(after.rows), "Memory per chip",
+    ]  # fmt: skip
+    yield from desk.table(header, lines)
     notes = after.data.get("notes") or ()
     yield from desk.say(*[str(note) for note in notes[:2]])
 
@@ -187,7 +202,7 @@ def _moved_numbers(old: Row, new: Row) -> str:
     before, after = old.get("speedup_per_token"), new.get("speedup_per_token")
     if not before or not after:
         return ""
-    sure, was = words.percent(new["confidence_share"]), words.percent(old["confidence_share"])
+    sure, was = words.sure(new), words.sure(old)
     if words.ratio(before) == words.ratio(after) and sure == was:
         return f"Its numbers stay too: {words.speed(new)}, confidence {sure}."
     return (
@@ -211,8 +226,7 @@ def _why_gone(desk: Desk, old: Row) -> Answer:
         )
     elif row.get("speedup_per_token"):
         yield from desk.say(
-            f"What stood first, {name}, is predicted at {words.speed(row)} under this, confidence "
-            f"{words.percent(row['confidence_share'])}."
+            f"What stood first, {name}, is predicted at {words.speed(row)} under this, confidence {words.sure(row)}."
         )
 
 
@@ -229,4 +243,12 @@ def held(desk: Desk, asked: Any) -> Answer:
     else:
         yield from desk.say("No constraint, and no fact beyond the configuration.")
     if found and found.data.get("not_known"):
-        yield from desk.say(f"Not known: {in_words(found.data['not_known'])}.")
+        unknown = found.data["not_known"]
+        yield from desk.say(
+            f"Not known: {in_words(unknown)}; terms that need {'it' if len(unknown) == 1 else 'them'} were scaled from "
+            f"the profile or assumed."
+        )
+    elif found:
+        yield from desk.say(
+            "Model, batch and sequence length are known, so no term had to be assumed for want of them."
+        )

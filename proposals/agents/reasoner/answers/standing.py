@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perfmodel.config import ConfigError
 from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.answers import common, verdict
 from proposals.agents.reasoner.desk import Answer, Desk
+from proposals.agents.reasoner.told import fact_sentence
 from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
@@ -41,7 +43,7 @@ def table(desk: Desk, rows: list[Row]) -> Answer:
         "Configuration",
         "Per token, predicted",
         "Range",
-        "Confidence",
+        words.confidence_head(rows),
         *(["Memory per chip"] if known else []),
     ]
     lines = [
@@ -73,12 +75,12 @@ def recommend(desk: Desk, asked: Asked) -> Answer:
         yield from desk.more(
             (
                 f"Predicted: a step of {words.step(first)} against {words.estimate(board.ran)} measured, "
-                f"{words.speed(first)}; confidence that it gains at all "
+                f"{words.speed(first)}; confidence that it {words.gains(first)} "
                 f"{words.percent(first['confidence_share'])}."
             )
             if isinstance(first.get("step_time_s"), Mapping)
             else (
-                f"Predicted: {words.speed(first)}; confidence that it gains at all "
+                f"Predicted: {words.speed(first)}; confidence that it {words.gains(first)} "
                 f"{words.percent(first['confidence_share'])}."
             )
         )
@@ -112,15 +114,34 @@ def _beside(row: Row, first: Row) -> Iterator[str]:
 
 
 def confidence(desk: Desk, asked: Asked) -> Answer:
+    """How sure the numbers are, of what was priced last: under the facts that were supposed there."""
+    supposed, held = desk.focus.supposed, desk.bench
+    if not supposed or asked.proposals or asked.mesh or asked.changes:
+        yield from _confidence(desk, asked)
+        return
+    try:
+        desk.over(held.with_facts({**dict(held.facts), **dict(supposed)}))
+    except ConfigError:
+        yield from _confidence(desk, asked)
+        return
+    sentences = [fact_sentence(path, value, held.config) for path, value in supposed.items()]
+    yield from desk.say("Still supposing it:", *sentences)
+    yield from _confidence(desk, asked)
+    desk.over(held)
+
+
+def _confidence(desk: Desk, asked: Asked) -> Answer:
     number = common.meant(desk, asked)
     if number is None:
         meant = yield from common.configurations(desk, asked)
         if meant.problem:
             yield from desk.say(meant.problem)
             return
-        yield from desk.say("Pricing that configuration, to see how sure its gain is.")
-        row = yield from common.predicted(desk, meant.configurations[0])
-        name = words.configuration(row) if not isinstance(row, str) else ""
+        only = meant.configurations[0]
+        changed = words.changes(only)
+        name = words.mesh_of({**only, "dcn": only["dcn"] or {}}) + (f" with {changed}" if changed else "")
+        yield from desk.say(f"Pricing {name}, to see how sure its gain is.")
+        row = yield from common.predicted(desk, only)
     else:
         name = f"proposal {number}"
         yield from desk.say(
@@ -135,20 +156,24 @@ def confidence(desk: Desk, asked: Asked) -> Answer:
             f"{name[:1].upper()}{name[1:]} can not run, so there is nothing to be confident of:", *words.violations(row)
         )
         return
-    value = row["confidence_share"]
-    if row.get("kind") == "keep":
+    value, chips = row["confidence_share"], words.fewer_chips(row)
+    keeps = row.get("kind") == "keep" or common.is_what_runs(row)
+    if keeps:
         yield from desk.say(
-            f"**{words.percent(value)}**: that is the probability that no legal candidate gains what is worth a change."
+            f"**{words.percent(value)}** is the probability that keeping what runs, {words.mesh(row)}, is right: that "
+            f"no legal candidate gains what is worth a change."
         )
     else:
         yield from desk.say(
-            f"**{words.percent(value)}** is the calibrated probability that {name} makes the step faster "
-            f"per token: {_level(value)}."
+            f"**{words.percent(value)}** is the calibrated probability that {name} "
+            f"{'gains per token and chip' if chips else 'makes the step faster per token'}: {_level(value)}."
         )
-    if row.get("speedup_per_token"):
+    if row.get("speedup_per_token") and not keeps:
         low = row.get("speedup_low80") or 1.0
         tail = ""
-        if low < 1 - words.SAME:
+        if chips:
+            tail = " That is the whole step: on fewer chips it may take longer, and each chip still gain."
+        elif low < 1 - words.SAME:
             tail = f" Its low end, {words.ratio(low)}, would be a loss."
         elif low > 1 + words.SAME:
             tail = " The whole range lies above what runs, so the question is how much, not whether."
@@ -330,7 +355,15 @@ def _prefer_own(desk: Desk, asked: Asked) -> Answer:
         if mine.get("speedup_per_token") and theirs.get("speedup_per_token"):
             rows = [[own, *_cells(mine)], [yours, *_cells(theirs)]]
             yield from desk.table(
-                ["", "Configuration", "Step, predicted", "Per token", "Confidence", "Memory per chip"], rows
+                [
+                    "",
+                    "Configuration",
+                    "Step, predicted",
+                    "Per token",
+                    words.confidence_head([mine, theirs]),
+                    "Memory per chip",
+                ],
+                rows,
             )
     yield from desk.say(*verdict.argued(name, theirs, own, mine, theirs.get("time_per_token_over_fastest")))
     if found == "better":
@@ -380,7 +413,7 @@ def hold(desk: Desk, asked: Asked) -> Answer:
         yield from desk.say(
             f"{'I hold to it' if pressed else '**Yes**'}: {words.title(first)} stays first, since {reason}."
         )
-    sure = words.percent(first["confidence_share"])
+    sure = words.sure(first)
     yield from desk.more(
         f"That no change that may run gains what it costs to try: confidence {sure}."
         if first["kind"] == "keep"
@@ -432,7 +465,7 @@ def _no_longer(desk: Desk, first: Row, better: list[Row]) -> Answer:
     best = max(better, key=lambda row: row["speedup_per_token"])
     yield from desk.say(
         f"**Only as the cheaper one to try**: {words.title(first)} leads the ranking, at a predicted "
-        f"{words.speed(first)}, confidence {words.percent(first['confidence_share'])}."
+        f"{words.speed(first)}, confidence {words.sure(first)}."
     )
     yield from desk.say(
         *verdict.argued(f"proposal {best['number']}", best, own, first),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+from perfmodel.chips import load_chips
 from proposals.agents.conversation import Question
 from proposals.agents.reasoner import meaning, words
 from proposals.agents.reasoner.answers import common
 from proposals.agents.reasoner.desk import Answer, Desk
+from proposals.agents.reasoner.intents import CHIP
 from proposals.agents.reasoner.understand import Asked
 
 CAN = (
@@ -54,6 +58,32 @@ def yes(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
         "To what? I act on whole sentences: name the fact, the mesh or the proposal that you mean, such as "
         "*the global batch is 256* or *compare proposal 1 and 2*."
+    )
+
+
+def no(desk: Desk, asked: Asked) -> Answer:
+    yield from desk.say(
+        "Then all stays as it is. If it is the recommendation that does not suit you, name what speaks against it: a "
+        "fact, a constraint, or a mesh of your own."
+    )
+
+
+def pardon(desk: Desk) -> Answer:
+    """To what asks nothing by itself."""
+    yield from desk.say("Go on: what would you like to know? Say *why?* to hear more of what was said last.")
+
+
+def chip(desk: Desk, asked: Asked) -> Answer:
+    """Another chip than the configuration names."""
+    found = yield from desk.look("run")
+    known = load_chips()
+    said = {re.sub(r"\s", "", word) for word in re.findall(CHIP, asked.text)}
+    new = sorted(name for name in said if not any(name in each for each in known))
+    yield from desk.say(
+        f"The configuration says {found.data['configuration']['hardware']['chip']}, and all is priced for that chip. "
+        "Another is set on the configuration page of the experiment; diagnosis and proposals are then made anew.",
+        f"Chips that are known: {words.listed([f'`{name}`' for name in known])}.",
+        f"{words.listed(new)} is none of them." if new else "",
     )
 
 

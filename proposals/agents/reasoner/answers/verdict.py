@@ -40,18 +40,20 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         return
     fast, best = words.ratio(theirs["speedup_per_token"]), words.ratio(mine["speedup_per_token"])
     sure, base = words.percent(theirs["confidence_share"]), words.percent(mine["confidence_share"])
+    chips = " per token and chip" if words.fewer_chips(theirs) else ""
     odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
+    odds += chips
     if found == "better":
         yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
     elif found == "bolder" and mine.get("kind") == "keep":
         yield (
-            f"{name} is predicted at {fast} per token, with a confidence of {sure} that it gains at all; {own} keeps "
-            f"what runs, which risks nothing and gains nothing."
+            f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
+            f"{own} keeps what runs, which risks nothing and gains nothing."
         )
     elif found == "bolder":
         yield (
             f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
-            f"gain at all: confidence {sure} against {base}."
+            f"{'gain' if chips else 'gain at all'}: confidence {sure} against {base}{chips}."
         )
     elif found == "tie":
         yield (
@@ -63,11 +65,11 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
         if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
             yield (
-                f"It is surer to gain anything at all, with a confidence of {sure} against {base}, "
+                f"It is surer to gain anything at all, with a confidence of {sure} against {base}{chips}, "
                 f"but the gain it is sure of is smaller."
             )
         elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
-            yield f"It is also less sure: confidence {sure} against {base}."
+            yield f"It is also less sure: confidence {sure} against {base}{chips}."
     yield from _points(theirs, mine)
 
 

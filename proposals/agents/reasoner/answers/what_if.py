@@ -115,10 +115,7 @@ def _ways(desk: Desk, meant: common.Meant, asked: Asked) -> Answer:
         best = max(fit, key=lambda row: row["speedup_per_token"])
         word = "The best of them that may run" if len(fit) > 1 else "Only one of them breaks no rule"
         yield from desk.say(
-            (
-                f"{word}: {words.mesh(best)}, predicted at {words.speed(best)}, confidence "
-                f"{words.percent(best['confidence_share'])}."
-            ),
+            (f"{word}: {words.mesh(best)}, predicted at {words.speed(best)}, confidence {words.sure(best)}."),
             *words.open_questions(best),
         )
         yield from common.offered(best)
