@@ -226,7 +226,7 @@ def can_propose(held: Sequence[Chip], plan: PlanRecord | None) -> bool:
 
 
 def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
-    """Questions that can be asked of this run: about its own proposals, axes and what is not known of it."""
+    """Questions that can be asked of this run: about its proposals, and of sizes that none of them has."""
     config = experiment.config or {}
     found = ["Why is this step slow?"]
     proposals = list(plan.proposals.all()) if plan is not None else []
@@ -238,9 +238,11 @@ def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
     roles = mesh.get("axis_roles") or {}
     for axis, size in (mesh.get("ici") or {}).items():
         role = roles.get(axis, axis)
-        if ROLE_SYNONYMS.get(role, role) == "model" and size > 1:
+        proposed = any(item.data["mesh"]["ici"].get(axis) == 1 for item in proposals)
+        if ROLE_SYNONYMS.get(role, role) == "model" and size > 1 and not proposed:
             found.append(f"Why not {axis} 1?")
     batch = (config.get("training") or {}).get("global_batch")
-    if batch:
+    taken = {(item.data.get("changes") or {}).get("global_batch") for item in proposals}
+    if batch and 2 * batch not in taken:
         found.append(f"What if the global batch were {2 * batch}?")
     return [*found, "What should I measure next?"]

@@ -7,11 +7,13 @@ import re
 import pytest
 
 from agent.events import Stopped
+from dialogue import presentation
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking
 from dialogue.services.respond import respond
 from proposals.agents.conversation import ConstraintTold, FactTold, MeshOffered, Question
 from proposals.models import PlanRequest, Proposal
+from proposals.services import plans
 from tests.dialogue.answerers import Scripted, final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,6 +89,18 @@ def test_suggestions_are_of_this_run(people, ready):
     config = {**ready.experiment.config, "mesh": {"ici": {"data": 4, "mdl": 4}, "axis_roles": {"mdl": "tensor"}}}
     type(ready.experiment).objects.filter(pk=ready.experiment.pk).update(config=config)
     assert "Why not mdl 1?" in people.client("engineer").get(of(ready.experiment)).content.decode()
+
+
+def test_what_a_proposal_has_already_is_not_suggested(people, ready):
+    ready.experiment.config = {**ready.experiment.config, "mesh": {"ici": {"data": 4, "model": 2}}}
+    plan = plans.newest(ready.experiment)
+    offered = presentation.suggestions(ready.experiment, plan)
+    assert "What if the global batch were 64?" in offered
+    one = plan.proposals.first()
+    one.data = {**one.data, "mesh": {"ici": {"data": 8, "model": 1}}, "changes": {"global_batch": 64}}
+    one.save()
+    offered = presentation.suggestions(ready.experiment, plan)
+    assert "What if the global batch were 64?" not in offered and "Why not model 1?" not in offered
 
 
 HOSTILE = (
