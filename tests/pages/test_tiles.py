@@ -1,0 +1,25 @@
+"""Tiles and event lines in words: what a figure is of, and how many."""
+
+from __future__ import annotations
+
+from diagnosis import presentation
+from experiments.event_words import describe
+from experiments.models import Event, Experiment
+
+
+def notes(**kpis: float) -> dict[str, str]:
+    return {tile.key: tile.note for tile in presentation.tiles({"kpis": {"step_time_s": 2.0, **kpis}})}
+
+
+def test_hidden_communication_is_time_of_the_step() -> None:
+    note = notes(communication_overlapped=0.5)["communication_overlapped"].replace("\u00a0", " ")
+    assert note == "1,000 ms of the step in flight behind other ops"
+
+
+def test_goodput_does_not_call_communication_productive() -> None:
+    assert notes(goodput=0.989)["goodput"] == "not lost to idling, input or host"
+
+
+def test_one_candidate_is_counted_as_one() -> None:
+    event = Event(kind="proposal", actor="proposer", data={"proposals": [{"rank": 1, "title": "t"}], "considered": 1})
+    assert describe(event, Experiment()).title == "1 proposal from 1 candidate"
