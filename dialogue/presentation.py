@@ -161,7 +161,8 @@ def _held_words(held: Held) -> str:
         except ConfigError:
             said = ()
         return " ".join(said).rstrip(".") or held.sentence or held.key
-    name = held.key.rpartition(".")[2].replace("_", " ")
+    name = held.key.rpartition(".")[2]
+    name = {"grad_accum": "gradient accumulation", "seq_len": "sequence length"}.get(name, name.replace("_", " "))
     if held.key == "model.name":
         name = "model"
     if held.key.endswith("_bytes") and isinstance(held.value, int | float):

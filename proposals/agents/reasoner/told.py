@@ -371,4 +371,6 @@ def fact_sentence(path: str, value: Any, config: ExperimentConfig) -> str:
     }
     if path == "hardware.overrides.hbm_bytes":
         return f"A program can fill {value / 1e9:.4g} GB of a chip's HBM."
-    return words.get(path, f"{path.removeprefix('training.').replace('_', ' ')} is {value}.")
+    name = {"training.grad_accum": "Gradient accumulation", "training.micro_batch": "The micro-batch"}.get(path, "")
+    name = name or path.removeprefix("training.").replace("_", " ").capitalize()
+    return words.get(path, f"{name} is {value}.")

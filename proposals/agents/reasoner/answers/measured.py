@@ -243,9 +243,10 @@ def communication(desk: Desk, asked: Asked) -> Answer:
 def figures(desk: Desk, asked: Asked) -> Answer:
     if re.search(r"\bhow many\b.*\bsteps\b", asked.text):
         ran = yield from desk.look("run")
-        steps = (ran.data.get("profile") or {}).get("steps")
+        profile = ran.data.get("profile") or {}
+        steps, label = profile.get("steps"), f", {profile['label']}" if profile.get("label") else ""
         yield from desk.say(
-            f"{steps:,} {'step was' if steps == 1 else 'steps were'} profiled."
+            f"{steps:,} {'step was' if steps == 1 else 'steps were'} recorded in the profile{label}."
             if steps
             else "The profile does not hold its steps one by one."
         )
