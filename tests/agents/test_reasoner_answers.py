@@ -444,7 +444,9 @@ def test_the_confidence_of_what_runs_is_that_keeping_it_is_right() -> None:
 
 def test_a_range_of_one_value_is_left_out() -> None:
     thread = Thread(llama(model="llama3-70b"))  # proposal 2 keeps what runs
-    assert "1.00× to 1.00×" not in thread.say("explain proposal 2").text + thread.say("show the proposals").text
+    said = thread.say("explain proposal 2").text
+    assert "1.00× to 1.00×" not in said + thread.say("show the proposals").text
+    assert "% that keeping it is right" in said
 
 
 def test_on_fewer_chips_a_confidence_is_per_token_and_chip() -> None:

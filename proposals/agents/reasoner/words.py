@@ -67,7 +67,9 @@ def gains(row: Row) -> str:
 
 
 def sure(row: Row) -> str:
-    """`64 %`; on fewer chips `64 % per token and chip`."""
+    """`64 %`; on fewer chips `64 % per token and chip`; of what runs that keeping it is right."""
+    if keeps(row):
+        return f"{percent(row['confidence_share'])} that keeping it is right"
     return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
 
 
@@ -80,7 +82,8 @@ def step(row: Row) -> str:
     """The predicted step time with its range."""
     time = row.get("step_time_s")
     if isinstance(time, Mapping):
-        return f"{format_time(time['estimate'])} (range {format_time(time['low80'])} to {format_time(time['high80'])})"
+        estimate, low, high = (format_time(time[key]) for key in ("estimate", "low80", "high80"))
+        return f"{estimate} (range {low} to {high})" if low != high else estimate
     return format_time(time) if time else "not measured"
 
 

@@ -118,8 +118,12 @@ def result(desk: Desk, asked: Asked) -> Answer:
     if isinstance(row, str):
         yield from desk.say(row)
         return
+    if row.get("kind") == "keep":
+        yield from desk.say(f"Proposal {number} keeps what runs, so this run is its measurement; it needs no other.")
+        return
+    first = "" if row.get("status") == "approved" else "once it is approved, "
     yield from desk.say(
-        f"A measurement counts once its profile is there: upload the run on the card of proposal {number}, and "
+        f"A measurement counts once its profile is there: {first}upload the run on the card of proposal {number}, and "
         f"prediction and measurement stand side by side; the confidence of further proposals then moves by it."
     )
     told, time = _SECONDS.search(asked.text), row.get("step_time_s")

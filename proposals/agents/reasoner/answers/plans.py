@@ -362,8 +362,8 @@ def measure(desk: Desk, asked: Asked) -> Answer:
     if first and first["kind"] != "keep" and ran and isinstance(first.get("step_time_s"), Mapping):
         items.append(
             f"**A short run of proposal {first['number']}** with a profile: predicted {words.step(first)} "
-            f"a step against {words.time(ran)} measured now. Below that it gains; enter the result on its "
-            f"page, and the confidence of all further proposals moves by it."
+            f"a step against {words.time(ran)} measured now. Below that it gains; upload the profile on its "
+            f"card, and the confidence of all further proposals moves by it."
         )
         rival = next((row for row in board.rows[1:] if verdict.case(first, row) in ("better", "bolder", "tie")), None)
         if rival:

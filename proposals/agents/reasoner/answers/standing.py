@@ -415,7 +415,8 @@ def hold(desk: Desk, asked: Asked) -> Answer:
         )
     sure = words.sure(first)
     yield from desk.more(
-        f"That no change that may run gains what it costs to try: confidence {sure}."
+        f"That no change that may run gains what it costs to try: confidence "
+        f"{words.percent(first['confidence_share'])}."
         if first["kind"] == "keep"
         else f"It is predicted at {words.speed(first)}, confidence {sure}."
     )

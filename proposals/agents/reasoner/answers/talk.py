@@ -45,8 +45,8 @@ def helping(desk: Desk, asked: Asked) -> Answer:
 
 def thanks(desk: Desk, asked: Asked) -> Answer:
     yield from desk.say(
-        "You are welcome. When a proposal was run, enter its measured step time on its page; then "
-        "prediction and result can be set beside each other."
+        "You are welcome. When a proposal was run, upload its profile on its card; then prediction and measurement "
+        "stand beside each other."
     )
 
 
