@@ -44,7 +44,9 @@
       const named = [], taken = roof ? [{ from: across(ridge) - .3, to: across(ridge) + .02, y: upward(d.peak) }] : [];
       [...d.points].sort((a, b) => b[3] - a[3]).slice(0, 60).forEach(point => {
         if (point[3] < longest * .1 || named.length >= 7) return;
-        const x = across(point[1]), y = upward(point[2]), wide = 130 / Math.max(el.clientWidth - 72, 1);
+        /* a name stands above its dot */
+        const above = (14 + 10.5 * Math.sqrt(point[3] / longest)) / Math.max(el.clientHeight - 70, 1);
+        const x = across(point[1]), y = upward(point[2]) + above, wide = 130 / Math.max(el.clientWidth - 72, 1);
         const left = x > .8, box = left ? { from: x - wide, to: x, y } : { from: x - wide / 2, to: x + wide / 2, y };
         if (!taken.some(other => other.from < box.to && box.from < other.to && Math.abs(other.y - y) < .065)) { taken.push(box); named.push({ rank: point[5], left }); }
       });
@@ -61,7 +63,7 @@
           name: group, type: "scatter", cursor: "pointer",
           data: d.points.filter(point => (point[4] || "not said") === group).map(point => ({ value: [point[1], Math.max(point[2], y0), point[0], point[3], point[5]] })),
           symbolSize: value => 5 + 21 * Math.sqrt(value[3] / longest), itemStyle: { color: colour(group), opacity: .78, borderColor: c.surface, borderWidth: 1 }, emphasis: { itemStyle: { opacity: 1, borderColor: c.text } },
-          label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, formatter: p => isNamed.has(p.value[4]) ? short(p.value[2]) : "" },
+          label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, textBorderColor: c.surface, textBorderWidth: 3, formatter: p => isNamed.has(p.value[4]) ? short(p.value[2]) : "" },
           labelLayout: p => { const middle = p.rect.x + p.rect.width / 2, right = middle - 54 > (el.clientWidth - 72) * .8; return { align: right ? "right" : "center", x: right ? p.rect.x + p.rect.width : middle, y: p.rect.y - 9, verticalAlign: "middle" }; }
         }))]
       };
