@@ -30,7 +30,7 @@ PAGES = {
     "/experiments/{pk}/delete/": "cannot be undone",
     "/experiments/{pk}/proposals/": "Halve tensor parallelism",
     "/experiments/{pk}/proposals/rejected/": "KV heads",
-    "/experiments/{pk}/dialogue/": "Why not model 1?",
+    "/experiments/{pk}/dialogue/": "Which do you recommend first?",
     "/experiments/{pk}/launch/": "This proposal is not approved",
     "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
     "/history/": "Optimization database",
