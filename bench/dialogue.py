@@ -228,7 +228,9 @@ def folder() -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--after", type=float, default=40.0, help="seconds to wait first, while models load")
+    options = parser.parse_args(arguments)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ASAP_LLM_MODEL", "DATABASE_URL", "CELERY_BROKER_URL"):
         os.environ.pop(name, None)
     with folder() as home:
@@ -237,6 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
             key = token(home)
             headers: dict[str, Any] = {"Authorization": f"Token {key}"}
             with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
+                samples(client)
+                time.sleep(options.after)
                 first_texts(client)
                 streams(address, key, samples(client)[0])
     return 0
