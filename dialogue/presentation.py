@@ -16,6 +16,7 @@ from dialogue.services import asking, holding
 from dialogue.stream import Place, steps_done
 from experiments.models import Experiment
 from perfmodel.config import ROLE_SYNONYMS, ConfigError
+from proposals import facts
 from proposals.agents import chat
 from proposals.agents.workbench import joined
 from proposals.constraints import Constraints, same_mesh
@@ -161,8 +162,7 @@ def _held_words(held: Held) -> str:
         except ConfigError:
             said = ()
         return " ".join(said).rstrip(".") or held.sentence or held.key
-    name = held.key.rpartition(".")[2]
-    name = {"grad_accum": "gradient accumulation", "seq_len": "sequence length"}.get(name, name.replace("_", " "))
+    name = facts.setting(held.key.rpartition(".")[2])
     if held.key == "model.name":
         name = "model"
     if held.key.endswith("_bytes") and isinstance(held.value, int | float):

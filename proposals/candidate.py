@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,6 +12,11 @@ from perfmodel.workload import REMAT_OPEN
 
 #: Keys of a proposal's changes that are the hardware's.
 HARDWARE_KEYS = ("topology", "slices")
+
+
+def changes_chips(changes: Collection[str]) -> bool:
+    """Whether a change runs on another part of the machine: what it gains counts per token and chip then."""
+    return not set(HARDWARE_KEYS).isdisjoint(changes)
 
 
 def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> ExperimentConfig:

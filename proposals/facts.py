@@ -1,4 +1,4 @@
-"""Facts of a run that may be missing, in words."""
+"""Settings of a run, and facts of it that may be missing, in words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ _WORDS = {
     "model": "the model", "training.global_batch": "the global batch", "training.seq_len": "the sequence length",
     "hardware": "the chips", "step_time": "the step time",
 }  # fmt: skip
+
+
+_SETTINGS = {"seq_len": "sequence length", "grad_accum": "gradient accumulation", "micro_batch": "micro-batch"}
+
+
+def setting(key: str) -> str:
+    """A training key within a sentence: `weight sharding`, `sequence length`."""
+    return _SETTINGS.get(key, key.replace("_", " "))
 
 
 def in_words(names: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
+from proposals.candidate import changes_chips
 
 #: What a failure (`history.record.FAILURES`) is called.
 FAILURE_WORDS = {
@@ -79,7 +80,7 @@ class Proposal(models.Model):
     @property
     def per(self) -> str:
         """What speed-up and confidence are about: on fewer chips a step takes longer, whatever each of them does."""
-        return "per token and chip" if "topology" in (self.data.get("changes") or {}) else "per token"
+        return "per token and chip" if changes_chips(self.data.get("changes") or {}) else "per token"
 
     @property
     def rank_text(self) -> str:

@@ -75,13 +75,14 @@
   const mine = event => { const elt = event.detail.elt; return elt && elt.closest && (elt.closest("#dialogue") || elt.id === "dialogue" || elt.id.startsWith("m-")); };
   const inMenu = () => $("#dialogue details[data-menu][open]");
   document.addEventListener("htmx:beforeOnLoad", event => {
-    /* an answer whose thread has been left, or news for somebody who is choosing or renaming one: they are asked again */
-    const target = event.detail.target, from = event.detail.requestConfig && event.detail.requestConfig.elt;
-    if (target && !target.isConnected || from && from.id === "news" && inMenu()) event.preventDefault();
+    /* an answer whose thread has been left */
+    const target = event.detail.target;
+    if (target && !target.isConnected) event.preventDefault();
   });
   document.addEventListener("htmx:beforeSwap", event => {
     const asker = (event.detail.requestConfig || {}).elt;
-    /* news that were asked for before the panel was exchanged: the events of who asked do not arrive any more */
+    /* news for somebody who is choosing or renaming a thread, or asked for before the panel was exchanged: they are
+       asked again.  Here and not before, since the events of an element that is gone do not arrive */
     if (asker && asker.id === "news" && (!asker.isConnected || inMenu())) { event.preventDefault(); return; }
     if (!mine(event)) return;
     const field = $("#ask"), chat = scroller();

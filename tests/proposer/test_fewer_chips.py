@@ -13,6 +13,7 @@ from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.constraints import Constraints
+from proposals.models import Proposal
 from proposals.presentation import changed_settings, kind_words
 from proposals.proposer import Pricer
 from proposals.proposer.fewer import smaller
@@ -72,6 +73,18 @@ def test_a_setting_that_nobody_gave_is_shown_with_its_default() -> None:
     assert changed_settings(config, change) == [("weight_sharding", "zero1 (default)", "fsdp")]
     given = config | {"training": {"weight_sharding": "none"}}
     assert changed_settings(given, change) == [("weight_sharding", "none", "fsdp")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "per"),
+    [
+        ({"slices": 1}, "per token and chip"),
+        ({"topology": [2, 4, 4]}, "per token and chip"),
+        ({"remat": "none"}, "per token"),
+    ],
+)
+def test_on_another_part_of_the_machine_a_gain_counts_per_chip(changes: dict[str, object], per: str) -> None:
+    assert Proposal(data={"changes": changes}).per == per
 
 
 def test_an_alternative_is_named_by_what_it_changes() -> None:

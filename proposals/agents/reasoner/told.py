@@ -14,6 +14,7 @@ from proposals.agents.reasoner.axes import TAIL, axis_of, words_for
 from proposals.agents.reasoner.figures import count, size_bytes
 from proposals.agents.reasoner.meshes import MeshWords
 from proposals.constraints import MOST_MARGIN, Constraints
+from proposals.facts import setting
 
 #: Share of memory kept free where it is said to be tight and no share is named.
 TIGHT = 0.1
@@ -371,6 +372,5 @@ def fact_sentence(path: str, value: Any, config: ExperimentConfig) -> str:
     }
     if path == "hardware.overrides.hbm_bytes":
         return f"A program can fill {value / 1e9:.4g} GB of a chip's HBM."
-    name = {"training.grad_accum": "Gradient accumulation", "training.micro_batch": "The micro-batch"}.get(path, "")
-    name = name or path.removeprefix("training.").replace("_", " ").capitalize()
-    return words.get(path, f"{name} is {value}.")
+    name = setting(path.removeprefix("training."))
+    return words.get(path, f"{name[:1].upper()}{name[1:]} is {value}.")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+from proposals import facts
+from proposals.candidate import HARDWARE_KEYS, changes_chips
 
 Row = Mapping[str, Any]
 #: How the sentences begin of rules that can not be checked (`proposer.limits`).
@@ -53,7 +55,7 @@ def span(row: Row) -> str:
 
 def fewer_chips(row: Row) -> bool:
     """Whether a configuration is for another part of the machine; there its confidence is that each chip gains."""
-    return bool({"topology", "slices"} & set(row.get("changes") or {}))
+    return changes_chips(row.get("changes") or {})
 
 
 def keeps(row: Row) -> bool:
@@ -134,7 +136,7 @@ def memory(row: Row) -> str:
 def changes(row: Row) -> str:
     """Changed keys in a few words; empty where there are none."""
     changed = row.get("changes") or {}
-    parts = [setting(key, value) for key, value in changed.items() if key not in ("topology", "slices")]
+    parts = [setting(key, value) for key, value in changed.items() if key not in HARDWARE_KEYS]
     return ", ".join([*parts, *_chips(changed)])
 
 
@@ -149,13 +151,10 @@ def _chips(changed: Row) -> list[str]:
 
 
 def setting(key: str, value: Any) -> str:
-    names = {
-        "global_batch": "batch", "seq_len": "sequence length", "grad_accum": "gradient accumulation",
-        "weight_sharding": "weight sharding", "micro_batch": "micro-batch",
-    }  # fmt: skip
     if key == "xla_flags":
         return "more XLA flags"
-    return f"{names.get(key, key)} {value:,}" if isinstance(value, int) else f"{names.get(key, key)} {value}"
+    name = "batch" if key == "global_batch" else facts.setting(key)
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
 
 
 def configuration(row: Row) -> str:

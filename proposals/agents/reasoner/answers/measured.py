@@ -310,8 +310,9 @@ def run(desk: Desk, asked: Asked) -> Answer:
     for key in ("global_batch", "seq_len", "precision", "optimizer", "weight_sharding", "remat", "grad_accum"):
         if training.get(key) is not None:
             value = training[key]
-            name = {"seq_len": "sequence length", "grad_accum": "gradient accumulation"}.get(key, key.replace("_", " "))
-            items.append(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+            items.append(
+                f"{facts.setting(key)}: {value:,}" if isinstance(value, int) else f"{facts.setting(key)}: {value}"
+            )
     yield from desk.bullets(items)
     if data.get("not_known"):
         yield from desk.say(f"Not known: {facts.in_words(data['not_known'])}.")
