@@ -1,0 +1,83 @@
+"""Execution profiles: how a kind of program runs a training step, from execution.toml.
+
+`software.framework` names the profile; without one it is what most programs on that kind of chip are.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from perfmodel.config import ExperimentConfig
+
+EXECUTION_FILE = Path(__file__).with_name("execution.toml")
+
+#: Profile where `software.framework` says nothing, by kind of chip.
+DEFAULT = {"tpu": "xla", "gpu": "megatron-core"}
+#: Profile of a framework that no profile names, by kind of chip.
+UNKNOWN = {"tpu": "xla", "gpu": "fsdp"}
+
+
+class ExecutionDataError(ValueError):
+    """execution.toml is wrong.  Our bug, not the user's."""
+
+
+@dataclass(frozen=True)
+class ExecutionProfile:
+    """What a program does by design.
+
+    family: profiles whose fitted numbers are alike.  gradient_bytes: per gradient that crosses links;
+    gradient_sum_bytes: per gradient added up over micro-batches.  unfused_attention: whether attention scores pass
+    through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
+    configuration does not say.  frameworks, measured: see execution.toml.
+    """
+
+    name: str
+    title: str
+    family: str
+    frameworks: tuple[str, ...]
+    measured: tuple[str, ...]
+    gradient_bytes: float
+    gradient_sum_bytes: float
+    unfused_attention: bool
+    sequence_parallel: bool
+    source: str
+
+    def has_measured(self, framework: str) -> bool:
+        """Whether the fit has seen runs of this framework."""
+        return any(part in framework.lower() for part in self.measured)
+
+
+@cache
+def load_profiles() -> dict[str, ExecutionProfile]:
+    """All profiles by name.  Raises ExecutionDataError on a row without a source or with an unknown key."""
+    with EXECUTION_FILE.open("rb") as file:
+        data = tomllib.load(file)
+    known = {field.name for field in fields(ExecutionProfile)} - {"name"}
+    found = {}
+    for name, row in data.items():
+        wrong = sorted(known ^ set(row))
+        if wrong:
+            raise ExecutionDataError(f"{name}: {wrong[0]!r} is missing or unknown")
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        found[name] = ExecutionProfile(name=name, **values)
+    return found
+
+
+def profile_named(framework: str | None, kind: str) -> ExecutionProfile:
+    """Profile of a framework's name on a kind of chip, `tpu` or `gpu`."""
+    profiles = load_profiles()
+    if not framework:
+        return profiles[DEFAULT[kind]]
+    text = framework.lower().replace("_", "-")
+    parts = [(len(part), name) for name, profile in profiles.items() for part in profile.frameworks if part in text]
+    return profiles[max(parts)[1]] if parts else profiles[UNKNOWN[kind]]
+
+
+def framework_of(config: ExperimentConfig) -> str | None:
+    """`software.framework` as given."""
+    text = config.extra.get("software_framework")
+    return text if isinstance(text, str) else None
