@@ -306,7 +306,7 @@ def space_workload(space: Space, rows: slice) -> Workload:
             sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
             moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
             low_precision=np.array([1.0 if training.precision in LOW_PRECISIONS else 0.0]),
-            **recipe(training, config.extra),
+            **recipe(training, config.extra, chip_of(hardware).kind),
             software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
         ),
     )

@@ -16,11 +16,13 @@ import numpy.typing as npt
 from perfmodel import accounting
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.execution import load_profiles, profile_named
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
 
 Floats = npt.NDArray[np.float64]
 
+PROFILES = tuple(load_profiles())
 REMAT = ("none", "minimal", "full", "offload")
 SHARDING = ("none", "zero1", "fsdp")
 
@@ -137,7 +139,8 @@ class TrainingNumbers:
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
     WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
-    so that a framework recomputes or offloads what does not fit.
+    so that a framework recomputes or offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention:
+    of the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`.
     """
 
     global_batch: Floats
@@ -153,6 +156,10 @@ class TrainingNumbers:
     classic: Floats
     remat_open: Floats
     software_year: Floats
+    gradient_bytes: Floats
+    gradient_sum_bytes: Floats
+    unfused_attention: Floats
+    profile: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -320,8 +327,10 @@ def assemble_mesh(
     )
 
 
-def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None) -> TrainingNumbers:
-    """Raises ConfigError where batch or sequence length is absent: there is no step to price without them."""
+def training_numbers(
+    training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None, kind: str = "tpu"
+) -> TrainingNumbers:
+    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent: there is no step to price without them."""
     if training.global_batch is None:
         raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
     if training.seq_len is None:
@@ -336,17 +345,27 @@ def training_numbers(training: Training, mesh: Mesh, extra: Mapping[str, Any] | 
         sharding=np.array([SHARDING.index(training.weight_sharding)]),
         moment_bytes=_array(MOMENT_BYTES.get(training.optimizer, 8.0)),
         low_precision=_array(1.0 if training.precision in LOW_PRECISIONS else 0.0),
-        **recipe(training, extra),
+        **recipe(training, extra, kind),
         software_year=_array(float(year) if isinstance(year, int | float) else np.nan),
     )
 
 
-def recipe(training: Training, extra: Mapping[str, Any] | None = None) -> dict[str, Floats]:
-    """What the kind of GPU recipe decides of TrainingNumbers: from `sequence_parallel` to `remat_open`."""
+def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> dict[str, Any]:
+    """What the program decides of TrainingNumbers: its execution profile, and the kind of GPU recipe.
+
+    extra: of the configuration; kind: `tpu` or `gpu`.
+    """
+    profile = profile_named((extra or {}).get("software_framework"), kind)
     classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
-    parallel = not classic if training.sequence_parallel is None else training.sequence_parallel
+    parallel = profile.sequence_parallel and not classic
+    if training.sequence_parallel is not None:
+        parallel = training.sequence_parallel
     is_open = bool((extra or {}).get(REMAT_OPEN)) and training.remat == "none" and not classic
     return {
+        "gradient_bytes": _array(profile.gradient_bytes),
+        "gradient_sum_bytes": _array(profile.gradient_sum_bytes),
+        "unfused_attention": _array(1.0 if profile.unfused_attention else 0.0),
+        "profile": np.array([PROFILES.index(profile.name)]),
         "sequence_parallel": _array(1.0 if parallel else 0.0),
         "whole_logits": _array(1.0 if training.loss_parallel is False else 0.0),
         "classic": _array(1.0 if classic else 0.0),
@@ -366,7 +385,8 @@ def from_config(config: ExperimentConfig) -> Workload:
     """One configuration as a workload of length one.  Raises ConfigError where model, batch or length is absent."""
     if config.model is None:
         raise ConfigError("model", "is missing, so the step cannot be priced; name a model or give its shape")
-    training = training_numbers(config.training, config.mesh, config.extra)
+    kind = chip_of(config.hardware).kind
+    training = training_numbers(config.training, config.mesh, config.extra, kind)
     return Workload(
         chip=chip_numbers(config.hardware, config.training.precision),
         model=model_numbers(config.model, float(training.seq_len[0])),
