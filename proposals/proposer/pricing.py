@@ -120,16 +120,6 @@ def _memory(candidates: Candidates, index: int) -> dict[str, float] | None:
     return {name: float(value[index]) for name, value in candidates.used.parts().items()}
 
 
-#: Roles whose axes carry each kind of traffic, as the calibration groups them.
-_CARRIED_BY = {
-    "tensor": ("model",),
-    "weights": ("data", "fsdp", "seq", "expert"),
-    "sequence": ("seq",),
-    "expert": ("expert",),
-    "pipeline": ("pipeline",),
-}
-
-
 def observation(
     config: ExperimentConfig, observed: Observed, profile: StepProfile, diagnosis: Diagnosis
 ) -> Observation:
@@ -144,24 +134,20 @@ def observation(
         "dcn": observed.traffic_s["dcn"],
         **{name: bars.get(name, 0.0) for name in ("input", "host", "idle")},
     }
-    for kind, seconds in observed.traffic_s.items():
-        axes = _axes_of(config, _CARRIED_BY.get(kind, ()))
-        if kind == "weights" and not axes:
-            axes = _axes_of(config, ("replica",))
-        if kind != "dcn" and seconds:
-            key = "ici:" + "+".join(axes) if axes else "ici"
-            parts[key] = parts.get(key, 0.0) + seconds
+    for item in observed.collectives:
+        if item.axes != ("dcn",):
+            key = "ici:" + "+".join(item.axes) if item.axes else "ici"
+            parts[key] = parts.get(key, 0.0) + item.time_s
     return Observation(
         step_time_s=profile.step_time_s,
         parts_s=parts,
         memory_bytes=profile.memory.peak_bytes,
         flops=observed.flops,
         weights_arithmetic_s=observed.weights_arithmetic_s,
+        attention_s=work["attention"],
+        collectives=observed.collectives,
+        coverage=observed.coverage,
     )
-
-
-def _axes_of(config: ExperimentConfig, roles: tuple[str, ...]) -> list[str]:
-    return [axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in roles]
 
 
 def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed) -> Calibration:
@@ -181,12 +167,6 @@ def price(
     priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings))
     distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
     parts = {name: c.flat(values) for name, values in priced.parts_s.items()}
-    shifts = _stalls(parts, c.baseline, observed, diagnosis)
-    each = c.tokens_ratio * c.chips_ratio  # tokens on a chip
-    shifts += observed.work_s["attention"] * each * (_imbalance(c) - 1.0)
-    parts["compute"] = np.maximum(parts["compute"] + shifts, 0.05 * parts["compute"])
-    hbm = [name for name in parts if name.startswith("hbm:")]
-    parts["hbm"] = sum((parts.pop(name) for name in hbm), parts["hbm"])
     total = sum(parts.values(), np.zeros(len(c)))
     # What the ops leave of the step stays; where they overlap and sum to more, all parts share the excess.
     rest = observed.step_s - float(total[c.baseline])
@@ -195,8 +175,7 @@ def price(
     else:
         ratio = observed.step_s / float(total[c.baseline])
         parts = {name: values * ratio for name, values in parts.items()}
-    # What nothing explains is taken to be work on the tokens.
-    parts["other"] = parts["other"] * each
+    each = c.tokens_ratio * c.chips_ratio  # tokens on a chip
     unsure = _hide(parts, c, observed, diagnosis)
     total = sum(parts.values(), np.zeros(len(c)))
     known = "model" not in calibration.assumed
