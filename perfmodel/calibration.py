@@ -158,9 +158,7 @@ class Calibration:
             "dcn": sum(self.group_dcn_s.values()),
             **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
         }
-        named = sum(seen.values())
-        total = self.observation.step_time_s or named
-        found["gaps"] = sum(seen.get(name, 0.0) for name in ("idle", "host", "other")) + max(0.0, total - named)
+        found["gaps"] = self.observation.gaps_s
         return {name: seconds * self.unit_s for name, seconds in found.items()}
 
     def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Floats]:
@@ -211,15 +209,13 @@ class Calibration:
         asked = asked_by(workload)
         batch = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
         model, streaming = self._modelled(asked, self.posterior.z)
-        parts, unsure = self._with_unexplained(model, self._base_parts, batch, distance)
+        parts, variance = self._with_unexplained(model, self._base_parts, asked, batch, distance)
         total = sum(parts.values(), np.zeros(1))
-        variance = self._posterior_variance(asked, total, batch, distance)
-        seen_total = sum(self._seen_s.values()) + self._input_s + self.unplaced_s * self.unit_s
+        variance = variance / total**2 + self._posterior_variance(asked, total, batch, distance)
         for name, value in parts.items():
-            before = self._seen_s.get(name, self._base_parts.get(name, 0.0))
+            before = self._seen_s.get(name, self._base_parts.get(name, 0.0)) if name in model else value
             variance = variance + (SPREAD_PER_CHANGE * np.abs(value - before * batch) / total) ** 2
-        variance = variance + (unsure / total) ** 2 + SPREAD_PER_DOUBLING**2 * distance
-        del seen_total
+        variance = variance + SPREAD_PER_DOUBLING**2 * distance
         return self._finished(self._named(parts, streaming), total, np.sqrt(variance), workload, distance)
 
     @property
@@ -227,15 +223,16 @@ class Calibration:
         return self.observation.parts_s.get("input", 0.0) * self.unit_s
 
     def _with_unexplained(
-        self, model: Mapping[str, Floats], base: Mapping[str, float], batch: Floats, distance: Floats
+        self, model: Mapping[str, Floats], base: Mapping[str, float], asked: Asked, batch: Floats, distance: Floats
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
         It stays as it is, or follows the tokens of the step: half of each.
         """
         parts: dict[str, Floats] = {}
-        unsure: Floats = np.zeros(1)
+        variance: Floats = np.zeros(1)
         near = np.minimum(1.0, distance)
+        follows = (1.0 + batch) / 2.0
         for name, value in model.items():
             seen = self._seen_s.get(name)
             if seen is None:
@@ -245,20 +242,34 @@ class Calibration:
             within = 0.0 if name == "gaps" else WITHIN_NOISE
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
             rest = seen - base[name] * times
-            parts[name] = np.maximum(value * times + rest * (1.0 + batch) / 2.0, 0.0)
-            unsure = unsure + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (batch - 1.0) / 2.0) ** 2
-        unplaced = self.unplaced_s * self.unit_s
-        if unplaced:
-            parts["ici"] = unplaced * (1.0 + batch) / 2.0
-            unsure = unsure + (unplaced * SPREAD_UNEXPLAINED * near) ** 2
+            parts[name] = np.maximum(value * times + rest * follows, 0.0)
+            variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (batch - 1.0) / 2.0) ** 2
+        beside = {(): self.unplaced_s, **self.observation.unexplained_s}
+        parts["ici"] = np.zeros(1)
+        for axes, seconds in beside.items():
+            there = self._there(axes, asked)
+            parts["ici"] = parts["ici"] + seconds * self.unit_s * follows * there
+            variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
+        # Copies change layouts between axes: of axes that go, some copies go too.
+        copies = self.observation.copies_s * self.unit_s
+        inner = tuple(axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert"))
+        parts["copies"] = copies * follows * (1.0 + self._there(inner, asked)) / 2.0
+        variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
-            measured = sum(self._seen_s.values()) + unplaced
             busy = sum(parts.values(), np.zeros(1))
             serial = self._input_s * batch
-            beside = np.maximum(0.0, (measured + self._input_s) * batch - busy)
-            parts["input"] = INPUT_SETS_PACE * beside + (1.0 - INPUT_SETS_PACE) * serial
-            unsure = unsure + ((beside - serial) / 2.0) ** 2
-        return parts, np.sqrt(unsure)
+            beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * batch - busy)
+            parts["input"] = INPUT_SETS_PACE * beside_step + (1.0 - INPUT_SETS_PACE) * serial
+            variance = variance + ((beside_step - serial) / 2.0) ** 2
+        return parts, variance
+
+    def _role(self, axis: str) -> str:
+        return self.baseline.mesh.role(axis)
+
+    def _there(self, axes: tuple[str, ...], asked: Asked) -> Floats:
+        """1 where candidates have all these axes, 0 where one is gone."""
+        sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
+        return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
     def _posterior_variance(self, asked: Asked, total: Floats, batch: Floats, distance: Floats) -> Floats:
         """Variance of log(time) of the candidates given what was measured on the baseline."""
@@ -268,7 +279,7 @@ class Calibration:
             z = self.posterior.z + direction
             base, _ = self._modelled(self._base_asked, z)
             numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
-            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, batch, distance)
+            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, batch, distance)
             return np.log(sum(parts.values(), np.zeros(1)) / total)
 
         variance: Floats = np.zeros(1)
@@ -279,7 +290,7 @@ class Calibration:
     def _named(self, parts: Mapping[str, Floats], streaming: Floats) -> dict[str, Floats]:
         """The parts by the names of an observation."""
         seen = self.observation.parts_s
-        found = {name: value for name, value in parts.items() if name not in ("work", "gaps")}
+        found = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
         base = self._modelled(self._base_asked, self.posterior.z)[1]
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         if work_seen > 0:
@@ -287,9 +298,9 @@ class Calibration:
             streaming = np.clip(share * streaming / np.maximum(base, 1e-30), 0.0, 1.0) if base.max() > 1e-6 else share
         waits = parts["work"] * streaming
         found["compute"] = parts["work"] - waits
-        found["hbm"] = parts["hbm"] + waits
+        found["hbm"] = parts["hbm"] + waits + parts["copies"]
         gaps = {name: seen.get(name, 0.0) for name in ("idle", "host")}
-        whole = self._seen_s.get("gaps", 0.0) / self.unit_s
+        whole = self.observation.gaps_s
         if whole > 0:
             for name, seconds in gaps.items():
                 found[name] = parts["gaps"] * min(1.0, seconds / whole)
@@ -303,7 +314,7 @@ class Calibration:
     ) -> CalibratedPrices:
         base_work = self._base_work
         sigma = np.where((distance == 0) & _same_training(workload, base_work), 0.0, sigma)
-        baseline = self.observation.step_time_s or sum(self.observation.parts_s.values())
+        baseline = self.observation.measured_s
         total = total / self.unit_s
         speedup = baseline / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
         low, high = self._memory(workload, base_work)
@@ -358,7 +369,7 @@ def calibrate(
     base = combine(terms, table)
     unit_s = 1.0
     if not observation.step_time_s:
-        unit_s = float(base.estimate_s.reshape(-1)[0]) / sum(observation.parts_s.values())
+        unit_s = float(base.estimate_s.reshape(-1)[0]) / observation.measured_s
     bars, unplaced = by_group(filled.mesh, observation, base)
     values = informed_by(table, terms, "model" in assumed)
     equations = equations_of(filled.mesh, observation, base, unit_s)

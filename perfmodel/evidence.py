@@ -17,7 +17,7 @@ from perfmodel.efficiency import Efficiencies
 from perfmodel.step_time import combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import GROUPS, Workload
+from perfmodel.workload import GROUPS, MeshNumbers, Workload
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,14 @@ def informed_by(efficiencies: Efficiencies, terms: Terms, assumed: bool) -> Valu
 
 @dataclass(frozen=True)
 class Asked:
-    """What steps ask of the machine: their terms, and the sizes of their tensor and sequence axes."""
+    """What steps ask of the machine: their terms, and the sizes of their axes by role."""
 
     terms: Terms
-    tensor: Floats
-    parts: Floats
+    mesh: MeshNumbers
 
 
 def asked_by(workload: Workload) -> Asked:
-    return Asked(step_terms(workload), workload.mesh.model, workload.mesh.seq)
+    return Asked(step_terms(workload), workload.mesh)
 
 
 def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
@@ -141,8 +140,8 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
     fields: dict[str, Floats] = {}
     traffic = dict(terms.traffic)
     factors = dict(factors)
-    uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.parts)
-    repeated = 1.0 + factors.pop("replicated", 0.0) * (asked.tensor - 1.0)
+    uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.mesh.seq)
+    repeated = 1.0 + factors.pop("replicated", 0.0) * (asked.mesh.model - 1.0)
     factors["scores"] = factors.get("scores", 1.0) * uneven
     factors["activations"] = factors.get("activations", 1.0) * repeated
     for name, factor in factors.items():
@@ -157,32 +156,40 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
     return replace(terms, traffic=traffic, **fields)
 
 
-#: Parts of a measured step that the model has an expectation of.
+#: Efficiencies that say what launching costs the host.
 LAUNCHES = ("layer_s", "moe_layer_s")
+#: Matmuls that a profile tells apart by module, and the terms they are made of.
+MATMULS: Mapping[str, tuple[str, ...]] = {
+    "dense": ("dense_s", "dense_forward_s"),
+    "experts": ("experts_s", "experts_forward_s"),
+    "head": ("head_s",),
+}
 
 
 def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
-    """What a profile of this step would show, in seconds: `matmul`, `arithmetic` (the same if weights came at once),
-    `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`, `gaps` (bubble, launches
-    that the chip waits for, overhead) and `step`."""
+    """What a profile of this step would show, in seconds: `matmul` (and of it `matmul:<kind>`), `arithmetic` (the same
+    if weights came at once), `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`,
+    `gaps` (bubble, launches that the chip waits for, overhead) and `step`."""
     priced = combine(terms, efficiencies)
     silent = replace(efficiencies, **{name: 0.0 * np.asarray(getattr(efficiencies, name)) for name in LAUNCHES})
-    work = combine(terms, silent).parts_s["compute"]
     zero = np.zeros(1)
-    bare = replace(terms, scores_s=zero, scores_forward_s=zero)
-    matmul = combine(bare, silent).parts_s["compute"]
-    arithmetic = combine(replace(bare, hbm_weights_s=zero), silent).parts_s["compute"]
+
+    def compute(without: tuple[str, ...]) -> Floats:
+        return combine(replace(terms, **dict.fromkeys(without, zero)), silent).parts_s["compute"]
+
+    scores, weights = ("scores_s", "scores_forward_s"), ("hbm_weights_s",)
+    work, matmul, arithmetic = compute(()), compute(scores), compute(scores + weights)
     parts = priced.parts_s
-    waiting = parts["compute"] - work
     found = {
         "matmul": matmul,
         "arithmetic": arithmetic,
         "attention": work - matmul,
         "hbm": parts["hbm"],
-        "gaps": parts["bubble"] + parts["overhead"] + waiting,
+        "gaps": parts["bubble"] + parts["overhead"] + parts["compute"] - work,
         "step": priced.estimate_s,
-        "waiting": waiting,
     }
+    for kind, fields in MATMULS.items():
+        found[f"matmul:{kind}"] = matmul * (1.0 - compute(scores + weights + fields) / np.maximum(arithmetic, 1e-30))
     for name, seconds in parts.items():
         if name.startswith("ici:"):
             found[name] = seconds

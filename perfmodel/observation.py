@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,8 +46,10 @@ class Observation:
     known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
-    attention_s: of `compute`, time in attention kernels, None where they were not told apart.  coverage: share
-    of the step whose ops were listed.
+    attention_s: of `compute`, time in attention kernels, None where they were not told apart; matmul_s: of the rest and
+    `hbm:weights`, time by kind (`dense`, `experts`, `head`), where modules tell.  Beside parts_s: unexplained_s, of
+    collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes moved for layout
+    alone.  coverage: share of the step whose ops were listed.
     """
 
     step_time_s: float | None
@@ -57,7 +59,27 @@ class Observation:
     flops: float | None = None
     weights_arithmetic_s: float = 0.0
     attention_s: float | None = None
+    matmul_s: Mapping[str, float] = field(default_factory=dict)
+    unexplained_s: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    copies_s: float = 0.0
     coverage: float = 1.0
+
+    @property
+    def beside_s(self) -> float:
+        """Measured time that is in no part."""
+        return sum(self.unexplained_s.values()) + self.copies_s
+
+    @property
+    def measured_s(self) -> float:
+        """The step, or, where it has no time, all that was measured."""
+        return self.step_time_s or sum(self.parts_s.values()) + self.beside_s
+
+    @property
+    def gaps_s(self) -> float:
+        """Idle and host time, and what no op explains."""
+        named = sum(self.parts_s.values()) + self.beside_s
+        known = sum(self.parts_s.get(name, 0.0) for name in ("idle", "host", "other"))
+        return known + max(0.0, self.measured_s - named)
 
     @property
     def work_s(self) -> float:
@@ -107,7 +129,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
 #: Standard deviation of the logarithm of what was measured against what the model's form can express: matmuls and
 #: attention, elementwise work, exposed transfers, transfers in flight, gaps, the step; and what attribution adds where no op
 #: was listed.
-SPREADS = {"work": 0.06, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3, "step": 0.02, "unlisted": 0.3}
+SPREADS = {"work": 0.06, "kind": 0.12, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3, "step": 0.02, "unlisted": 0.3}
 #: Below this share of the step, durations mean nothing.
 FLOOR = 0.004
 
@@ -116,7 +138,7 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
     """What was measured, as equations on what the model expects.  base: the step as priced before; unit_s: seconds that
     a measured 1 stands for."""
     seen = observation.parts_s
-    step = (observation.step_time_s or sum(seen.values())) * unit_s
+    step = observation.measured_s * unit_s
     floor = FLOOR * step
     if not any(value > 0 for value in seen.values()):
         return (Equation(("step",), step, SPREADS["step"], floor),)
@@ -134,6 +156,9 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
     else:
         found.append(equation(("matmul",), compute - attention + weights, "work"))
         found.append(equation(("attention",), attention, "work"))
+        told = observation.matmul_s
+        if sum(value > 0 for value in told.values()) > 1:
+            found.extend(equation((f"matmul:{kind}",), value, "kind") for kind, value in told.items() if value > 0)
         compute -= attention
         arithmetic = ("arithmetic",)
     if weights > 0.02 * step / unit_s:
@@ -150,10 +175,7 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
         flight = sum(item.in_flight_s for item in observation.collectives if item.axes == ("dcn",))
         if flight:
             found.append(equation(("links:dcn",), flight, "flight"))
-    named = sum(seen.values())
-    gaps = sum(seen.get(name, 0.0) for name in ("idle", "host", "other"))
-    gaps += max(0.0, (observation.step_time_s or named) - named)
-    found.append(equation(("gaps",), gaps, "gaps"))
+    found.append(equation(("gaps",), observation.gaps_s, "gaps"))
     return tuple(found)
 
 

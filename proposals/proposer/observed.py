@@ -7,7 +7,7 @@ say, and `coverage` says how much was really seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log, prod, sqrt
 
 from diagnosis.analyzer import hlo
@@ -38,7 +38,9 @@ class Observed:
     what the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
     coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
-    same time as traffic_s by axes and kind, with the time in flight where the profile has intervals.
+    same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
+    resharding_s, by axes: collectives that no parallelism of the mesh needs.  matmul_s: of the products, `dense`,
+    `experts` and `head`, where modules tell.  copies_s: of `activations_hbm`, bytes moved for layout alone.
     """
 
     step_s: float
@@ -51,6 +53,9 @@ class Observed:
     stand_in: bool = False
     timed: bool = True
     collectives: tuple[ObservedCollective, ...] = ()
+    matmul_s: dict[str, float] = field(default_factory=dict)
+    resharding_s: dict[tuple[str, ...], float] = field(default_factory=dict)
+    copies_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -70,19 +75,32 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
     work = dict.fromkeys(WORK, 0.0)
     traffic = dict.fromkeys(TRAFFIC, 0.0)
     talking: dict[tuple[tuple[str, ...], str], list[float]] = {}
+    resharding: dict[tuple[str, ...], float] = {}
+    matmul: dict[str, float] = {}
+    copies = 0.0
     shapes = {op.key: op.hlo for op in profile.ops if op.hlo}
+    unneeded = _resharding(diagnosis)
     other = 0.0
     for op, seconds in timed:
         if op.collective or op.resource in ("ici", "dcn"):
-            kind = traffic_of(op, config)
+            kind = "unplaced" if op.key in unneeded else traffic_of(op, config)
+            axes = _axes(op, kind, config)
             traffic[kind] += seconds
-            entry = talking.setdefault((_axes(op, kind, config), op.collective or ""), [0.0, 0.0])
+            if op.key in unneeded:
+                resharding[axes] = resharding.get(axes, 0.0) + seconds
+                continue
+            entry = talking.setdefault((axes, op.collective or ""), [0.0, 0.0])
             entry[0] += seconds
             entry[1] += op.in_flight_s or 0.0
         elif (work_kind := work_of(op)) is not None:
             if work_kind == "weights_hbm" and not waits_for_weights(shapes.get(op.key, ""), config):
                 work_kind = "products"
             work[work_kind] += seconds
+            if op.family == "matmul" and op.module:
+                name = _MATMUL_OF.get(op.module, "dense")
+                matmul[name] = matmul.get(name, 0.0) + seconds
+            elif op.family == "data movement" and work_kind == "activations_hbm":
+                copies += seconds
         else:
             other += seconds
     arithmetic = _arithmetic_share(profile, diagnosis)
@@ -109,6 +127,9 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
             for (axes, kind), (own, flight) in talking.items()
             if own > 0
         ),
+        matmul_s=matmul if coverage > 0.9 else {},
+        resharding_s=resharding,
+        copies_s=copies,
     )
 
 
@@ -144,6 +165,16 @@ def work_of(op: OpDiagnosis) -> str | None:
     if op.resource == "compute":
         return "products"
     return None
+
+
+#: What a matmul works on, by the module of its op; others are dense layers.
+_MATMUL_OF = {"experts": "experts", "loss": "head", "embedding": "head"}
+
+
+def _resharding(diagnosis: Diagnosis) -> frozenset[str]:
+    """Keys of the collectives that the Analyzer finds no parallelism to need."""
+    found = (item for finding in diagnosis.findings if finding.rule == "resharding" for item in finding.evidence)
+    return frozenset(key for item in found for key in item.ops)
 
 
 #: Roles whose axes carry each kind of traffic where the op itself does not tell its axes.

@@ -129,7 +129,7 @@ def observation(
     parts = {
         "compute": work["products"] + work["attention"],
         "hbm:weights": work["weights_hbm"],
-        "hbm:activations": work["activations_hbm"],
+        "hbm:activations": work["activations_hbm"] - observed.copies_s,
         "hbm:optimizer": work["optimizer"],
         "dcn": observed.traffic_s["dcn"],
         **{name: bars.get(name, 0.0) for name in ("input", "host", "idle")},
@@ -145,6 +145,9 @@ def observation(
         flops=observed.flops,
         weights_arithmetic_s=observed.weights_arithmetic_s,
         attention_s=work["attention"],
+        matmul_s=observed.matmul_s,
+        unexplained_s=observed.resharding_s,
+        copies_s=observed.copies_s,
         collectives=observed.collectives,
         coverage=observed.coverage,
     )
