@@ -319,7 +319,7 @@ def record(config: ExperimentConfig, world: World, step: SimulatedStep, seed: in
         seconds = row.seconds * draw.gauss(1.0, world.noise)
         if row.kernel is None:
             talking += seconds
-            ops.extend(_collective_ops(row, number, seconds, step_s, world))
+            ops.extend(_collective_ops(row, number, seconds, step_s, world, draw))
         else:
             ops.append(_kernel_op(row, number, seconds, step_s, cluster))
     ops.sort(key=lambda op: -op.self_time_s)
@@ -377,12 +377,14 @@ def _kernel_op(row: Row, number: int, seconds: float, step_s: float, cluster: Cl
     )
 
 
-def _collective_ops(row: Row, number: int, seconds: float, step_s: float, world: World) -> list[Op]:
+def _collective_ops(row: Row, number: int, seconds: float, step_s: float, world: World, draw: random.Random) -> list[Op]:
     shape, kind, operand, groups = row.line.split("|")
     times = CORES * STEPS
     intervals: dict[str, Any] = {}
     if world.intervals:
         flight = max(seconds, row.in_flight_s * seconds / max(row.seconds, 1e-12))
+        if seconds < 0.1 * flight:  # nobody waits for its end: the done op may stand long after it
+            flight *= draw.uniform(1.0, 2.5)
         intervals = {"in_flight_s": flight * times, "exposed_s": seconds * times}
     common: dict[str, Any] = {
         "program": "jit_step",

@@ -15,11 +15,12 @@ uncertainty, and does not scale with what it was booked under.  On the baseline 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
 
 import numpy as np
+from scipy.optimize import nnls
 from scipy.special import ndtr
 
 from perfmodel import memory
@@ -27,22 +28,25 @@ from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
+from perfmodel.arrays import picked, shape_of, taken
 from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
 from perfmodel.workload import GROUPS, Workload, chip_of, from_config, stack
 
-#: Standard deviation of log(time) that the model's form adds per unit of a part's change, of what is unexplained when
+#: Standard deviation of log(time) that the model's form adds per unit of a part's change
+#: on the log scale (up to the most), of what is unexplained when
 #: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules).
-SPREAD_PER_CHANGE = 0.15
+SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
-SPREAD_PER_DOUBLING = 0.03
+SPREAD_PER_DOUBLING = 0.04
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
-#: Candidates whose gains tell which directions of the posterior matter, and how many directions are followed.
-SAMPLED, DIRECTIONS = 256, 6
+#: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is computed,
+#: from which that of others is interpolated where there are more.
+BLOCK, SAMPLED = 32_768, 1_024
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,10 @@ class Calibration:
         return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
 
     @cached_property
+    def _base_streaming(self) -> Floats:
+        return self._modelled(self._base_asked, self.posterior.z)[1]
+
+    @cached_property
     def _seen_s(self) -> dict[str, float]:
         """Measured seconds by the parts of `_modelled`; only those that were measured."""
         seen = self.observation.parts_s
@@ -206,17 +214,76 @@ class Calibration:
 
     def price_workload(self, workload: Workload, distance: Floats) -> CalibratedPrices:
         """Price a workload of any number of candidates; distance: see CalibratedPrices."""
+        shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
+        count = int(np.prod(shape))
+        along = None
+        if count > SAMPLED:
+            index = np.unravel_index(np.unique(np.linspace(0, count - 1, SAMPLED).astype(int)), shape)
+            some, far = picked(workload, index, shape), picked(np.asarray(distance), index, shape)
+            along = self._interpolation(some, far)
+        step = max(1, BLOCK * shape[0] // count)
+        blocks = []
+        for start in range(0, shape[0], step):
+            rows = slice(start, start + step)
+            some, far = taken(workload, rows, shape[0]), taken(distance, rows, shape[0])
+            blocks.append(self._block(some, far, along))
+        parts = {name: _joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
+        total, variance = (_joined([block[i] for block in blocks], len(shape)) for i in (1, 2))
+        return self._finished(parts, total, np.sqrt(variance), workload, distance)
+
+    def _block(
+        self, workload: Workload, distance: Floats, along: Floats | None
+    ) -> tuple[dict[str, Floats], Floats, Floats]:
+        """Named parts, total and variance of log(time) of some candidates.  along: how the efficiencies' part of it
+        follows from the changes of the parts; None to compute it."""
         asked = asked_by(workload)
         batch = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
         model, streaming = self._modelled(asked, self.posterior.z)
         parts, variance = self._with_unexplained(model, self._base_parts, asked, batch, distance)
         total = sum(parts.values(), np.zeros(1))
-        variance = variance / total**2 + self._posterior_variance(asked, total, batch, distance)
+        variance = variance / total**2 + SPREAD_PER_DOUBLING**2 * distance
+        before = self._before(parts, model, batch)
         for name, value in parts.items():
-            before = self._seen_s.get(name, self._base_parts.get(name, 0.0)) if name in model else value
-            variance = variance + (SPREAD_PER_CHANGE * np.abs(value - before * batch) / total) ** 2
-        variance = variance + SPREAD_PER_DOUBLING**2 * distance
-        return self._finished(self._named(parts, streaming), total, np.sqrt(variance), workload, distance)
+            far = np.abs(np.log(np.maximum(value, 1e-12) / np.maximum(before[name], 1e-12)))
+            variance = variance + (SPREAD_PER_LOG * np.minimum(far, MOST_LOG) * value / total) ** 2
+        if along is None:
+            variance = variance + self._variance(asked, batch, distance, total)
+        else:
+            changes = ((parts[name] - before[name]) / total for name in parts)
+            spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
+            variance = variance + spread**2
+        shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
+        return self._named(parts, streaming), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
+
+    def _before(self, parts: Mapping[str, Floats], model: Mapping[str, Floats], batch: Floats) -> dict[str, Floats]:
+        """What each part was on the baseline, times the tokens of a step."""
+        seen = {name: self._seen_s.get(name, self._base_parts.get(name, 0.0)) for name in model}
+        return {name: np.asarray(seen.get(name, value) * batch) for name, value in parts.items()}
+
+    def _variance(self, asked: Asked, batch: Floats, distance: Floats, total: Floats) -> Floats:
+        """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
+        root = np.linalg.cholesky(self.posterior.covariance)
+        variance: Floats = np.zeros(1)
+        for column in root.T:
+            z = self.posterior.z + column
+            base, _ = self._modelled(self._base_asked, z)
+            numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
+            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, batch, distance)
+            variance = variance + np.log(sum(parts.values(), np.zeros(1)) / total) ** 2
+        return variance
+
+    def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
+        """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
+        asked = asked_by(workload)
+        batch = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
+        model, _ = self._modelled(asked, self.posterior.z)
+        parts, _ = self._with_unexplained(model, self._base_parts, asked, batch, distance)
+        total = sum(parts.values(), np.zeros(1))
+        spread = np.sqrt(self._variance(asked, batch, distance, total))
+        before = self._before(parts, model, batch)
+        changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
+        found, _ = nnls(np.stack(changes, axis=1), spread)
+        return np.asarray(found)
 
     @property
     def _input_s(self) -> float:
@@ -271,27 +338,11 @@ class Calibration:
         sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
-    def _posterior_variance(self, asked: Asked, total: Floats, batch: Floats, distance: Floats) -> Floats:
-        """Variance of log(time) of the candidates given what was measured on the baseline."""
-        root = np.linalg.cholesky(self.posterior.covariance)
-
-        def along(direction: Floats) -> Floats:
-            z = self.posterior.z + direction
-            base, _ = self._modelled(self._base_asked, z)
-            numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
-            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, batch, distance)
-            return np.log(sum(parts.values(), np.zeros(1)) / total)
-
-        variance: Floats = np.zeros(1)
-        for column in root.T:
-            variance = variance + along(column) ** 2
-        return variance
-
     def _named(self, parts: Mapping[str, Floats], streaming: Floats) -> dict[str, Floats]:
         """The parts by the names of an observation."""
         seen = self.observation.parts_s
         found = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
-        base = self._modelled(self._base_asked, self.posterior.z)[1]
+        base = self._base_streaming
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         if work_seen > 0:
             share = seen.get("hbm:weights", 0.0) / work_seen
@@ -328,7 +379,10 @@ class Calibration:
             speedup_low80=speedup * np.exp(-Z80 * sigma),
             speedup_high80=speedup * np.exp(Z80 * sigma),
             probability_faster=_normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
-            parts_s={name: np.broadcast_to(value / self.unit_s, shape) for name, value in parts.items()},
+            parts_s={
+                name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
+                for name, value in parts.items()
+            },
             distance=distance,
             memory_low_bytes=low,
             memory_high_bytes=high,
@@ -392,6 +446,13 @@ def calibrate(
         unplaced_s=unplaced,
         unit_s=unit_s,
     )
+
+
+def _joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
+    """Blocks along the first dimension; one where they do not depend on it."""
+    if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
+        return blocks[0]
+    return np.concatenate(blocks)
 
 
 def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:

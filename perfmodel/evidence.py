@@ -37,6 +37,7 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scores": (("scores_s", "scores_forward_s"), ()),
     "activations": (("hbm_activations_s", "hbm_recompute_s"), ()),
     "weights": (("hbm_weights_s", "hbm_optimizer_s"), ("weights", "expert_weights", "replica")),
+    "streaming": (("hbm_weights_s",), ()),
     "bubble": (("bubble",), ()),
     **{f"link:{group}": ((), (group,)) for group in GROUPS},
 }
@@ -75,10 +76,11 @@ INFORMED: tuple[Informed, ...] = (
     Informed("scores", 0.0, 1.0),
     Informed("activations", 0.3, 1.0),
     Informed("weights", 0.0, 1.0),
+    Informed("streaming", 0.0, 1.5),
     Informed("bubble", 0.2, 0.2),
     Informed("contiguous", 1.5, 1.5, share=True),
     Informed("replicated", 1.5, 1.5, share=True),
-    *(Informed(f"link:{group}", 0.4, 0.8) for group in GROUPS),
+    *(Informed(f"link:{group}", 0.4, 0.5) for group in GROUPS),
 )
 
 
@@ -160,9 +162,8 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
 LAUNCHES = ("layer_s", "moe_layer_s")
 #: Matmuls that a profile tells apart by module, and the terms they are made of.
 MATMULS: Mapping[str, tuple[str, ...]] = {
-    "dense": ("dense_s", "dense_forward_s"),
+    "dense": ("dense_s", "dense_forward_s", "head_s"),
     "experts": ("experts_s", "experts_forward_s"),
-    "head": ("head_s",),
 }
 
 
@@ -219,6 +220,30 @@ class Posterior:
     equations: tuple[Equation, ...]
 
 
+#: Factors that a measured part alone suggests where the model's shape is assumed, and what it is compared with.
+_SUGGESTED = {"work": "arithmetic", "streaming": "matmul", "scores": "attention", "activations": "hbm"}
+
+
+def _start(values: Values, asked: Asked, equations: Sequence[Equation]) -> Floats:
+    """Where to start: at the fit, but for factors of an assumed shape, which may be far from it."""
+    z = np.zeros(len(values.informed))
+    names = {item.name: i for i, item in enumerate(values.informed)}
+    seen = {equation.keys[0]: equation.seconds for equation in equations}
+    if "streaming" not in names:
+        return z
+    found = expected(scaled(asked, values.at(z)[1]), values.at(z)[0])
+    streamed = asked.terms.hbm_weights_s / np.asarray(values.efficiencies.hbm)
+    for name, key in _SUGGESTED.items():
+        measured = seen.get(key, seen.get("matmul", 0.0) if name == "work" else 0.0)
+        modelled = float(np.asarray(streamed if name == "streaming" else found[key]).reshape(-1)[0])
+        if name == "streaming" and "arithmetic" not in seen:
+            continue
+        if name in names and measured > 0 and modelled > 0:
+            at = names[name]
+            z[at] = float(np.clip(np.log(measured / modelled) / values.spreads[at], -3.0, 3.0))
+    return z
+
+
 def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: int = 8) -> Posterior:
     """The posterior by Gauss–Newton steps on the logarithms of what was measured; the prior is standard normal in z.
 
@@ -226,7 +251,7 @@ def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: in
     drag the efficiencies along.
     """
     count = len(values.informed)
-    z = np.zeros(count)
+    z = _start(values, asked, equations)
     if not equations:
         return Posterior(values, z, np.eye(count), ())
     spread = np.array([item.spread for item in equations])

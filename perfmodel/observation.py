@@ -47,7 +47,7 @@ class Observation:
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
     attention_s: of `compute`, time in attention kernels, None where they were not told apart; matmul_s: of the rest and
-    `hbm:weights`, time by kind (`dense`, `experts`, `head`), where modules tell.  Beside parts_s: unexplained_s, of
+    `hbm:weights`, time by kind (`dense`, `experts`), where modules tell.  Beside parts_s: unexplained_s, of
     collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes moved for layout
     alone.  coverage: share of the step whose ops were listed.
     """

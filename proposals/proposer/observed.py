@@ -39,8 +39,8 @@ class Observed:
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
     coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
     same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
-    resharding_s, by axes: collectives that no parallelism of the mesh needs.  matmul_s: of the products, `dense`,
-    `experts` and `head`, where modules tell.  copies_s: of `activations_hbm`, bytes moved for layout alone.
+    resharding_s, by axes: collectives that no parallelism of the mesh needs.  matmul_s: of the products, `dense`
+    and `experts`, where modules tell.  copies_s: of `activations_hbm`, bytes moved for layout alone.
     """
 
     step_s: float
@@ -91,13 +91,13 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
                 continue
             entry = talking.setdefault((axes, op.collective or ""), [0.0, 0.0])
             entry[0] += seconds
-            entry[1] += op.in_flight_s or 0.0
+            entry[1] += _on_the_links(op)
         elif (work_kind := work_of(op)) is not None:
             if work_kind == "weights_hbm" and not waits_for_weights(shapes.get(op.key, ""), config):
                 work_kind = "products"
             work[work_kind] += seconds
             if op.family == "matmul" and op.module:
-                name = _MATMUL_OF.get(op.module, "dense")
+                name = "experts" if op.module == "experts" else "dense"
                 matmul[name] = matmul.get(name, 0.0) + seconds
             elif op.family == "data movement" and work_kind == "activations_hbm":
                 copies += seconds
@@ -167,14 +167,21 @@ def work_of(op: OpDiagnosis) -> str | None:
     return None
 
 
-#: What a matmul works on, by the module of its op; others are dense layers.
-_MATMUL_OF = {"experts": "experts", "loss": "head", "embedding": "head"}
-
-
 def _resharding(diagnosis: Diagnosis) -> frozenset[str]:
     """Keys of the collectives that the Analyzer finds no parallelism to need."""
     found = (item for finding in diagnosis.findings if finding.rule == "resharding" for item in finding.evidence)
     return frozenset(key for item in found for key in item.ops)
+
+
+#: Exposed share of a transfer's time in flight from which its end is what the chip waited for.
+WAITED_FOR = 0.1
+
+
+def _on_the_links(op: OpDiagnosis) -> float:
+    """Seconds that a transfer was on the links: its time in flight where the chip waited for its end, else 0, since one
+    that nobody waits for may have ended long before."""
+    flight, exposed = op.in_flight_s or 0.0, op.exposed_s or 0.0
+    return flight if exposed >= WAITED_FOR * flight else 0.0
 
 
 #: Roles whose axes carry each kind of traffic where the op itself does not tell its axes.
