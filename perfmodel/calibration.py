@@ -39,7 +39,7 @@ from perfmodel.workload import GROUPS, Workload, chip_of, from_config, stack
 #: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules).
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
-SPREAD_PER_DOUBLING = 0.04
+SPREAD_PER_DOUBLING = 0.03
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
@@ -156,10 +156,11 @@ class Calibration:
 
     @cached_property
     def _seen_s(self) -> dict[str, float]:
-        """Measured seconds by the parts of `_modelled`; only those that were measured."""
+        """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
         seen = self.observation.parts_s
-        if not seen:
-            return {}
+        if not any(value > 0 for value in seen.values()):
+            whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
+            return {name: seconds * whole for name, seconds in self._base_parts.items()}
         found = {
             "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
             "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),

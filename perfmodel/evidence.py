@@ -39,16 +39,24 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "weights": (("hbm_weights_s", "hbm_optimizer_s"), ("weights", "expert_weights", "replica")),
     "streaming": (("hbm_weights_s",), ()),
     "bubble": (("bubble",), ()),
+    "whole": (
+        (
+            *("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s", "scores_s", "scores_forward_s"),
+            *("hbm_weights_s", "hbm_optimizer_s", "hbm_activations_s", "hbm_recompute_s"),
+        ),
+        tuple(GROUPS),
+    ),
     **{f"link:{group}": ((), (group,)) for group in GROUPS},
 }
 
 #: What a program may do that no term of the model knows, as shares, with what is believed without a profile:
 #: `contiguous`: a causal sequence is cut into contiguous parts, so that of S parts the last does (2S − 1)/S times the mean
 #: work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
-STRUCTURE: Mapping[str, float] = {"contiguous": 0.3, "replicated": 0.08}
+STRUCTURE: Mapping[str, float] = {"contiguous": 0.5, "replicated": 0.08}
 
 #: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
 #: of a link's bandwidth either way is common, and what a schedule hides is nearly open.
+WHOLE = 0.3
 INFORMED: tuple[Informed, ...] = (
     Informed("matmul", 0.2, 0.2),
     Informed("expert", 0.3, 0.3),
@@ -78,6 +86,7 @@ INFORMED: tuple[Informed, ...] = (
     Informed("weights", 0.0, 1.0),
     Informed("streaming", 0.0, 1.5),
     Informed("bubble", 0.2, 0.2),
+    Informed("whole", WHOLE, WHOLE),
     Informed("contiguous", 1.5, 1.5, share=True),
     Informed("replicated", 1.5, 1.5, share=True),
     *(Informed(f"link:{group}", 0.4, 0.5) for group in GROUPS),
