@@ -168,32 +168,66 @@ _DRAFTS: tuple[_Draft, ...] = (
     _Draft("healthy", "b200", (8, 4), _mesh(data=32), "llama3.1-8b", 128, 8192, training={"remat": "full"}),
 )  # fmt: skip
 
+#: Further scenarios, all in the open half: added after the kept-apart half had been looked at once, to tune on more.
+_FURTHER: tuple[_Draft, ...] = (
+    _Draft("tensor axis too wide", "h100", (8, 4), _mesh(data=4, model=8), "llama2-13b", 64, 4096, training={"remat": "full"}),
+    _Draft("tensor axis too wide", "a100-80gb", (8, 8), _mesh(data=8, model=8), "mistral-7b", 256, 2048, training={"remat": "full"}),
+    _Draft("tensor axis too wide", "v4", (4, 4, 4), _mesh(data=8, model=8), "llama3.2-3b", 128, 4096, training={"remat": "full"}),
+    _Draft("resharding", "a100-80gb", (8, 8), _mesh(data=8, seq=4, model=2), "llama3.1-8b", 64, 8192, training={"remat": "full"}, world={"reshard": 5.0, "reshard_kind": "copy"}),
+    _Draft("resharding", "v4", (4, 4, 4), _mesh(data=16, seq=2, model=2), "llama2-7b", 128, 4096, training={"remat": "full"}, world={"reshard": 0.4, "reshard_kind": "all-to-all"}),
+    _Draft("slow links", "a100-80gb", (8, 4), _mesh(data=8, model=4), "llama2-7b", 128, 4096, training={"remat": "full"}, world={"slow_dim": 1, "slow": 0.33}),
+    _Draft("slow links", "v4", (4, 4, 8), _mesh(data=32, model=4), "llama2-13b", 256, 4096, training={"remat": "full"}, world={"slow_dim": 2, "slow": 0.33}),
+    _Draft("DCN exposed", "v4", (4, 4, 4), _mesh(data=16, model=4), "llama2-7b", 256, 2048, dcn=_mesh(data=4), training={"remat": "full"}, world={"network": 0.25, "hidden_dcn": 0.2}),
+    _Draft("DCN exposed", "v6e", (8, 16), _mesh(data=32, model=4), "llama3.1-8b", 256, 4096, dcn=_mesh(data=2), training={"remat": "full"}, world={"network": 0.3, "hidden_dcn": 0.2}),
+    _Draft("small batch per chip", "v4", (4, 4, 4), _mesh(data=64), "llama2-7b", 64, 1024),
+    _Draft("small batch per chip", "v6e", (8, 16), _mesh(data=64, model=2), "llama3.1-8b", 64, 2048, training={"remat": "full"}),
+    _Draft("remat too heavy", "a100-80gb", (8, 4), _mesh(data=16, model=2), "llama3.2-3b", 64, 4096, training={"remat": "full"}, changes=_REMATS),
+    _Draft("remat too heavy", "v6e", (8, 8), _mesh(data=32, model=2), "llama3.2-3b", 128, 4096, training={"remat": "full"}, changes=_REMATS),
+    _Draft("input bound", "a100-80gb", (8, 4), _mesh(data=16, model=2), "llama2-7b", 64, 4096, training={"remat": "full"}, world={"input_share": 0.25, "prefetch": False}),
+    _Draft("input bound", "v5p", (4, 4, 4), _mesh(data=16, model=4), "llama2-13b", 128, 4096, training={"remat": "full"}, world={"input_share": 0.25, "prefetch": True}),
+    _Draft("pipeline bubble", "h100", (8, 4), _mesh(pipeline=4, data=8), "llama2-7b", 64, 4096, training={"grad_accum": 8, "remat": "full", "weight_sharding": "zero1"}, changes=_SPLITS),
+    _Draft("pipeline bubble", "a100-80gb", (8, 8), _mesh(pipeline=8, data=8), "llama3.1-8b", 128, 4096, training={"grad_accum": 8, "remat": "full", "weight_sharding": "zero1"}, changes=_SPLITS),
+    _Draft("expert imbalance", "b200", (8, 8), _mesh(data=8, expert=8), "mixtral-8x7b", 128, 4096, training={"remat": "full"}, world={"imbalance": 0.9}),
+    _Draft("long sequence", "v4", (4, 4, 4), _mesh(data=8, seq=8), "llama3.2-3b", 16, 32768, training={"remat": "full"}),
+    _Draft("long sequence", "v5p", (4, 4, 4), _mesh(data=4, seq=8, model=2), "llama2-7b", 8, 65536, training={"remat": "full"}, world={"contiguous": True}),
+    _Draft("HBM bound", "h100", (8, 4), _mesh(data=16, model=2), "llama3.1-8b", 128, 4096, training={"remat": "full"}, world={"passes": 45.0}),
+    _Draft("HBM bound", "v4", (4, 4, 4), _mesh(data=32, model=2), "llama2-7b", 128, 4096, training={"remat": "full"}, world={"passes": 40.0, "stream": 0.6}),
+    _Draft("healthy", "v4", (4, 4, 4), _mesh(data=64), "llama2-7b", 128, 8192, training={"remat": "full"}),
+    _Draft("healthy", "a100-80gb", (8, 8), _mesh(data=32, model=2), "llama2-7b", 256, 4096, training={"remat": "full"}),
+)  # fmt: skip
+
 
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """All of them; of each kind every other one, in the order of a hash, is kept apart."""
-    found = []
-    for number, draft in enumerate(_DRAFTS):
-        name = f"{draft.kind} {draft.model} {draft.chip}-{np.prod(draft.topology)} {number}"
-        model, _, plain = draft.model.partition(":")
-        shape = load_catalogue()[model].shape
-        if plain:  # the same sizes with grouped-query attention
-            shape = replace(shape, attention="gqa", kv_heads=shape.heads, head_dim=128, shared_experts=0, first_dense_layers=0)
-        config = ExperimentConfig(
-            Hardware(draft.chip, draft.topology, int(np.prod([n for _, n in draft.dcn]))),
-            Mesh(draft.ici, draft.dcn),
-            shape,
-            Training(**{"global_batch": draft.batch, "seq_len": draft.seq_len, "weight_sharding": "fsdp", **draft.training}),
-            name=name,
-        )
-        world = drawn(name, get_chip(draft.chip).kind == "gpu", **draft.world)
-        found.append(Scenario(name, draft.kind, config, world, draft.changes))
+    first = [_built(number, draft) for number, draft in enumerate(_DRAFTS)]
+    further = [_built(len(_DRAFTS) + number, draft) for number, draft in enumerate(_FURTHER)]
     by_kind: dict[str, list[Scenario]] = {}
-    for scenario in sorted(found, key=lambda item: digest(f"half {item.name}")):
+    for scenario in sorted(first, key=lambda item: digest(f"half {item.name}")):
         by_kind.setdefault(scenario.kind, []).append(scenario)
     shift = {kind: digest(f"first half {kind}") % 2 for kind in by_kind}
-    return tuple(
+    halves = [
         replace(scenario, apart=(place + shift[kind]) % 2 == 1)
         for kind, row in by_kind.items()
         for place, scenario in enumerate(row)
+    ]
+    order = {kind: place for place, kind in enumerate(by_kind)}
+    return tuple(sorted((*halves, *further), key=lambda item: order[item.kind]))
+
+
+def _built(number: int, draft: _Draft) -> Scenario:
+    name = f"{draft.kind} {draft.model} {draft.chip}-{np.prod(draft.topology)} {number}"
+    model, _, plain = draft.model.partition(":")
+    shape = load_catalogue()[model].shape
+    if plain:  # the same sizes with grouped-query attention
+        shape = replace(shape, attention="gqa", kv_heads=shape.heads, head_dim=128, shared_experts=0, first_dense_layers=0)
+    training = {"global_batch": draft.batch, "seq_len": draft.seq_len, "weight_sharding": "fsdp", **draft.training}
+    config = ExperimentConfig(
+        Hardware(draft.chip, draft.topology, int(np.prod([n for _, n in draft.dcn]))),
+        Mesh(draft.ici, draft.dcn),
+        shape,
+        Training(**training),
+        name=name,
     )
+    world = drawn(name, get_chip(draft.chip).kind == "gpu", **draft.world)
+    return Scenario(name, draft.kind, config, world, draft.changes)

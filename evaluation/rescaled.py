@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.scores import Priced
+from evaluation.landscape_scores import Priced
 from perfmodel.calibration import Calibration
 from perfmodel.observation import by_group
 from perfmodel.step_time import combine

@@ -36,10 +36,11 @@ from perfmodel.workload import GROUPS, Workload, chip_of, from_config, stack
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change
 #: on the log scale (up to the most), of what is unexplained when
-#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules).
+#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules), with the model's shape
+#: known and assumed.
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
-SPREAD_PER_DOUBLING = 0.03
+SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
@@ -238,17 +239,17 @@ class Calibration:
         """Named parts, total and variance of log(time) of some candidates.  along: how the efficiencies' part of it
         follows from the changes of the parts; None to compute it."""
         asked = asked_by(workload)
-        batch = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
+        each = self._work_ratio(workload)
         model, streaming = self._modelled(asked, self.posterior.z)
-        parts, variance = self._with_unexplained(model, self._base_parts, asked, batch, distance)
+        parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = sum(parts.values(), np.zeros(1))
-        variance = variance / total**2 + SPREAD_PER_DOUBLING**2 * distance
-        before = self._before(parts, model, batch)
+        variance = variance / total**2 + self._per_doubling**2 * distance
+        before = self._before(parts, model, each)
         for name, value in parts.items():
             far = np.abs(np.log(np.maximum(value, 1e-12) / np.maximum(before[name], 1e-12)))
             variance = variance + (SPREAD_PER_LOG * np.minimum(far, MOST_LOG) * value / total) ** 2
         if along is None:
-            variance = variance + self._variance(asked, batch, distance, total)
+            variance = variance + self._variance(asked, each, distance, total)
         else:
             changes = ((parts[name] - before[name]) / total for name in parts)
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
@@ -256,12 +257,17 @@ class Calibration:
         shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
         return self._named(parts, streaming), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
 
-    def _before(self, parts: Mapping[str, Floats], model: Mapping[str, Floats], batch: Floats) -> dict[str, Floats]:
+    def _work_ratio(self, workload: Workload) -> Floats:
+        """Tokens on a chip in a step over the baseline's."""
+        chips = workload.chip.chips / self._base_work.chip.chips
+        return np.asarray(_per_step_tokens(workload) / _per_step_tokens(self._base_work) / chips)
+
+    def _before(self, parts: Mapping[str, Floats], model: Mapping[str, Floats], each: Floats) -> dict[str, Floats]:
         """What each part was on the baseline, times the tokens of a step."""
         seen = {name: self._seen_s.get(name, self._base_parts.get(name, 0.0)) for name in model}
-        return {name: np.asarray(seen.get(name, value) * batch) for name, value in parts.items()}
+        return {name: np.asarray(seen.get(name, value) * each) for name, value in parts.items()}
 
-    def _variance(self, asked: Asked, batch: Floats, distance: Floats, total: Floats) -> Floats:
+    def _variance(self, asked: Asked, each: Floats, distance: Floats, total: Floats) -> Floats:
         """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
         root = np.linalg.cholesky(self.posterior.covariance)
         variance: Floats = np.zeros(1)
@@ -269,29 +275,33 @@ class Calibration:
             z = self.posterior.z + column
             base, _ = self._modelled(self._base_asked, z)
             numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
-            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, batch, distance)
+            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, each, distance)
             variance = variance + np.log(sum(parts.values(), np.zeros(1)) / total) ** 2
         return variance
 
     def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
         """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
         asked = asked_by(workload)
-        batch = _per_step_tokens(workload) / _per_step_tokens(self._base_work)
+        each = self._work_ratio(workload)
         model, _ = self._modelled(asked, self.posterior.z)
-        parts, _ = self._with_unexplained(model, self._base_parts, asked, batch, distance)
+        parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = sum(parts.values(), np.zeros(1))
-        spread = np.sqrt(self._variance(asked, batch, distance, total))
-        before = self._before(parts, model, batch)
+        spread = np.sqrt(self._variance(asked, each, distance, total))
+        before = self._before(parts, model, each)
         changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
         found, _ = nnls(np.stack(changes, axis=1), spread)
         return np.asarray(found)
+
+    @property
+    def _per_doubling(self) -> float:
+        return SPREAD_PER_DOUBLING_ASSUMED if "model" in self.assumed else SPREAD_PER_DOUBLING
 
     @property
     def _input_s(self) -> float:
         return self.observation.parts_s.get("input", 0.0) * self.unit_s
 
     def _with_unexplained(
-        self, model: Mapping[str, Floats], base: Mapping[str, float], asked: Asked, batch: Floats, distance: Floats
+        self, model: Mapping[str, Floats], base: Mapping[str, float], asked: Asked, each: Floats, distance: Floats
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
@@ -300,7 +310,7 @@ class Calibration:
         parts: dict[str, Floats] = {}
         variance: Floats = np.zeros(1)
         near = np.minimum(1.0, distance)
-        follows = (1.0 + batch) / 2.0
+        follows = (1.0 + each) / 2.0
         for name, value in model.items():
             seen = self._seen_s.get(name)
             if seen is None:
@@ -311,7 +321,7 @@ class Calibration:
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
             rest = seen - base[name] * times
             parts[name] = np.maximum(value * times + rest * follows, 0.0)
-            variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (batch - 1.0) / 2.0) ** 2
+            variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         beside = {(): self.unplaced_s, **self.observation.unexplained_s}
         parts["ici"] = np.zeros(1)
         for axes, seconds in beside.items():
@@ -325,8 +335,8 @@ class Calibration:
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
             busy = sum(parts.values(), np.zeros(1))
-            serial = self._input_s * batch
-            beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * batch - busy)
+            serial = self._input_s * each
+            beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * each - busy)
             parts["input"] = INPUT_SETS_PACE * beside_step + (1.0 - INPUT_SETS_PACE) * serial
             variance = variance + ((beside_step - serial) / 2.0) ** 2
         return parts, variance
@@ -415,6 +425,7 @@ def calibrate(
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
+    observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
         table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)

@@ -68,6 +68,7 @@ INFORMED: tuple[Informed, ...] = (
     Informed("expert_width_half", 0.7, 0.7),
     Informed("hbm", 0.2, 0.2),
     Informed("hbm_exposed", 0.8, 0.8, share=True),
+    Informed("link", 0.3, 0.3),
     Informed("dcn", 0.5, 0.5),
     Informed("message_s", 0.7, 0.7),
     Informed("overlap_weights", 0.8, 0.8, share=True),
@@ -89,7 +90,7 @@ INFORMED: tuple[Informed, ...] = (
     Informed("whole", WHOLE, WHOLE),
     Informed("contiguous", 1.5, 1.5, share=True),
     Informed("replicated", 1.5, 1.5, share=True),
-    *(Informed(f"link:{group}", 0.4, 0.5) for group in GROUPS),
+    *(Informed(f"link:{group}", 0.3, 0.5) for group in GROUPS),
 )
 
 

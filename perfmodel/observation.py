@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -73,6 +73,22 @@ class Observation:
     def measured_s(self) -> float:
         """The step, or, where it has no time, all that was measured."""
         return self.step_time_s or sum(self.parts_s.values()) + self.beside_s
+
+    def within_step(self) -> Observation:
+        """The same where parts sum to no more than the step; else, as ops overlap, all of them share the excess."""
+        named = sum(self.parts_s.values()) + self.beside_s
+        if not self.step_time_s or named <= self.step_time_s:
+            return self
+        share = self.step_time_s / named
+        return replace(
+            self,
+            parts_s={name: value * share for name, value in self.parts_s.items()},
+            matmul_s={name: value * share for name, value in self.matmul_s.items()},
+            unexplained_s={axes: value * share for axes, value in self.unexplained_s.items()},
+            attention_s=None if self.attention_s is None else self.attention_s * share,
+            weights_arithmetic_s=self.weights_arithmetic_s * share,
+            copies_s=self.copies_s * share,
+        )
 
     @property
     def gaps_s(self) -> float:

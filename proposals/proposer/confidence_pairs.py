@@ -25,7 +25,6 @@ from perfmodel.published import load_published
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import GROUPS, chip_of, from_config, stack
-from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, SPREAD_PER_DOUBLING_UNKNOWN
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,9 +130,8 @@ def _all_ways(runs: Sequence[MeasuredRun], efficiencies: EfficiencyTable, known:
         resolved = efficiencies.resolve(chip_of(config.hardware), config.training.precision, config.model)
         calibration = calibrate(configs[i], observed_parts(run, resolved), efficiencies)
         prices = calibration.price(configs) if work is None else calibration.price_workload(work, distance[i])
-        per_doubling = SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN
         gains[i] = np.log(prices.speedup)
-        spreads[i] = np.sqrt(prices.sigma**2 + per_doubling**2 * distance[i])
+        spreads[i] = prices.sigma
     return gains, spreads
 
 
