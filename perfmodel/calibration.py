@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.evidence import LAUNCHES, Asked, Posterior, asked_by, informed_by, scaled, solve
+from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
 from perfmodel.arrays import picked, shape_of, taken
 from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
@@ -320,7 +320,8 @@ class Calibration:
             within = 0.0 if name == "gaps" else WITHIN_NOISE
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
             rest = seen - base[name] * times
-            parts[name] = np.maximum(value * times + rest * follows, 0.0)
+            # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
+            parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), 0.0)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         beside = {(): self.unplaced_s, **self.observation.unexplained_s}
         parts["ici"] = np.zeros(1)
@@ -417,11 +418,13 @@ def calibrate(
     config: ExperimentConfig,
     observation: Observation,
     efficiencies: Efficiencies | EfficiencyTable | None = None,
+    *,
+    informed: Sequence[Informed] | None = None,
 ) -> Calibration:
     """Calibration of a run from what was measured of it: parts, or the step time alone.
 
-    config: the baseline; model, batch and sequence length may be absent.  Raises ValueError where nothing was measured,
-    ConfigError for a chip that is not known.
+    config: the baseline; model, batch and sequence length may be absent.  informed: what the profile may move (default:
+    `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
@@ -437,7 +440,7 @@ def calibrate(
     if not observation.step_time_s:
         unit_s = float(base.estimate_s.reshape(-1)[0]) / observation.measured_s
     bars, unplaced = by_group(filled.mesh, observation, base)
-    values = informed_by(table, terms, "model" in assumed)
+    values = informed_by(table, "model" in assumed, informed)
     equations = equations_of(filled.mesh, observation, base, unit_s)
     posterior = solve(values, asked, equations)
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())

@@ -123,12 +123,13 @@ class Values:
         return replace(self.efficiencies, **fields), factors
 
 
-def informed_by(efficiencies: Efficiencies, terms: Terms, assumed: bool) -> Values:
-    """What the profile of a step with these terms may inform.  assumed: whether the model's shape is."""
+def informed_by(efficiencies: Efficiencies, assumed: bool, informed: Sequence[Informed] | None = None) -> Values:
+    """What a profile may inform around these efficiencies.  assumed: whether the model's shape is; informed: all of
+    INFORMED by default."""
     present = set(Efficiencies.names())
     items = tuple(
         item
-        for item in INFORMED
+        for item in (INFORMED if informed is None else informed)
         if item.name in present | FACTORS.keys() | STRUCTURE.keys() and (item.assumed if assumed else item.spread)
     )
     return Values(efficiencies, items, np.array([item.assumed if assumed else item.spread for item in items]))
