@@ -1,7 +1,7 @@
 """Judgements that were added to prices while looking at the paper's experiments, to be tried on cases kept apart.
 
-*Stalls.*  Where the verdict is communication though its own time is below XProf's threshold, the difference is taken from
-work that the roofline does not explain and follows the collectives that block.  *Causal imbalance.*  Half of what
+*Stalls.*  Where the verdict is communication though its own time is below XProf's threshold, the difference is taken
+from work that the roofline does not explain and follows the collectives that block.  *Causal imbalance.*  Half of what
 contiguous parts of a causal sequence would cost.  Neither is used by the product (docs/accuracy-calibration.md).
 """
 

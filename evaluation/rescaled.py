@@ -45,8 +45,14 @@ def rescaled(calibration: Calibration, workload: Workload, distance: Floats) -> 
     times("optimizer", seen.get("hbm:optimizer", 0.0), before_terms.hbm_optimizer_s, after_terms.hbm_optimizer_s)
     cover = after.parts_s["compute"] / np.maximum(before.parts_s["compute"], 1e-30)
     groups, unplaced = by_group(calibration.baseline.mesh, observation, before)
-    across = {name: sum((t.dcn_s for t in terms.traffic.values()), np.zeros(1)) for name, terms in (("one", before_terms), ("other", after_terms))}
-    links = [(f"ici:{name}", groups.get(name, 0.0), before.resources_s[f"ici:{name}"], after.resources_s[f"ici:{name}"]) for name in after_terms.traffic]
+    across = {
+        name: sum((t.dcn_s for t in terms.traffic.values()), np.zeros(1))
+        for name, terms in (("one", before_terms), ("other", after_terms))
+    }
+    links = [
+        (f"ici:{name}", groups.get(name, 0.0), before.resources_s[f"ici:{name}"], after.resources_s[f"ici:{name}"])
+        for name in after_terms.traffic
+    ]
     for key, measured, one, other in (*links, ("dcn", seen.get("dcn", 0.0), across["one"], across["other"])):
         ratio = other / np.maximum(one, 1e-30)
         known = (one > 0) & (measured > 0)
@@ -55,7 +61,10 @@ def rescaled(calibration: Calibration, workload: Workload, distance: Floats) -> 
         moved = SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(np.where(known, ratio, 1.0), 1e-3)))
         spreads[key] = np.where(known, moved, SPREAD_NEW)
     batch = workload.training.global_batch / base_work.training.global_batch
-    fixed = {"input": seen.get("input", 0.0) * batch, "unplaced": (unplaced + sum(observation.unexplained_s.values())) * np.ones(1)}
+    fixed = {
+        "input": seen.get("input", 0.0) * batch,
+        "unplaced": (unplaced + sum(observation.unexplained_s.values())) * np.ones(1),
+    }
     inside = ("compute", "weights", "activations", "optimizer", "ici:model", "ici:seq", "ici:expert")
     busy_before = observation.work_s + sum(groups.get(name, 0.0) for name in ("model", "seq", "expert"))
     bubble_before = float(before_terms.bubble.reshape(-1)[0]) * busy_before

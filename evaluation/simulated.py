@@ -1,18 +1,14 @@
-"""One training step of a decoder in a simulated world, op by op, and the profile that a recording of it would be."""
+"""One training step of a decoder in a simulated world, op by op."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
-from typing import Any
 
 from evaluation.world import Cluster, Kernel, World
-from experiments.step_profile import Core, Device, Memory, Op, Step, StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.workload import micro_batches
 
-CORES, STEPS = 8, 3
 _FORWARD = "jvp(loss)/layer"
 _BACKWARD = "transpose(jvp(loss))/layer"
 _AGAIN = "transpose(jvp(loss))/checkpoint/rematted_computation/layer"
@@ -35,7 +31,8 @@ class Row:
 
 @dataclass
 class SimulatedStep:
-    """A step: its rows, and what no op shows.  busy_s: work and exposed transfers; stalls by `idle`, `host`, `input`."""
+    """A step: its rows, and what no op shows.  busy_s: work and exposed transfers; stalls by `idle`, `host`,
+    `input`."""
 
     rows: list[Row] = field(default_factory=list)
     stalls: dict[str, float] = field(default_factory=dict)
@@ -53,10 +50,11 @@ class _Layout:
     """Lays the step out.  Times are per step and chip of the stage that sets the pace."""
 
     def __init__(self, config: ExperimentConfig, world: World) -> None:
-        assert config.model is not None and config.training.global_batch and config.training.seq_len
+        training = config.training
+        assert config.model is not None and training.global_batch is not None and training.seq_len is not None
         self.config, self.world, self.model, self.mesh = config, world, config.model, config.mesh
         self.cluster = Cluster(world, config.hardware, config.mesh, config.training.precision)
-        training, mesh = config.training, config.mesh
+        mesh = config.mesh
         self.tensor, self.parts, self.stages = mesh.size("model"), mesh.size("seq"), mesh.size("pipeline")
         self.experts = mesh.size("expert")
         self.micro = max(1, round(micro_batches(training, mesh)))
@@ -92,10 +90,14 @@ class _Layout:
         line = f"%f = bf16[{m},{n}]{{1,0}} fusion(bf16[{m},{k}]{{1,0}} %x, bf16[{k},{n}]{{1,0}} %w), kind=kOutput"
         return self.work("fusion", "convolution fusion", f"{path}/dot_general", kernel, count, line)
 
-    def products(self, path: str, name: str, m: float, k: float, n: float, count: float, back: bool, slow: float = 1.0) -> float:
+    def products(
+        self, path: str, name: str, m: float, k: float, n: float, count: float, back: bool, slow: float = 1.0
+    ) -> float:
         if not back:
             return self.product(f"{path}/{name}", m, k, n, count, slow)
-        return self.product(f"{path}/{name}", m, n, k, count, slow) + self.product(f"{path}/{name}", k, m, n, count, slow)
+        return self.product(f"{path}/{name}", m, n, k, count, slow) + self.product(
+            f"{path}/{name}", k, m, n, count, slow
+        )
 
     def run(self) -> SimulatedStep:
         count = float(self.layers * self.micro)
@@ -130,7 +132,11 @@ class _Layout:
         times = 2.0 if back else 1.0
         wide = w.passes * rows * m.d_model / (1.0 if w.replicated_norms else self.tensor)
         inner = m.d_ff_expert * m.experts_per_token if m.experts else m.d_ff
-        for name, moved in (("norm", 0.5 * wide), ("attention/rope", 0.5 * wide), ("mlp/act", w.act_passes * rows * inner / self.tensor)):
+        for name, moved in (
+            ("norm", 0.5 * wide),
+            ("attention/rope", 0.5 * wide),
+            ("mlp/act", w.act_passes * rows * inner / self.tensor),
+        ):
             kernel = self.cluster.pass_over(2.0 * moved * times)
             covering += self.work("fusion", "loop fusion", f"{path}/{name}/mul", kernel, count)
         self._layer_transfers(path, count, back, covering)
@@ -158,31 +164,74 @@ class _Layout:
         attention = 2.0 * m.d_model * m.head_dim * (m.heads + m.kv_heads)
         weights = (mlp + attention) / self.tensor * 2.0
         if self.config.training.weight_sharding == "fsdp":
-            room = self.transfer("all-gather", "weights", f"{path}/mlp/all_gather", weights, count, w.hidden_weights, room)
+            room = self.transfer(
+                "all-gather", "weights", f"{path}/mlp/all_gather", weights, count, w.hidden_weights, room
+            )
             if back:
-                room = self.transfer("reduce-scatter", "weights", f"{path}/mlp/psum_scatter", weights, count, w.hidden_weights, room)
+                room = self.transfer(
+                    "reduce-scatter", "weights", f"{path}/mlp/psum_scatter", weights, count, w.hidden_weights, room
+                )
             if m.experts:
                 held = 3.0 * m.d_model * (m.d_ff_expert or m.d_ff) * m.experts / self.experts / self.tensor * 2.0
-                room = self.transfer("all-gather", "expert_weights", f"{path}/moe/all_gather", held, count, w.hidden_weights, room)
+                room = self.transfer(
+                    "all-gather", "expert_weights", f"{path}/moe/all_gather", held, count, w.hidden_weights, room
+                )
                 if back:
-                    room = self.transfer("reduce-scatter", "expert_weights", f"{path}/moe/psum_scatter", held, count, w.hidden_weights, room)
+                    room = self.transfer(
+                        "reduce-scatter",
+                        "expert_weights",
+                        f"{path}/moe/psum_scatter",
+                        held,
+                        count,
+                        w.hidden_weights,
+                        room,
+                    )
         elif back:
             once = count / self.micro
-            held = 3.0 * m.d_model * (m.d_ff_expert or m.d_ff) * m.experts / self.experts / self.tensor * 2.0 if m.experts else 0.0
-            room = self.transfer("all-reduce", "weights", f"{path}/mlp/psum", weights, once, w.hidden_weights, room / self.micro) * self.micro
-            room = self.transfer("all-reduce", "expert_weights", f"{path}/moe/psum", held, once, w.hidden_weights, room / self.micro) * self.micro
+            held = (
+                3.0 * m.d_model * (m.d_ff_expert or m.d_ff) * m.experts / self.experts / self.tensor * 2.0
+                if m.experts
+                else 0.0
+            )
+            room = (
+                self.transfer(
+                    "all-reduce", "weights", f"{path}/mlp/psum", weights, once, w.hidden_weights, room / self.micro
+                )
+                * self.micro
+            )
+            room = (
+                self.transfer(
+                    "all-reduce", "expert_weights", f"{path}/moe/psum", held, once, w.hidden_weights, room / self.micro
+                )
+                * self.micro
+            )
         keys_values = 4.0 * self.tokens * self.parts * m.kv_heads * m.head_dim / self.tensor
-        room = self.transfer("all-gather", "seq", f"{path}/attention/all_gather", keys_values, count, w.hidden_seq, room)
+        room = self.transfer(
+            "all-gather", "seq", f"{path}/attention/all_gather", keys_values, count, w.hidden_seq, room
+        )
         if back:
-            room = self.transfer("reduce-scatter", "seq", f"{path}/attention/psum_scatter", keys_values, count, w.hidden_seq, room)
+            room = self.transfer(
+                "reduce-scatter", "seq", f"{path}/attention/psum_scatter", keys_values, count, w.hidden_seq, room
+            )
         activations = 2.0 * self.tokens * m.d_model
         rounds = 2.0 if path != _AGAIN else 1.0
         for kind, name in (("all-gather", "all_gather"), ("reduce-scatter", "psum_scatter")):
-            room = self.transfer(kind, "tensor", f"{path}/mlp/{name}", activations, rounds * count, w.hidden_tensor, room)
+            room = self.transfer(
+                kind, "tensor", f"{path}/mlp/{name}", activations, rounds * count, w.hidden_tensor, room
+            )
         if m.experts:
             routed = activations * m.experts_per_token / self.tensor
             extra = getattr(self, "waiting", 0.0)
-            room = self.transfer("all-to-all", "expert", f"{path}/moe/dispatch/all_to_all", routed, 2.0 * count, w.hidden_expert, room, extra)
+            room = self.transfer(
+                "all-to-all",
+                "expert",
+                f"{path}/moe/dispatch/all_to_all",
+                routed,
+                2.0 * count,
+                w.hidden_expert,
+                room,
+                extra,
+            )
         if w.reshard and self.parts > 1 and self.tensor > 1:
             moved = w.reshard * activations
             if w.reshard_kind == "copy":
@@ -192,7 +241,15 @@ class _Layout:
                 self.transfer("all-to-all", "seq", f"{path}/mlp/sharding_constraint", 4.0 * moved, count, 0.0, 0.0)
 
     def transfer(
-        self, kind: str, group: str, path: str, payload: float, count: float, hidden: float, room: float, extra: float = 0.0
+        self,
+        kind: str,
+        group: str,
+        path: str,
+        payload: float,
+        count: float,
+        hidden: float,
+        room: float,
+        extra: float = 0.0,
     ) -> float:
         """Enters a collective; returns what is left of the work that can cover transfers."""
         names = self.axes[group]
@@ -205,7 +262,15 @@ class _Layout:
         return room - covered
 
     def _collective(
-        self, kind: str, names: tuple[str, ...], path: str, payload: float, count: int, exposed: float, flight: float, apart: bool
+        self,
+        kind: str,
+        names: tuple[str, ...],
+        path: str,
+        payload: float,
+        count: int,
+        exposed: float,
+        flight: float,
+        apart: bool,
     ) -> None:
         axes = tuple(axis for axis, size in self.mesh.ici if axis in names and size > 1)
         over_dcn = names == ("dcn",)
@@ -223,7 +288,9 @@ class _Layout:
 
     def _groups(self, names: tuple[str, ...], over_dcn: bool) -> str:
         axes = [("", size) for _, size in self.mesh.dcn] + list(self.mesh.ici)
-        chosen = [i for i, (name, _) in enumerate(axes) if (name in names and not over_dcn) or (over_dcn and name == "")]
+        chosen = [
+            i for i, (name, _) in enumerate(axes) if (name in names and not over_dcn) or (over_dcn and name == "")
+        ]
         order = [i for i in range(len(axes)) if i not in chosen] + chosen
         size, total = prod(axes[i][1] for i in chosen), prod(n for _, n in axes)
         dims = ",".join(str(n) for _, n in axes)
@@ -244,7 +311,9 @@ class _Layout:
         share = 1.0 if self.stages == 1 else 0.3
         times = self.micro * share
         covering = self.products(path, "head", self.tokens, m.d_model, m.vocab / self.tensor, max(1.0, times), False)
-        covering += self.products("transpose(jvp(loss))/logits", "head", self.tokens, m.d_model, m.vocab / self.tensor, max(1.0, times), True)
+        covering += self.products(
+            "transpose(jvp(loss))/logits", "head", self.tokens, m.d_model, m.vocab / self.tensor, max(1.0, times), True
+        )
         moved = 12.0 * self.tokens * m.vocab / self.tensor
         self.work("fusion", "loop fusion", f"{path}/softmax/exp", self.cluster.pass_over(moved), max(1.0, times))
 
@@ -258,10 +327,14 @@ class _Layout:
         owned = held / (shards if training.weight_sharding in ("fsdp", "zero1") else 1)
         self.work("fusion", "loop fusion", "adamw/mul", self.cluster.pass_over(28.0 * owned), 1.0)
         if self.micro > 1:
-            self.work("fusion", "loop fusion", f"{_BACKWARD}/add", self.cluster.pass_over(10.0 * held), float(self.micro - 1))
+            self.work(
+                "fusion", "loop fusion", f"{_BACKWARD}/add", self.cluster.pass_over(10.0 * held), float(self.micro - 1)
+            )
         replicas = self.mesh.size("replica")
         if replicas > 1:
-            self.transfer("all-reduce", "replica", f"{_BACKWARD}/psum", 2.0 * owned, 1.0, w.hidden_weights, self.step.busy_s * 0.3)
+            self.transfer(
+                "all-reduce", "replica", f"{_BACKWARD}/psum", 2.0 * owned, 1.0, w.hidden_weights, self.step.busy_s * 0.3
+            )
         slices = self.mesh.dcn_product
         if slices > 1:
             total = self.cluster.across_s(slices, 2.0 * owned)
@@ -273,7 +346,15 @@ class _Layout:
             return
         boundary = 2.0 * self.tokens * self.model.d_model / self.tensor
         count = 2.0 * self.micro * max(1, self.config.training.virtual_stages)
-        self.transfer("collective-permute", "pipeline", "jvp(loss)/pipeline/ppermute", boundary, count, self.world.hidden_pipeline, self.step.busy_s)
+        self.transfer(
+            "collective-permute",
+            "pipeline",
+            "jvp(loss)/pipeline/ppermute",
+            boundary,
+            count,
+            self.world.hidden_pipeline,
+            self.step.busy_s,
+        )
 
     def _stalls(self) -> None:
         w, step = self.world, self.step
@@ -296,115 +377,3 @@ def simulate(config: ExperimentConfig, world: World, input_s: float = 0.0) -> Si
     rest = step.step_s
     step.stalls["input"] = max(0.0, input_s - rest) if world.prefetch else input_s
     return step
-
-
-def record(config: ExperimentConfig, world: World, step: SimulatedStep, seed: int = 0) -> StepProfile:
-    """The step as a profile of three steps on eight cores: durations off by the world's noise, small ops missing."""
-    draw = random.Random(seed)
-    cluster = Cluster(world, config.hardware, config.mesh, config.training.precision)
-    merged: dict[tuple[str, ...], Row] = {}
-    for row in step.rows:
-        key = (row.stem, row.path, row.line)
-        if key in merged:
-            old = merged[key]
-            merged[key] = replace(old, count=old.count + row.count, seconds=old.seconds + row.seconds, in_flight_s=old.in_flight_s + row.in_flight_s)
-        else:
-            merged[key] = row
-    step_s = step.step_s
-    ops: list[Op] = []
-    talking = 0.0
-    for number, row in enumerate(merged.values(), start=1):
-        if row.seconds < 0.003 * step_s and draw.random() < 0.05:
-            continue
-        seconds = row.seconds * draw.gauss(1.0, world.noise)
-        if row.kernel is None:
-            talking += seconds
-            ops.extend(_collective_ops(row, number, seconds, step_s, world, draw))
-        else:
-            ops.append(_kernel_op(row, number, seconds, step_s, cluster))
-    ops.sort(key=lambda op: -op.self_time_s)
-    parts = {"compute": step.busy_s - talking, "collective": talking, **step.stalls}
-    stalled = sum(step.stalls.values())
-    cores = tuple(Core(f"TPU:{i}", "host-0", {"compute": step.busy_s - talking, "collective": talking}) for i in range(CORES))
-    return StepProfile(
-        provenance="reconstructed",
-        source_kind="xplane",
-        device=Device(cluster.chip.title, cluster.chip.name, CORES, 1, cluster.peak, cluster.band),
-        step_time_s=step_s,
-        step_time_min_s=step_s,
-        step_time_max_s=step_s,
-        step_time_stdev_s=0.0,
-        steps=tuple(Step(number, step_s, parts) for number in range(STEPS)),
-        cores=cores,
-        kpis={
-            "duty_cycle": 1.0 - stalled / step_s,
-            "idle": stalled / step_s,
-            "communication": talking / step_s,
-            "input": step.stalls["input"] / step_s,
-            "host": step.stalls["host"] / step_s,
-        },
-        ops=tuple(ops),
-        memory=Memory(),
-    )
-
-
-def _kernel_op(row: Row, number: int, seconds: float, step_s: float, cluster: Cluster) -> Op:
-    assert row.kernel is not None
-    flops, moved = row.kernel.flops * row.count, row.kernel.moved * row.count
-    compute, memory = flops / cluster.peak, moved / cluster.band
-    times = CORES * STEPS
-    return Op(
-        f"{row.stem}.{number}",
-        row.category,
-        row.count * times,
-        seconds * times,
-        seconds * times,
-        seconds / step_s,
-        "jit_step",
-        flops=flops * times,
-        bytes_accessed=moved * times,
-        hbm_bytes=moved * times,
-        flops_per_s=flops / seconds,
-        hbm_bytes_per_s=moved / seconds,
-        operational_intensity=flops / moved,
-        bound_by="Compute" if compute >= memory else "HBM",
-        roofline_efficiency=max(compute, memory) / seconds,
-        compute_efficiency=compute / seconds,
-        memory_bandwidth_utilization=memory / seconds,
-        op_name=f"jit(step)/{row.path}",
-        source="model.py:10",
-        hlo=row.line,
-    )
-
-
-def _collective_ops(row: Row, number: int, seconds: float, step_s: float, world: World, draw: random.Random) -> list[Op]:
-    shape, kind, operand, groups = row.line.split("|")
-    times = CORES * STEPS
-    intervals: dict[str, Any] = {}
-    if world.intervals:
-        flight = max(seconds, row.in_flight_s * seconds / max(row.seconds, 1e-12))
-        if seconds < 0.1 * flight:  # nobody waits for its end: the done op may stand long after it
-            flight *= draw.uniform(1.0, 2.5)
-        intervals = {"in_flight_s": flight * times, "exposed_s": seconds * times}
-    common: dict[str, Any] = {
-        "program": "jit_step",
-        "flops": 0.0,
-        "bound_by": "HBM",
-        "op_name": f"jit(step)/{row.path}",
-        "source": "model.py:20",
-    }
-    if not row.stem.endswith("-start"):
-        name = f"{row.stem}.{number}"
-        line = f"%{name} = {shape} {kind}({operand} %p), channel_id={number}, {groups}, use_global_device_ids=true"
-        shares = (row.count * times, seconds * times, seconds * times, seconds / step_s)
-        return [Op(name, kind, *shares, hlo=line, roofline_efficiency=0.05, **common, **intervals)]
-    start, done = f"{row.stem}.{number}", f"{kind}-done.{number}"
-    opening = f"%{start} = ({operand}, {shape}) {kind}-start({operand} %p), channel_id={number}, {groups}"
-    closing = f"%{done} = {shape} {kind}-done(({operand}, {shape}) %{start})"
-    small = 1e-7 * row.count
-    first = (row.count * times, small * times, small * times, small / step_s)
-    second = (row.count * times, seconds * times, seconds * times, seconds / step_s)
-    return [
-        Op(start, f"{kind}-start", *first, hlo=opening, **common),
-        Op(done, f"{kind}-done", *second, hlo=closing, roofline_efficiency=0.001, **common, **intervals),
-    ]

@@ -31,15 +31,15 @@ class World:
     matmul: of peak, for a large product; block: rows and columns of an output block kept on chip, which decides how
     often operands are read again; weight_load: how long loading a tile of weights takes, in rows of work; launch_s: per
     kernel.  attention: of peak in the kernel's forward pass; attention_backward: the same relative to it; contiguous:
-    whether a causal sequence is cut into contiguous parts.  stream: of HBM bandwidth in elementwise work, product_stream
-    in products; passes: elementwise reads and writes per layer forward, in tensors of d_model per token; act_passes: in
-    tensors as wide as the MLP.  link, network: of link and network bandwidth; several: how far further dimensions add;
-    small_bytes: message at which half the bandwidth is reached; hop_s, call_s: per hop, per collective.
+    whether a causal sequence is cut into contiguous parts.  stream: of HBM bandwidth in elementwise work,
+    product_stream in products; passes: elementwise reads and writes per layer forward, in tensors of d_model per token;
+    act_passes: in tensors as wide as the MLP.  link, network: of link and network bandwidth; several: how far further
+    dimensions add; small_bytes: message at which half the bandwidth is reached; hop_s, call_s: per hop, per collective.
     slow_dim: the dimension of the slice whose links run at `slow` of their rate, -1 for none.
     hidden: of each kind's time, what a schedule can hide at most; cover: of the layer's own work, how much can cover
-    transfers.  reshard: 0, or copies per layer (`copy`) or an all-to-all (`all-to-all`) wherever sequence and tensor axis
-    meet, as a share of a layer's activations.  input_share: input time over the step of the baseline; prefetch: whether
-    it runs beside the step.  gap_s: per step on the host; host_launch_s: the host's time per kernel (GPU).
+    transfers.  reshard: 0, or copies per layer (`copy`) or an all-to-all (`all-to-all`) wherever sequence and tensor
+    axis meet, as a share of a layer's activations.  input_share: input time over the step of the baseline; prefetch:
+    whether it runs beside the step.  gap_s: per step on the host; host_launch_s: the host's time per kernel (GPU).
     imbalance: of the fullest expert over the mean, with one expert per chip.  straggle: time lost to the slowest core.
     replicated_norms: whether elementwise work is repeated on every tensor shard.  noise: of every op's duration.
     """

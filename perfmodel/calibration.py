@@ -17,27 +17,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.special import ndtr
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.arrays import picked, shape_of, taken
+from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
-from perfmodel.arrays import picked, shape_of, taken
 from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
+from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
-from perfmodel.workload import GROUPS, Workload, chip_of, from_config, stack
+from perfmodel.workload import Workload, chip_of, from_config, stack
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change
 #: on the log scale (up to the most), of what is unexplained when
-#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules), with the model's shape
-#: known and assumed.
+#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules), with the model's
+#: shape known and assumed.
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
 SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
@@ -45,46 +44,9 @@ SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
-#: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is computed,
-#: from which that of others is interpolated where there are more.
+#: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is
+#: computed, from which that of others is interpolated where there are more.
 BLOCK, SAMPLED = 32_768, 1_024
-
-
-@dataclass(frozen=True)
-class CalibratedPrices:
-    """Candidates as arrays, in the order given.
-
-    step_time_s, low80_s, high80_s: seconds (relative to a baseline of 1 where it had no step time).  speedup: measured
-    baseline time per token over the candidate's; speedup_low80 and _high80 its range.  sigma: standard deviation of
-    log(time).  probability_faster: that time per token falls.  parts_s: the candidate's parts by the names of the
-    observation's.  memory_low_bytes and _high_bytes: between all of the peak being state and all being activations;
-    None where no peak was measured.  distance: halvings and doublings of axes away from the baseline.
-    """
-
-    step_time_s: Floats
-    low80_s: Floats
-    high80_s: Floats
-    sigma: Floats
-    speedup: Floats
-    speedup_low80: Floats
-    speedup_high80: Floats
-    probability_faster: Floats
-    parts_s: Mapping[str, Floats]
-    distance: Floats
-    memory_low_bytes: Floats | None
-    memory_high_bytes: Floats | None
-
-
-@dataclass(frozen=True)
-class Learnt:
-    """What the profile says of one efficiency or factor: the fit's value with its spread between programs (of the
-    logarithm, or of the log-odds), and the same with the profile."""
-
-    name: str
-    prior: float
-    posterior: float
-    prior_spread: float
-    posterior_spread: float
 
 
 @dataclass(frozen=True)
@@ -132,7 +94,8 @@ class Calibration:
 
     @cached_property
     def unexplained_s(self) -> Mapping[str, float]:
-        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced` collectives."""
+        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
+        collectives."""
         modelled = self._base_parts
         found = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
         found["ici"] = self.unplaced_s
@@ -172,8 +135,8 @@ class Calibration:
         return {name: seconds * self.unit_s for name, seconds in found.items()}
 
     def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Floats]:
-        """The model's parts at z: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share of work
-        that waits for weights."""
+        """The model's parts at z: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share of
+        work that waits for weights."""
         efficiencies, factors = self.posterior.values.at(z)
         moved = scaled(asked, factors)
         priced = combine(moved, efficiencies)
@@ -230,7 +193,8 @@ class Calibration:
             some, far = taken(workload, rows, shape[0]), taken(distance, rows, shape[0])
             blocks.append(self._block(some, far, along))
         parts = {name: _joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
-        total, variance = (_joined([block[i] for block in blocks], len(shape)) for i in (1, 2))
+        total = _joined([block[1] for block in blocks], len(shape))
+        variance = _joined([block[2] for block in blocks], len(shape))
         return self._finished(parts, total, np.sqrt(variance), workload, distance)
 
     def _block(
@@ -331,7 +295,9 @@ class Calibration:
             variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
         # Copies change layouts between axes: of axes that go, some copies go too.
         copies = self.observation.copies_s * self.unit_s
-        inner = tuple(axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert"))
+        inner = tuple(
+            axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
+        )
         parts["copies"] = copies * follows * (1.0 + self._there(inner, asked)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
@@ -358,7 +324,9 @@ class Calibration:
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
         if work_seen > 0:
             share = seen.get("hbm:weights", 0.0) / work_seen
-            streaming = np.clip(share * streaming / np.maximum(base, 1e-30), 0.0, 1.0) if base.max() > 1e-6 else share
+            known = base.max() > 1e-6
+            ratio = streaming / np.maximum(base, 1e-30) if known else np.ones(1)
+            streaming = np.clip(share * ratio, 0.0, 1.0)
         waits = parts["work"] * streaming
         found["compute"] = parts["work"] - waits
         found["hbm"] = parts["hbm"] + waits + parts["copies"]
@@ -376,7 +344,7 @@ class Calibration:
         self, parts: Mapping[str, Floats], total: Floats, sigma: Floats, workload: Workload, distance: Floats
     ) -> CalibratedPrices:
         base_work = self._base_work
-        sigma = np.where((distance == 0) & _same_training(workload, base_work), 0.0, sigma)
+        sigma = np.where((distance == 0) & same_training(workload, base_work), 0.0, sigma)
         baseline = self.observation.measured_s
         total = total / self.unit_s
         speedup = baseline / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
@@ -390,7 +358,7 @@ class Calibration:
             speedup=speedup,
             speedup_low80=speedup * np.exp(-Z80 * sigma),
             speedup_high80=speedup * np.exp(Z80 * sigma),
-            probability_faster=_normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
+            probability_faster=normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
             parts_s={
                 name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
                 for name, value in parts.items()
@@ -478,32 +446,6 @@ def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, floa
 
 def _per_step_tokens(workload: Workload) -> Floats:
     return np.asarray(workload.training.global_batch * workload.training.seq_len)
-
-
-def mesh_distance(old: Mesh, new: Mesh) -> float:
-    """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
-    before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
-    after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
-    names = before.keys() | after.keys()
-    return 0.5 * sum(abs(log(after.get(name, 1) / before.get(name, 1), 2)) for name in names)
-
-
-def _same_training(workload: Workload, base: Workload) -> np.ndarray:
-    mine, theirs = workload.training, base.training
-    same: np.ndarray = (
-        (mine.global_batch == theirs.global_batch)
-        & (mine.seq_len == theirs.seq_len)
-        & (mine.micro_batches == theirs.micro_batches)
-        & (mine.remat == theirs.remat)
-        & (mine.sharding == theirs.sharding)
-    )
-    return same
-
-
-def _normal(z: Floats) -> Floats:
-    """Cumulative normal distribution."""
-    values: Floats = np.array(ndtr(z), dtype=np.float64)
-    return values
 
 
 __all__ = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,8 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 #: What a program may do that no term of the model knows, as shares, with what is believed without a profile:
-#: `contiguous`: a causal sequence is cut into contiguous parts, so that of S parts the last does (2S − 1)/S times the mean
-#: work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
+#: `contiguous`: a causal sequence is cut into contiguous parts, so that of S parts the last does (2S − 1)/S times the
+#: mean work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
 STRUCTURE: Mapping[str, float] = {"contiguous": 0.5, "replicated": 0.08}
 
 #: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
@@ -150,7 +151,7 @@ def asked_by(workload: Workload) -> Asked:
 def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
     """The terms with every factor applied to what it multiplies."""
     terms = asked.terms
-    fields: dict[str, Floats] = {}
+    fields: dict[str, Any] = {}
     traffic = dict(terms.traffic)
     factors = dict(factors)
     uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.mesh.seq)
@@ -166,28 +167,24 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
                 one = traffic[group]
                 across = one.dcn_s if name.startswith("link:") else one.dcn_s * factor
                 traffic[group] = replace(one, ici_s=one.ici_s * factor, dcn_s=across)
-    return replace(terms, traffic=traffic, **fields)
+    return replace(terms, **fields, traffic=traffic)
 
 
 #: Efficiencies that say what launching costs the host.
 LAUNCHES = ("layer_s", "moe_layer_s")
-#: Matmuls that a profile tells apart by module, and the terms they are made of.
-MATMULS: Mapping[str, tuple[str, ...]] = {
-    "dense": ("dense_s", "dense_forward_s", "head_s"),
-    "experts": ("experts_s", "experts_forward_s"),
-}
 
 
 def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
-    """What a profile of this step would show, in seconds: `matmul` (and of it `matmul:<kind>`), `arithmetic` (the same
-    if weights came at once), `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`,
-    `gaps` (bubble, launches that the chip waits for, overhead) and `step`."""
+    """What a profile of this step would show, in seconds: `matmul`, `arithmetic` (the same if weights came at once),
+    `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`, `gaps` (bubble, launches
+    that the chip waits for, overhead) and `step`."""
     priced = combine(terms, efficiencies)
     silent = replace(efficiencies, **{name: 0.0 * np.asarray(getattr(efficiencies, name)) for name in LAUNCHES})
     zero = np.zeros(1)
 
     def compute(without: tuple[str, ...]) -> Floats:
-        return combine(replace(terms, **dict.fromkeys(without, zero)), silent).parts_s["compute"]
+        absent: dict[str, Any] = dict.fromkeys(without, zero)
+        return combine(replace(terms, **absent), silent).parts_s["compute"]
 
     scores, weights = ("scores_s", "scores_forward_s"), ("hbm_weights_s",)
     work, matmul, arithmetic = compute(()), compute(scores), compute(scores + weights)
@@ -200,8 +197,6 @@ def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
         "gaps": parts["bubble"] + parts["overhead"] + parts["compute"] - work,
         "step": priced.estimate_s,
     }
-    for kind, fields in MATMULS.items():
-        found[f"matmul:{kind}"] = matmul * (1.0 - compute(scores + weights + fields) / np.maximum(arithmetic, 1e-30))
     for name, seconds in parts.items():
         if name.startswith("ici:"):
             found[name] = seconds
@@ -273,7 +268,7 @@ def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: in
         efficiencies, factors = values.at(points)
         found = expected(scaled(asked, factors), efficiencies)
         rows = [sum((found[key] for key in item.keys), np.zeros(1)) for item in equations]
-        return np.log(np.stack([np.broadcast_to(row, (len(points),)) for row in rows], axis=1) + floor)
+        return np.asarray(np.log(np.stack([np.broadcast_to(row, (len(points),)) for row in rows], axis=1) + floor))
 
     delta = 0.05
     weight = np.ones(len(equations))
@@ -290,4 +285,4 @@ def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: in
         target = scaled_rows.T @ (np.sqrt(weight) * off + scaled_rows @ z)
         moved = np.linalg.solve(precision, target) - z
         z = np.clip(z + moved * min(1.0, 1.5 / max(np.abs(moved).max(), 1e-9)), -4.0, 4.0)
-    return Posterior(values, z, np.linalg.inv(precision), tuple(equations))
+    return Posterior(values, z, np.asarray(np.linalg.inv(precision), dtype=np.float64), tuple(equations))

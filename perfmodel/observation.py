@@ -46,10 +46,9 @@ class Observation:
     known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
-    attention_s: of `compute`, time in attention kernels, None where they were not told apart; matmul_s: of the rest and
-    `hbm:weights`, time by kind (`dense`, `experts`), where modules tell.  Beside parts_s: unexplained_s, of
-    collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes moved for layout
-    alone.  coverage: share of the step whose ops were listed.
+    attention_s: of `compute`, time in attention kernels, None where they were not told apart.  Beside parts_s:
+    unexplained_s, of collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes
+    moved for layout alone.  coverage: share of the step whose ops were listed.
     """
 
     step_time_s: float | None
@@ -59,7 +58,6 @@ class Observation:
     flops: float | None = None
     weights_arithmetic_s: float = 0.0
     attention_s: float | None = None
-    matmul_s: Mapping[str, float] = field(default_factory=dict)
     unexplained_s: Mapping[tuple[str, ...], float] = field(default_factory=dict)
     copies_s: float = 0.0
     coverage: float = 1.0
@@ -83,7 +81,6 @@ class Observation:
         return replace(
             self,
             parts_s={name: value * share for name, value in self.parts_s.items()},
-            matmul_s={name: value * share for name, value in self.matmul_s.items()},
             unexplained_s={axes: value * share for axes, value in self.unexplained_s.items()},
             attention_s=None if self.attention_s is None else self.attention_s * share,
             weights_arithmetic_s=self.weights_arithmetic_s * share,
@@ -143,9 +140,9 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
 
 
 #: Standard deviation of the logarithm of what was measured against what the model's form can express: matmuls and
-#: attention, elementwise work, exposed transfers, transfers in flight, gaps, the step; and what attribution adds where no op
-#: was listed.
-SPREADS = {"work": 0.06, "kind": 0.12, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3, "step": 0.02, "unlisted": 0.3}
+#: attention, elementwise work, exposed transfers, transfers in flight, gaps, the step; and what attribution adds where
+#: no op was listed.
+SPREADS = {"work": 0.06, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3, "step": 0.02, "unlisted": 0.3}
 #: Below this share of the step, durations mean nothing.
 FLOOR = 0.004
 
@@ -168,13 +165,10 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
     found = []
     if attention is None:
         found.append(equation(("matmul", "attention"), compute + weights, "work"))
-        arithmetic = ("arithmetic", "attention")
+        arithmetic: tuple[str, ...] = ("arithmetic", "attention")
     else:
         found.append(equation(("matmul",), compute - attention + weights, "work"))
         found.append(equation(("attention",), attention, "work"))
-        told = observation.matmul_s
-        if sum(value > 0 for value in told.values()) > 1:
-            found.extend(equation((f"matmul:{kind}",), value, "kind") for kind, value in told.items() if value > 0)
         compute -= attention
         arithmetic = ("arithmetic",)
     if weights > 0.02 * step / unit_s:
@@ -210,7 +204,9 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
             if groups:
                 entry = found.setdefault(groups, [0.0, 0.0])
                 entry[0] += seconds * share
-                entry[1] += sum(c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind)
+                entry[1] += sum(
+                    c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind
+                )
     heard = {name for groups in found for name in groups}
     silent = {_together([name], modelled) for name, seconds in modelled.items() if seconds > 0 and name not in heard}
     return [(groups, *found.get(groups, (0.0, 0.0))) for groups in (*found, *silent)]

@@ -39,8 +39,8 @@ class Observed:
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
     coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
     same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
-    resharding_s, by axes: collectives that no parallelism of the mesh needs.  matmul_s: of the products, `dense`
-    and `experts`, where modules tell.  copies_s: of `activations_hbm`, bytes moved for layout alone.
+    resharding_s, by axes: collectives that no parallelism of the mesh needs.  copies_s: of `activations_hbm`, bytes
+    moved for layout alone.
     """
 
     step_s: float
@@ -53,7 +53,6 @@ class Observed:
     stand_in: bool = False
     timed: bool = True
     collectives: tuple[ObservedCollective, ...] = ()
-    matmul_s: dict[str, float] = field(default_factory=dict)
     resharding_s: dict[tuple[str, ...], float] = field(default_factory=dict)
     copies_s: float = 0.0
 
@@ -76,7 +75,6 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
     traffic = dict.fromkeys(TRAFFIC, 0.0)
     talking: dict[tuple[tuple[str, ...], str], list[float]] = {}
     resharding: dict[tuple[str, ...], float] = {}
-    matmul: dict[str, float] = {}
     copies = 0.0
     shapes = {op.key: op.hlo for op in profile.ops if op.hlo}
     unneeded = _resharding(diagnosis)
@@ -96,10 +94,7 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
             if work_kind == "weights_hbm" and not waits_for_weights(shapes.get(op.key, ""), config):
                 work_kind = "products"
             work[work_kind] += seconds
-            if op.family == "matmul" and op.module:
-                name = "experts" if op.module == "experts" else "dense"
-                matmul[name] = matmul.get(name, 0.0) + seconds
-            elif op.family == "data movement" and work_kind == "activations_hbm":
+            if op.family == "data movement" and work_kind == "activations_hbm":
                 copies += seconds
         else:
             other += seconds
@@ -127,7 +122,6 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
             for (axes, kind), (own, flight) in talking.items()
             if own > 0
         ),
-        matmul_s=matmul if coverage > 0.9 else {},
         resharding_s=resharding,
         copies_s=copies,
     )
@@ -210,8 +204,8 @@ def _axes(op: OpDiagnosis, kind: str, config: ExperimentConfig) -> tuple[str, ..
 
 
 def waits_for_weights(line: str, config: ExperimentConfig) -> bool:
-    """Whether an HBM-bound product waits for its weights, rather than for activations that a narrow shard reads over and
-    over: by the sizes M, K, N of its HLO line, one of which must be the tokens that a chip multiplies at once.
+    """Whether an HBM-bound product waits for its weights, rather than for activations that a narrow shard reads over
+    and over: by the sizes M, K, N of its HLO line, one of which must be the tokens that a chip multiplies at once.
 
     True where shapes or tokens are not known: then the profile is believed.
     """

@@ -1,8 +1,8 @@
 """What each candidate would take, by the calibration (`perfmodel.calibration`), and what is added to it.
 
-*Schedule flags* hide part of the exposed communication.  The range grows where the profile lists few ops, and where it was
-recorded on another kind of chip.  Further judgements were tried on landscapes kept apart and did not earn their place
-(docs/accuracy-calibration.md).
+*Schedule flags* hide part of the exposed communication.  The range grows where the profile lists few ops, and where it
+was recorded on another kind of chip.  Further judgements were tried on landscapes kept apart and did not earn their
+place (docs/accuracy-calibration.md).
 """
 
 from __future__ import annotations
@@ -127,7 +127,6 @@ def observation(
         flops=observed.flops,
         weights_arithmetic_s=observed.weights_arithmetic_s,
         attention_s=work["attention"],
-        matmul_s=observed.matmul_s,
         unexplained_s=observed.resharding_s,
         copies_s=observed.copies_s,
         collectives=observed.collectives,
