@@ -14,7 +14,7 @@ import numpy.typing as npt
 from evaluation import scores
 from evaluation.fit_time import FOLD_STEPS, fitted
 from evaluation.held_out import Evaluation, HeldOut, naive_error
-from evaluation.ranges import Errors, errors_at, inside
+from evaluation.ranges import Errors, errors_at
 from evaluation.time_rows import TimeRow
 from perfmodel.distance import DISTANCES
 from perfmodel.published import load_published
@@ -73,7 +73,7 @@ def report(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
 
 def _of(errors: Errors, chosen: Mask) -> dict[str, Any]:
     held = errors.held
-    return scores.errors(held.log_error[chosen], held.naive_error[chosen], inside(errors)[chosen])
+    return scores.errors(held.log_error[chosen], held.naive_error[chosen], errors.inside[chosen])
 
 
 def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, Any]]:

@@ -165,8 +165,9 @@ def _others(numbers: Mapping[str, Any]) -> list[str]:
     lines = ["## Recipes: unseen architectures, later releases", ""]
     for kind, row in numbers["architecture"].items():
         lines.append(
-            f"- {KIND_WORDS[kind]} recipes with every model of the architecture left out: median {percent(row['median'])}, "
-            f"mean {percent(row['mean'])} (naive {percent(row['naive_median'])}), {row['rows']} rows."
+            f"- {KIND_WORDS[kind]} recipes with every model of the architecture left out: "
+            f"median {percent(row['median'])}, mean {percent(row['mean'])} "
+            f"(naive {percent(row['naive_median'])}), {row['rows']} rows."
         )
     for kind, row in numbers["newer"].items():
         lines.append(

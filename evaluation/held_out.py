@@ -67,7 +67,7 @@ def folds(rows: Sequence[TimeRow], rule: str) -> list[npt.NDArray[np.bool_]]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Out-of-fold predictions of one kind of chip: by distance from what was left in, and by the rule of leaving out."""
+    """Out-of-fold predictions of one kind of chip, by distance from what was left in and by rule of leaving out."""
 
     whole: Fit
     by_distance: Mapping[str, HeldOut]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -35,24 +36,48 @@ class Errors:
     rows: tuple[TimeRow, ...]
     held: HeldOut
 
-    @property
+    @cached_property
     def classes(self) -> npt.NDArray[np.str_]:
         return np.array([class_of(row.config) for row in self.rows])
 
-    @property
+    @cached_property
     def profiles(self) -> npt.NDArray[np.str_]:
         return np.array([row.profile.name for row in self.rows])
 
-    @property
+    @cached_property
     def groups(self) -> npt.NDArray[np.str_]:
         return np.array([f"{row.source} {row.workload}" for row in self.rows])
 
-    @property
+    @cached_property
     def weights(self) -> Floats:
         """A group of n rows weighs as √n."""
         groups, counts = np.unique(self.groups, return_counts=True)
         sizes = dict(zip(groups, counts, strict=True))
         return np.array([sizes[group] ** -0.5 for group in self.groups])
+
+    @cached_property
+    def inside(self) -> npt.NDArray[np.bool_]:
+        """Whether each measurement lies in a range in which neither its own group nor its prediction had a part."""
+        held, groups = self.held, self.groups
+        cells = np.array([f"{p} {c}" for p, c in zip(self.profiles, self.classes, strict=True)])
+        measured = np.array([row.step_time_s for row in self.rows])
+        found = np.zeros(len(self.rows), dtype=bool)
+        for cell in sorted(set(cells)):
+            for group in sorted(set(groups[cells == cell])):
+                mine = (groups == group) & (cells == cell)
+                others = (groups != group) & (cells == cell)
+                if len(set(groups[others])) < FEWEST_GROUPS - 1:
+                    others = groups != group
+                if not others.any():
+                    continue
+                low, high = quantiles(held.mode_error[others], self.weights[others])
+                smooth, stalled = held.smooth_s[mine], held.smooth_s[mine] + held.stall_s[mine]
+                chance = held.stall_chance[mine]
+                at_least = np.where(chance < 1.0 - TAIL, smooth, stalled) * np.exp(low)
+                at_most = np.where(chance > TAIL, stalled, smooth) * np.exp(high)
+                at_least = np.maximum(at_least, held.lower_s[mine])
+                found[mine] = (at_least <= measured[mine]) & (measured[mine] <= at_most)
+        return found
 
 
 def errors_at(rows: Sequence[TimeRow], held: Mapping[str, HeldOut]) -> dict[str, Errors]:
@@ -149,22 +174,3 @@ def _of(columns: tuple[Floats, Floats, Floats, Floats], distance: str, borrowed:
         rows=len(error),
         borrowed=borrowed,
     )
-
-
-def inside(errors: Errors) -> npt.NDArray[np.bool_]:
-    """Whether each row's measurement lies in a range in which neither its own group nor its prediction had a part."""
-    found = np.zeros(len(errors.rows), dtype=bool)
-    held, groups = errors.held, errors.groups
-    cells = np.array([f"{p} {c}" for p, c in zip(errors.profiles, errors.classes, strict=True)])
-    for i in range(len(errors.rows)):
-        others = (groups != groups[i]) & (cells == cells[i])
-        if len(set(groups[others])) < FEWEST_GROUPS - 1:
-            others = groups != groups[i]
-        if not others.any():
-            continue
-        low, high = quantiles(held.mode_error[others], errors.weights[others])
-        smooth, stall, chance = held.smooth_s[i], held.stall_s[i], held.stall_chance[i]
-        at_least = (smooth if chance < 1.0 - TAIL else smooth + stall) * np.exp(low)
-        at_most = (smooth + stall if chance > TAIL else smooth) * np.exp(high)
-        found[i] = max(at_least, held.lower_s[i]) <= errors.rows[i].step_time_s <= at_most
-    return found

@@ -86,7 +86,7 @@ def _provenance(fits: Sequence[Fit]) -> dict[str, object]:
 def write(path: Path, found: EfficiencyTable) -> None:
     """efficiencies.toml."""
     lines = [
-        "# Written by `make fit` (evaluation/fit_time.py) from published runs and measured sweeps; see docs/accuracy.md.",
+        "# Written by `make fit` (evaluation/fit_time.py) from measured runs; see docs/accuracy.md.",
         "# kind: values; shift: added on the scale of perfmodel.efficiency.to_scale; range: errors of held-out runs.",
         "",
         "[provenance]",

@@ -35,22 +35,23 @@ class Efficiencies:
     """What the fit may move.  Shares are 0–1 of the chip's own peak or bandwidth.
 
     matmul: share of peak FLOP/s of a large product with weights; expert: of grouped expert products, relative to
-    `matmul`; attention: share of the *bf16* peak in attention kernels; narrow_heads: power of the time
-    per FLOP by which a head is narrower than 128.  head: of the vocabulary product, relative to `matmul`.  rows_half, width_half: tokens per micro-batch, and narrowest shard width, at which a product reaches half
-    its efficiency (MXU or tile quantisation and prologue); expert_rows_half, expert_width_half: the same in tokens per
-    expert and width of an expert.
+    `matmul`; attention: share of the *bf16* peak in attention kernels; narrow_heads: power of the time per FLOP by
+    which a head is narrower than 128; head: of the vocabulary product, relative to `matmul`.  rows_half, width_half:
+    tokens per micro-batch, and narrowest shard width, at which a product reaches half its efficiency (MXU or tile
+    quantisation and prologue); expert_rows_half, expert_width_half: the same in tokens per expert and width of an
+    expert.
     hbm: share of HBM bandwidth; hbm_exposed: share of HBM time not hidden under products (fusion, prefetch).
     link: share of link bandwidth inside a slice or NVLink domain; network: of the network cards between NVLink domains;
     dcn: of the network between slices.  message_s: fixed time per collective call; network_message_s: more of it where
-    the group spans two NVLink domains, and for more of them by the power `network_power` of their number.  beside_pipeline_s: more of it per
-    rank of a tensor group where pipeline stages talk over the network meanwhile.  hop_s: fixed time per message between
-    pipeline stages.  reduce_s: fixed time per step and doubling of the ranks that reduce
-    gradients once per step.
-    overlap_reduce: share of a once-per-step all-reduce of unsharded gradients that is hidden; the other
-    overlap_*: share of that communication which the schedule can hide, as far as there is compute to hide it under.
+    the group spans two NVLink domains, and for more of them by the power `network_power` of their number;
+    beside_pipeline_s: more of it per rank of a tensor group where pipeline stages talk over the network meanwhile.
+    hop_s: fixed time per message between pipeline stages.  reduce_s: fixed time per step and doubling of the ranks that
+    reduce gradients once per step.
+    overlap_reduce: share of a once-per-step all-reduce of unsharded gradients that is hidden; the other overlap_*:
+    share of that communication which the schedule can hide, as far as there is compute to hide it under.
     layer_s: time the host needs to launch one layer of one micro-batch, forward and backward; moe_layer_s: more of it
-    in a mixture layer;
-    step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts, of slices.
+    in a mixture layer; step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts,
+    of slices.
     recompute_full, recompute_minimal, recompute_offload: share of the forward layers computed again (minimal: of the
     attention scores only).  host_overlap: share of offload traffic hidden.
     architecture: speed on the chip relative to what the rest says, for architectures whose kernels are better or
@@ -59,8 +60,8 @@ class Efficiencies:
     software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
     stall_s: time that a program loses per micro-batch passed between all its stages when a host of the job is slow to
     send, as runs of nanotron showed; stall_per_host: rate of such hosts.
-    low80_*, high80_*: 80 % of measurements lie between estimate · exp(low80) and estimate · exp(high80): of dense models
-    without a pipeline (plain), with one (pipelined), and of mixtures of experts.
+    low80_*, high80_*: 80 % of measurements lie between estimate · exp(low80) and estimate · exp(high80): of dense
+    models without a pipeline (plain), with one (pipelined), and of mixtures of experts.
     """
 
     matmul: Value = 0.72
@@ -264,7 +265,10 @@ def class_of(config: ExperimentConfig) -> str:
 
 
 def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
-    """Table of a parsed efficiencies.toml.  Raises EfficiencyDataError for an unknown name or a table without source."""
+    """Table of a parsed efficiencies.toml.
+
+    Raises EfficiencyDataError for an unknown name or a table without a source.
+    """
     known = set(Efficiencies.names())
     sources: dict[str, str] = {}
 

@@ -57,9 +57,10 @@ class Terms:
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
     expert_rows: the same per expert.  heads_narrow, mlp_narrow, expert_narrow: width of a chip's share of the heads, of
-    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  layer_passes: layers ×
-    micro-batches a chip runs through forward.  scores_padding: how much more an attention kernel computes than the
-    scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s: HBM traffic of scores where the kernel is not fused.  bubble: idle share of the pipeline relative to its busy time.
+    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  scores_padding: how much more
+    an attention kernel computes than the scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s:
+    HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
+    forward.  bubble: idle share of the pipeline relative to its busy time.
     """
 
     dense_s: Floats
@@ -110,7 +111,6 @@ def step_terms(w: Workload) -> Terms:
     rows = group_tokens / micro
     stages = mesh.pipeline
     virtual = np.where(stages > 1, train.virtual_stages, 1.0)
-    slots = stages * virtual
     busiest, head_share = _busiest_stage(w, stages, virtual)
     layer_share = busiest / model.layers
     work = group_tokens / mesh.model

@@ -139,9 +139,9 @@ class TrainingNumbers:
     """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING.
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
-    WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
-    so that a framework recomputes or offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention,
-    balanced_stages: of the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`.
+    WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
+    offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention, balanced_stages: of
+    the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`.
     """
 
     global_batch: Floats
@@ -333,7 +333,7 @@ def assemble_mesh(
 def training_numbers(
     training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None, kind: str = "tpu"
 ) -> TrainingNumbers:
-    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent: there is no step to price without them."""
+    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent."""
     if training.global_batch is None:
         raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
     if training.seq_len is None:
