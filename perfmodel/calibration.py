@@ -70,8 +70,9 @@ class Calibration:
     """A baseline, what was measured on it, and what had to be assumed.  Build it with `calibrate`.
 
     baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  scale: measured
-    over modelled compute time, or step where its parts were not measured.  group_s: measured time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the
-    same across slices.  efficiencies: the generic ones, for what was not measured.
+    over modelled compute time, or step where its parts were not measured.  group_s: measured time by group of axes
+    (keys of `workload.GROUPS`), group_dcn_s: the same across slices.  efficiencies: the generic ones, for what was
+    not measured.
     """
 
     baseline: ExperimentConfig

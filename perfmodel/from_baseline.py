@@ -109,8 +109,8 @@ class Baseline:
         if ratio < DOUBTFUL_RATIO:
             return ()
         return (
-            f"measured.step_time_s: is {ratio:.2g} times the predicted step time; check that model, batch and chips are "
-            "those of the measured run",
+            f"measured.step_time_s: is {ratio:.2g} times the predicted step time; check that model, batch and chips "
+            "are those of the measured run",
         )
 
     def filled(self, candidate: ExperimentConfig) -> ExperimentConfig:

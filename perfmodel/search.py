@@ -398,7 +398,8 @@ def search(
 ) -> SearchResult:
     """The `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
 
-    Where the configuration has a measured step time, prices are calibrated from it.  Raises ConfigError where the configuration does not hold together or lacks model, batch or sequence length.
+    Where the configuration has a measured step time, prices are calibrated from it.  Raises ConfigError where the
+    configuration does not hold together or lacks model, batch or sequence length.
     """
     check_products(config)
     space = build_space(config, constraints)
