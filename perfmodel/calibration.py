@@ -156,7 +156,8 @@ class Calibration:
 
     def _scaled(self, base: Priced, new: Priced) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Parts and their spreads where only the step time is known: every modelled part, times measured over modelled
-        step."""
+        step.  What the model does not explain of the step may as well stay as it is: half of the difference between the
+        two is a spread, booked under compute."""
         parts, spreads = {}, {}
         for name, after in new.parts_s.items():
             key, before = {"bubble": "idle", "overhead": "other"}.get(name, name), base.parts_s[name]
@@ -165,6 +166,10 @@ class Calibration:
             spreads[key] = np.where(
                 before > 0, SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(ratio, 1e-3))), SPREAD_NEW
             )
+        total = sum(parts.values(), np.zeros(1))
+        kept = np.maximum(new.estimate_s + (self.scale - 1.0) * base.estimate_s, new.estimate_s)
+        unexplained = 0.5 * np.abs(np.log(total / kept)) * (self.scale > 1.0)
+        spreads["compute"] = np.hypot(spreads["compute"], unexplained * total / parts["compute"])
         return parts, spreads
 
     def _communication(
