@@ -49,5 +49,9 @@ def without_profile(config: ExperimentConfig) -> StepProfile:
         not_measured=reasons,
         memory=Memory(peak_bytes=peak),
         ops_dropped=None,
-        computed={"device": "as configured"},
+        computed={
+            "device": "as configured",
+            "step_time_s": "given in the configuration as measured.step_time_s",
+            "memory_peak_share": "measured.peak_memory_bytes of the configuration ÷ what a program can use",
+        },
     )

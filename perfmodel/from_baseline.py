@@ -16,7 +16,8 @@ import numpy as np
 
 from perfmodel import legality, memory
 from perfmodel.calibration import CalibratedPrices, Calibration, calibrate
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config_file import with_mesh
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.execution import framework_of
 from perfmodel.observation import Observation
@@ -215,6 +216,29 @@ def baseline_of(config: ExperimentConfig, efficiencies: EfficiencyTable | None =
     assert config.measured is not None
     seen = Observation(config.measured.step_time_s, {}, memory_bytes=config.measured.peak_memory_bytes)
     return Baseline(config, calibrate(config, seen, efficiencies), predict(config, efficiencies))
+
+
+def answer(
+    given: ExperimentConfig, mesh: Mesh | None = None, baseline: Baseline | None = None, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `asap predict` says of one configuration: its name, mesh and prediction.
+
+    mesh: in place of its own.  baseline: what to calibrate from; without one, another mesh of a configuration with a
+    measured step time is calibrated from that, and the configuration itself is predicted by the model alone.
+    warnings: of its file, to stand before the prediction's.  Raises ConfigError.
+    """
+    config = with_mesh(given, mesh) if mesh is not None else given
+    if baseline is None and config.measured != given.measured and given.measured is not None:
+        baseline = baseline_of(given) if given.measured.step_time_s is not None else None
+    found: Prediction | Calibrated
+    if baseline is None:
+        own = predict(config)
+        found = replace(own, warnings=(*warnings, *own.warnings))
+    else:
+        found = baseline.price([config])[0]
+        said = (*warnings, *found.prediction.warnings)
+        found = replace(found, prediction=replace(found.prediction, warnings=said))
+    return {"name": config.name, "mesh": config.mesh.to_json(), **found.to_json()}
 
 
 def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = None) -> dict[str, str]:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.config_file import parse_mesh_argument, read_config, with_mesh
-from perfmodel.from_baseline import Baseline, baseline_of
-from perfmodel.step_time import Prediction, predict
+from perfmodel.config import ConfigError
+from perfmodel.config_file import parse_mesh_argument, read_config
+from perfmodel.from_baseline import Baseline, answer, baseline_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,21 +42,4 @@ def _baseline(path: str) -> Baseline:
 
 def _one(path: str, mesh: str | None, baseline: Baseline | None) -> dict[str, Any]:
     given, warnings = read_config(Path(path))
-    config = with_mesh(given, parse_mesh_argument(mesh, given.mesh.axis_roles)) if mesh else given
-    if baseline is None and config is not given and config.measured != given.measured:
-        baseline = _of_own(given)
-    head = {"name": config.name, "mesh": config.mesh.to_json()}
-    if baseline is None:
-        return {**head, **_warned(predict(config), warnings).to_json()}
-    found = baseline.price([config])[0]
-    return {**head, **replace(found, prediction=_warned(found.prediction, warnings)).to_json()}
-
-
-def _of_own(config: ExperimentConfig) -> Baseline | None:
-    """What the file itself measured, for another mesh of the same run."""
-    measured = config.measured is not None and config.measured.step_time_s is not None
-    return baseline_of(config) if measured else None
-
-
-def _warned(prediction: Prediction, warnings: list[str]) -> Prediction:
-    return replace(prediction, warnings=(*warnings, *prediction.warnings))
+    return answer(given, parse_mesh_argument(mesh, given.mesh.axis_roles) if mesh else None, baseline, warnings)
