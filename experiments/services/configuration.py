@@ -165,7 +165,8 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
     """Check and save the configuration, then start or restart the analysis with it; with errors nothing changes.
 
     A run without a profile needs a measured step time.  A run that waits for the configuration goes on; one that is
-    being ingested will find it; any other is followed by a new run from the diagnosis on.  The same configuration again starts nothing while its analysis is under way or done.
+    being ingested will find it; any other is followed by a new run from the diagnosis on.  The same configuration again
+    starts nothing while its analysis is under way or done.
     """
     newest = runs.newest(experiment)
     no_files = newest is not None and runs.is_without_profile(newest)
