@@ -28,7 +28,7 @@ from perfmodel.observation import Observation, ObservedCollective, by_group, obs
 from perfmodel.step_time import Z80, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import REMAT, Workload, chip_of, from_config, stack
+from perfmodel.workload import REMAT, Workload, from_config, stack
 
 #: Relative uncertainty (standard deviation of the logarithm) of a measured part that keeps its size, and what is added
 #: per unit of |log(ratio)| it is rescaled by; of a part the baseline did not have, with the shape known and assumed;
@@ -265,7 +265,7 @@ def calibrate(
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
+        table = table.for_config(config)
     filled, assumed = fill_in(config, observation, table)
     terms = step_terms(from_config(filled))
     base = combine(terms, table)

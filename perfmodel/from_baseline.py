@@ -167,6 +167,9 @@ class Baseline:
             tokens_per_s_per_chip=own.tokens_per_s_per_chip / ratio if own.tokens_per_s_per_chip else None,
             violations=legality.check(config, used),
             warnings=(*own.warnings, *self.doubts, *self._said(config, given)),
+            # What held-out runs were off by says nothing of a calibrated prediction.
+            error=None,
+            stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and sigma else None,
         )
         gain = {"estimate": speedup, "low80": speedup * exp(-Z80 * sigma), "high80": speedup * exp(Z80 * sigma)}
         return Calibrated(found, {**self.facts, "speedup": gain})
