@@ -173,12 +173,12 @@ def unseen_source(source: str) -> Floats:
     return np.asarray(np.log(peak(rows, constants(design_profiles())) / rows.measured_bytes))
 
 
-def ablated(changed: MemoryProfile, without: str | None) -> Floats:
+def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | None = None) -> Floats:
     """log(predicted / measured) of the sweep, each model by a fit of the peaks of the other, with a changed profile.
 
-    without: the constant that is not fitted.
+    without: the constant that is not fitted.  changed_rows: the sweep's peaks with something changed in their runs.
     """
-    rows = peak_rows("ultrascale")
+    rows = peak_rows("ultrascale") if changed_rows is None else changed_rows
     error = np.empty(len(rows))
     for model in sorted(set(rows.models)):
         mask = rows.models == model

@@ -40,7 +40,6 @@ ABLATIONS = (
     ("outputs held for asynchronous reduce-scatters", "held_tensors", 0.0),
     ("fragmentation by stages", "fragmentation", 0.0),
     ("workspaces of libraries", "workspace_bytes", 0.0),
-    ("layers on stages by cost (evenly)", "split", "even"),
 )
 
 
@@ -75,9 +74,10 @@ def _head() -> Iterator[str]:
         f"of nanotron on 8–512 H100 in {len(set(rows.workloads))} workloads (two models), {len(simumax)} of "
         f"Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the "
         "first failed. Error is |log(predicted / measured)|, bias the median of that logarithm. "
-        "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources (`perfmodel/memory_profiles.toml` names them) and chosen with these "
-        "sweeps in view; their sizes are fitted on the nanotron sweep alone. The naive baseline is 16 bytes per "
-        "parameter, the optimizer's over its replicas, and 34 bytes per token, width and layer of activations."
+        "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources "
+        "(`perfmodel/memory_profiles.toml` names them) and chosen with these sweeps in view; their sizes are "
+        "fitted on the nanotron sweep alone. The naive baseline is 16 bytes per parameter, the optimizer's over its "
+        "replicas, and 34 bytes per token, width and layer of activations."
     )
     yield ""
     yield (
@@ -275,6 +275,10 @@ def _terms() -> Iterator[str]:
         changes: dict[str, Any] = {name: value}
         changed = replace(fitted, **changes)
         yield _row(title, *_percents(*_centre(fit_memory.ablated(changed, without))))
+    rows = peak_rows("ultrascale")
+    even = replace(rows.work.training, balanced_stages=np.zeros(len(rows)))
+    even_rows = replace(rows, work=replace(rows.work, training=even))
+    yield _row("layers on stages by cost (evenly)", *_percents(*_centre(fit_memory.ablated(fitted, None, even_rows))))
     yield ""
     yield from _header("Megatron-LM B200 without (nothing fitted)", "median", "mean", "bias")
     rows, design = peak_rows("simumax"), design_profiles()
@@ -308,8 +312,8 @@ def _limits() -> Iterator[str]:
         f"something else than memory, pipelines that cannot run left aside: {_percents(crash.other)[0]}. No peaks of "
         "MaxText, Megatron-Bridge, FSDP or Megatron-DeepSpeed were published with these sources: their spread is that "
         "of sources predicted before anything was fitted on them, where nanotron's rows decide. SimuMax's runs of "
-        f"131,072 tokens are predicted {_percents(min(long))[0]} to {_percents(max(long))[0]} too high, about what their "
-        "logits take. That its MLP keeps activation and product was chosen by its rows of 4,096 tokens."
+        f"131,072 tokens are predicted {_percents(min(long))[0]} to {_percents(max(long))[0]} too high, about what "
+        "their logits take. That its MLP keeps activation and product was chosen by its rows of 4,096 tokens."
     )
 
 

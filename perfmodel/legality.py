@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ROLES, ExperimentConfig
-from perfmodel.memory_profiles import fitted_constants
 from perfmodel.memory_stages import has_empty_stage, has_too_few_micro_batches
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Floats, lay_out, physical_dims
@@ -99,8 +98,7 @@ def broken_rules(
 
 def schedule_fails(w: Workload) -> Bools:
     """Pipelines that the program of the configuration cannot run, whatever the memory (nanotron's)."""
-    by_cost = fitted_constants().split_by_cost[w.training.memory_profile]
-    return has_too_few_micro_batches(w, by_cost) | has_empty_stage(w, by_cost)
+    return has_too_few_micro_batches(w) | has_empty_stage(w)
 
 
 def sizes_of(config: ExperimentConfig) -> Sizes:

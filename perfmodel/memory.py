@@ -122,11 +122,10 @@ def peak_spread(w: Workload, distance: str | None = None) -> Floats:
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
     found = constants or fitted_constants()
-    by_cost = found.split_by_cost[w.training.memory_profile]
-    first = of_stage(w, first_stage(w, by_cost), found)
+    first = of_stage(w, first_stage(w), found)
     if not bool(np.any(w.mesh.pipeline > 1)):
         return first
-    last = of_stage(w, last_stage(w, by_cost), found)
+    last = of_stage(w, last_stage(w), found)
     later = last.needed > first.needed
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
@@ -136,7 +135,7 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
 def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
     found = constants or fitted_constants()
-    return of_stage(w, first_stage(w, found.split_by_cost[w.training.memory_profile]), found)
+    return of_stage(w, first_stage(w), found)
 
 
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
@@ -285,9 +284,7 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
     groups = config.mesh.size("replica", "data", "fsdp", "expert")
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
-    constants = fitted_constants()
-    stage = first_stage(w, constants.split_by_cost[w.training.memory_profile])
-    params, optimizer, gradients, _ = _states(w, stage, constants)
+    params, optimizer, gradients, _ = _states(w, first_stage(w), fitted_constants())
     return {
         "params": float(params[0]),
         "optimizer": float(optimizer[0]),

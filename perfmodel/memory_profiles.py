@@ -51,7 +51,6 @@ class MemoryProfile:
     held_needed: float
     fragmentation: float
     unfilled: float
-    split: str
     source: str
     spread_mesh: float = SPREAD_UNSEEN
     spread_workload: float = SPREAD_UNSEEN
@@ -71,13 +70,9 @@ NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "flo
 
 @dataclass(frozen=True)
 class MemoryConstants:
-    """The profiles as arrays, one entry per profile in the order of `profile_names()`; `split_by_cost` is 1 or 0."""
+    """The profiles as arrays, one entry per profile in the order of `profile_names()`."""
 
     values: Mapping[str, Floats]
-    split_by_cost: Floats
-
-    def __getitem__(self, name: str) -> Floats:
-        return self.values[name]
 
     def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
         """One number for the profile of every candidate."""
@@ -137,7 +132,7 @@ def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryCons
     ordered = [chosen[name] for name in profile_names()]
     values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
     values["spread"] = np.array([profile.spread for profile in ordered])
-    return MemoryConstants(values, np.array([1.0 if profile.split == "cost" else 0.0 for profile in ordered]))
+    return MemoryConstants(values)
 
 
 @cache
