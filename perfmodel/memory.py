@@ -130,7 +130,9 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     gpu = chip.gpu > 0
     rows = _rows(w)
     saved, formed, least_saved, none = _saved(w, stage, rows, c)
-    logits = rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
+    logits = (
+        rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
+    )
     logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
     head = np.maximum(logits * stage.has_head, kept * c.of("transient_gradient_bytes", profile))

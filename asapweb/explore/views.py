@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -126,6 +128,7 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
         "fixes": _fixes(state),
         "product": config_form.product_check(state.data),
         "query": state.query(),
+        "handed_over": urlencode({"config": json.dumps(state.data)}),
     }
 
 
