@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evaluation.sweeps import load_sweeps
 from perfmodel import accounting
 from perfmodel.config_file import parse_config
-from perfmodel.layouts import layouts
 from perfmodel.legality import check
 from perfmodel.memory import of_first_stage, peak_spread, per_chip, probability_fits
 from perfmodel.memory_profiles import load_memory_profiles
@@ -120,12 +120,12 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
     assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
 
 
-def test_no_layout_that_ran_is_said_not_to_fit_and_most_that_did_not_are():
-    """arXiv 2311.05610, 578 runs of which 332 ran out of memory: a trainer that keeps more than kernels fused as the
-    model takes them would.  Nothing was fitted to them."""
-    fits = [(run.step_time_s is not None, bool(predict(run.config).fits)) for run in layouts()]
+def test_no_mesh_of_a_sweep_that_ran_is_said_not_to_fit_and_many_that_failed_are():
+    """nanotron on H100, where crashes are not told apart from running out of memory."""
+    runs = [run for run in load_sweeps("ultrascale") if run.status != "unclear" and run.consistent]
+    fits = [(run.status == "ran", bool(predict(run.config).fits)) for run in runs]
     assert not any(ran and not fit for ran, fit in fits)
-    assert sum(not ran and not fit for ran, fit in fits) / sum(not ran for ran, _ in fits) > 0.7
+    assert sum(not ran and not fit for ran, fit in fits) / sum(not ran for ran, _ in fits) > 0.35
 
 
 def test_the_loss_is_formed_before_a_layer_is_recomputed():
