@@ -120,13 +120,13 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
     assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
 
 
-def test_few_meshes_of_a_sweep_that_ran_are_said_not_to_fit_and_many_that_failed_are():
-    """nanotron on H100, where crashes are not told apart from running out of memory."""
+def test_few_meshes_of_a_sweep_that_ran_are_refused_and_most_that_failed_are():
+    """nanotron on H100, where crashes are not told apart from running out of memory.  On workloads that the fit has not
+    seen: test_memory_fit.py."""
     runs = [run for run in load_sweeps("ultrascale") if run.status != "unclear" and run.consistent]
-    fits = [(run.status == "ran", not check(run.config)) for run in runs]
-    ran, failed = [fit for ran, fit in fits if ran], [fit for ran, fit in fits if not ran]
-    assert sum(ran) / len(ran) >= 0.95
-    assert sum(failed) / len(failed) <= 0.35
+    refused = [(run.status == "ran", not bool(predict(run.config).fits)) for run in runs]
+    assert np.mean([no for ran, no in refused if ran]) < 0.05
+    assert np.mean([no for ran, no in refused if not ran]) > 0.7
 
 
 def test_the_loss_is_formed_before_a_layer_is_recomputed():
