@@ -15,16 +15,15 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.pairs import MeasuredRun, Pair, log_gain
-from perfmodel.accuracy import HEADLINE, foldings
+from evaluation.pairs import MeasuredRun, Pair, log_gain, workload_key
+from evaluation.time_rows import TimeRow, load_rows
+from evaluation.time_table import table_without
 from perfmodel.calibration import Observation, calibrate, mesh_distance
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.fit import FOLD_STEPS, problem, solve, table
-from perfmodel.published import load_published
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
-from perfmodel.workload import GROUPS, chip_of, from_config, stack
+from perfmodel.workload import GROUPS, from_config, stack
 from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, SPREAD_PER_DOUBLING_UNKNOWN
 
 Floats = npt.NDArray[np.float64]
@@ -50,19 +49,14 @@ class Predicted:
 
 
 @cache
-def held_out_tables(names: frozenset[str]) -> Mapping[str, EfficiencyTable]:
-    """Efficiencies fitted without the rows of one pair of model and chip, for each name of such a pair."""
-    runs = load_published().runs
-    p = problem(runs)
-    everything = np.ones(len(runs), dtype=bool)
-    start = solve(p, everything)
-    groups = np.array(foldings(runs)[HEADLINE])
-    default = load_efficiencies().tables.get("default", {})
-    found = {}
-    for name in sorted(names):
-        x = solve(p, groups != name, start, FOLD_STEPS)
-        found[name] = EfficiencyTable({"default": default, **table(p, x, p.log_error(x))}, {}, {})
-    return found
+def _rows() -> Mapping[str, TimeRow]:
+    """A measured row of every workload that the time model is fitted on."""
+    return {workload_key(row): row for row in load_rows()}
+
+
+def efficiencies_for(held_out: str) -> EfficiencyTable:
+    """Efficiencies fitted without the workload of that name; the shipped ones where it names none."""
+    return table_without(_rows()[held_out]) if held_out else load_efficiencies()
 
 
 def observed_parts(run: MeasuredRun, efficiencies: Efficiencies) -> Observation:
@@ -88,14 +82,13 @@ def predict_pairs(pairs: Sequence[Pair], *, known: bool = True) -> tuple[Predict
     known: False hides the model, the batch and the sequence length from the prediction, as in a profile whose
     configuration does not name them.
     """
-    tables = held_out_tables(frozenset(pair.held_out for pair in pairs if pair.held_out))
-    groups: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Pair]] = defaultdict(list)
     for pair in pairs:
-        groups[pair.source, pair.group].append(pair)
+        groups[pair.source, pair.group, pair.held_out].append(pair)
     weight = weights(pairs)
     found: list[Predicted] = []
     for members in groups.values():
-        efficiencies = tables.get(members[0].held_out) or load_efficiencies()
+        efficiencies = efficiencies_for(members[0].held_out)
         runs = list({id(run): run for pair in members for run in (pair.one, pair.other)}.values())
         gains, spreads = _all_ways(runs, efficiencies, known)
         place = {id(run): i for i, run in enumerate(runs)}
@@ -128,7 +121,7 @@ def _all_ways(runs: Sequence[MeasuredRun], efficiencies: EfficiencyTable, known:
     distance = np.array([[mesh_distance(a.mesh, b.mesh) for b in configs] for a in configs])
     for i, run in enumerate(runs):
         config = run.config
-        resolved = efficiencies.resolve(chip_of(config.hardware), config.training.precision, config.model)
+        resolved = efficiencies.for_config(config)
         calibration = calibrate(configs[i], observed_parts(run, resolved), efficiencies)
         prices = calibration.price(configs) if work is None else calibration.price_workload(work, distance[i])
         per_doubling = SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -17,7 +17,9 @@ from math import log
 from statistics import median_low
 
 from evaluation import sweeps
+from evaluation.held_out import FOLDINGS
 from evaluation.sweeps import SweepRun, load_sweeps
+from evaluation.time_rows import TimeRow, load_rows
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.optico import tuned_runs
@@ -48,9 +50,9 @@ class Pair:
     """Two runs of one workload on the same chips, in no particular direction.
 
     group: runs that were compared with each other; family: groups that share a model and a source, which are left out
-    together when something is fitted on pairs; held_out: the group of `perfmodel.accuracy.foldings` whose efficiencies
-    must not have seen these rows, empty where no efficiency is fitted on them; weight: a group of n runs counts as
-    n − 1 comparisons, however many pairs it makes.
+    together when something is fitted on pairs; held_out: the workload (`workload_key`) of the first run, which a fit of
+    the time model that predicts the pair must not have seen, empty where it is not fitted on them; weight: a group of n
+    runs counts as n − 1 comparisons, however many pairs it makes.
     """
 
     source: str
@@ -99,7 +101,7 @@ def _published() -> Iterable[Pair]:
         runs = list(configurations.values())
         for first, second in combinations(runs, 2):
             one, other = _nearest_in_software(first, second)
-            held_out = f"{one.shape.name} on {one.chip.name}"
+            held_out = _workload_keys()[one.id]
             yield Pair(
                 "published", group, f"published {one.shape.name}", held_out, _run(one), _run(other), 2 / len(runs)
             )
@@ -140,7 +142,20 @@ def _sweeps() -> Iterable[Pair]:
             pairs = sorted(pairs, key=lambda pair: _digest(*(run.config.name or "" for run in pair)))[:most]
         family = f"{source} {model_of(members[0])}"
         for one, other in pairs:
-            yield Pair(source, workload, family, "", one, other, (len(runs) - 1) / len(pairs))
+            held_out = _workload_keys()[members[0].id]
+            yield Pair(source, workload, family, held_out, one, other, (len(runs) - 1) / len(pairs))
+
+
+def workload_key(row: TimeRow) -> str:
+    """Rows that are left out of a fit together, by `FOLDINGS["workload"]`."""
+    key_of, _ = FOLDINGS["workload"]
+    return key_of(row)
+
+
+@cache
+def _workload_keys() -> Mapping[str, str]:
+    """By id of a row."""
+    return {row.id: workload_key(row) for row in load_rows()}
 
 
 def model_of(run: SweepRun) -> str:
