@@ -183,10 +183,15 @@ class ErrorRange:
     rows: int
     borrowed: bool
 
+    @property
+    def meaning(self) -> str:
+        """The distance in words."""
+        return DESCRIBED[self.distance]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "distance": self.distance,
-            "meaning": DESCRIBED[self.distance],
+            "meaning": self.meaning,
             "median": self.median,
             "naive_median": self.naive_median,
             "rows": self.rows,

@@ -142,7 +142,8 @@ class TrainingNumbers:
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
     WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
-    offloads what does not fit.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`; memory_profile: place of the
+    offloads what does not fit.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`),
+    whose place in PROFILES is `profile`; memory_profile: place of the
     memory profile (`perfmodel.memory_profiles`) in MEMORY_PROFILES.
     """
 
