@@ -46,7 +46,12 @@ def table(fits: Sequence[Fit], ranges: Ranges) -> EfficiencyTable:
                     row = shifts.setdefault(alike, {})
                     row[name] = row.get(name, 0.0) + shift
         for profile, stall in fit.stalls.items():
-            stalls[profile] = {"stall_s": stall.stall_s, "stall_per_host": stall.per_host}
+            stalls[profile] = {
+                "stall_s": stall.stall_s,
+                "stall_per_host": stall.per_host,
+                "full_at": stall.full_at,
+                "full_spread": stall.full_spread,
+            }
     counts = Counter(key for fit in fits for parameter in fit.problem.parameters for key in [parameter.key])
     for key in shifts:
         sources[f"shift.{key}"] = f"make fit: {_rows_of(key, fits)} measured runs" if key in counts else "prior"

@@ -373,6 +373,7 @@ def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDAr
     )
     flags = legality.broken_rules(sizes, space.config.model, train.global_batch, train.seq_len)
     flags["topology"] = mesh.regular == 0
+    flags["schedule"] = legality.schedule_fails(w)
     flags["memory"] = ~used.fits
     first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
     for number in reversed(range(len(legality.RULES))):

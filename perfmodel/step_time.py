@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
@@ -142,9 +143,13 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
-    # A job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
+    # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.  One
+    # whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
-    chance = np.where((t.stages > 1) & (t.hosts > 1), 1.0 - np.exp(-np.asarray(e.stall_per_host) * t.hosts), 0.0)
+    quick_hosts = np.where(t.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * t.hosts), 1.0)
+    with np.errstate(divide="ignore"):
+        full = ndtr(np.log(t.memory_share / e.full_at) / e.full_spread)
+    chance = np.where((t.stages > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
     overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 

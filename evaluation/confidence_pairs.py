@@ -15,12 +15,12 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from evaluation.pairs import MeasuredRun, Pair, log_gain
 from perfmodel.accuracy import HEADLINE, foldings
 from perfmodel.calibration import Observation, calibrate, mesh_distance
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.fit import FOLD_STEPS, problem, solve, table
-from perfmodel.pairs import MeasuredRun, Pair, log_gain
 from perfmodel.published import load_published
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
