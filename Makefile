@@ -29,7 +29,8 @@ quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --
 
 fit: ## fit the performance model and the confidence of proposals to the published measurements, and what questions mean to the examples
 	@bin/bootstrap run
-	@$(PYTHON) -m perfmodel.fit $(ARGS)
+	@$(PYTHON) -m evaluation.fit_memory
+	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m proposals.agents.reasoner.fit_meaning
 

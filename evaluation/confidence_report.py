@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfmodel.accuracy_plots import reliability
+from evaluation.accuracy_plots import reliability
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _TITLES = {"known": "Model known", "unknown": "Model, batch and length hidden"}

@@ -64,8 +64,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Stalls:
-    """What a slow host or a full memory costs a pipelined program: seconds per micro-batch and full pipeline; the rate of
-    slow hosts, the share of the memory at which half of the runs stall, and the spread of its logarithm."""
+    """What a slow host or a full memory costs a pipelined program.
+
+    stall_s: seconds per micro-batch and full pipeline; per_host: rate of slow hosts; full_at: share of the memory at
+    which half of the runs stall, full_spread: of its logarithm.
+    """
 
     stall_s: float
     per_host: float
@@ -279,7 +282,8 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
     """Stalls of the programs whose pipelined runs show them.
 
     A row is stalled where what it takes beyond the estimate, per micro-batch and full pipeline, lies within a factor of
-    two of the typical such excess.  Chances: most likely under 1 − exp(−rate · hosts) · (1 − Φ(log(share / at) / spread)).
+    two of the typical such excess.  Chances are the most likely ones under
+    1 − exp(−rate · hosts) · (1 − Φ(log(share / at) / spread)).
     """
     terms = p.terms
     share = np.broadcast_to(terms.micro_batches * (1.0 - 1.0 / terms.stages), p.measured_s.shape)

@@ -48,15 +48,13 @@ class Pair:
     """Two runs of one workload on the same chips, in no particular direction.
 
     group: runs that were compared with each other; family: groups that share a model and a source, which are left out
-    together when something is fitted on pairs; held_out: the group of `perfmodel.accuracy.foldings` whose efficiencies
-    must not have seen these rows, empty where no efficiency is fitted on them; weight: a group of n runs counts as
-    n − 1 comparisons, however many pairs it makes.
+    together when something is fitted on pairs; weight: a group of n runs counts as n − 1 comparisons, however many
+    pairs it makes.
     """
 
     source: str
     group: str
     family: str
-    held_out: str
     one: MeasuredRun
     other: MeasuredRun
     weight: float
@@ -99,10 +97,7 @@ def _published() -> Iterable[Pair]:
         runs = list(configurations.values())
         for first, second in combinations(runs, 2):
             one, other = _nearest_in_software(first, second)
-            held_out = f"{one.shape.name} on {one.chip.name}"
-            yield Pair(
-                "published", group, f"published {one.shape.name}", held_out, _run(one), _run(other), 2 / len(runs)
-            )
+            yield Pair("published", group, f"published {one.shape.name}", _run(one), _run(other), 2 / len(runs))
 
 
 def _nearest_in_software(
@@ -124,39 +119,23 @@ def _run(run: PublishedRun) -> MeasuredRun:
 def _optico() -> Iterable[Pair]:
     runs = {repr(run.config): MeasuredRun(run.config, run.step_time_s) for run in tuned_runs() if run.step_time_s}
     for one, other in combinations(runs.values(), 2):
-        yield Pair("optico", "OptiCo Figure 5", "optico", "", one, other, 2 / len(runs))
+        yield Pair("optico", "OptiCo Figure 5", "optico", one, other, 2 / len(runs))
 
 
 def _sweeps() -> Iterable[Pair]:
     groups: dict[tuple[str, str], list[SweepRun]] = defaultdict(list)
     for run in load_sweeps():
         if run.usable:
-            groups[run.source, workload_of(run)].append(run)
+            groups[run.source, run.work].append(run)
     for (source, workload), members in groups.items():
         runs = distinct(members)
         pairs = list(combinations(runs, 2))
         most = PAIRS_PER_COMPARISON * (len(runs) - 1)
         if len(pairs) > most:
             pairs = sorted(pairs, key=lambda pair: _digest(*(run.config.name or "" for run in pair)))[:most]
-        family = f"{source} {model_of(members[0])}"
+        family = f"{source} {members[0].model}"
         for one, other in pairs:
-            yield Pair(source, workload, family, "", one, other, (len(runs) - 1) / len(pairs))
-
-
-def model_of(run: SweepRun) -> str:
-    """The sweeps name no models: depth and width tell them apart."""
-    shape = run.config.model
-    assert shape is not None
-    return f"{shape.layers} layers of {shape.d_model}"
-
-
-def workload_of(run: SweepRun) -> str:
-    """Runs that do the same work on as many of the same chips; one table of llm-foundry holds several models."""
-    training, hardware = run.config.training, run.config.hardware
-    return (
-        f"{model_of(run)}, {hardware.chips} × {hardware.chip}, batch {training.global_batch} × {training.seq_len}, "
-        f"{training.precision}"
-    )
+            yield Pair(source, workload, family, one, other, (len(runs) - 1) / len(pairs))
 
 
 def distinct(runs: Iterable[SweepRun]) -> list[MeasuredRun]:

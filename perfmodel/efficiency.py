@@ -59,8 +59,8 @@ class Efficiencies:
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
     software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
     stall_s: time that a program loses per micro-batch passed between all its stages when a host of the job is slow to
-    send, as runs of nanotron showed; stall_per_host: rate of such hosts.  full_at: share of the memory, as computed, at which
-    every second pipelined run stalls as long for want of memory; full_spread: of its logarithm.
+    send, as runs of nanotron showed; stall_per_host: rate of such hosts; full_at: share of the memory, as computed, at
+    which every second pipelined run stalls as long for want of memory; full_spread: of its logarithm.
     low80_*, high80_*: 80 % of measurements lie between estimate · exp(low80) and estimate · exp(high80): of dense
     models without a pipeline (plain), with one (pipelined), and of mixtures of experts.
     """

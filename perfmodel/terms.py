@@ -215,10 +215,10 @@ def _busiest_stage(w: Workload, stages: Floats, virtual: Floats) -> tuple[Floats
 
 
 def _memory_share(w: Workload) -> Floats:
-    """How full the memory is, of programs that it makes stall; 0 of others."""
+    """What the program would allocate over what it can fill, of programs that full memory makes stall; 0 of others."""
     if not np.any(w.training.stalls_when_full > 0):
         return np.zeros(1)
-    return np.where(w.training.stalls_when_full > 0, memory.per_chip(w).share, 0.0)
+    return np.where(w.training.stalls_when_full > 0, memory.per_chip(w).pressure, 0.0)
 
 
 def _narrow_heads(w: Workload) -> Floats:

@@ -120,12 +120,13 @@ def test_a_loss_on_whole_logits_takes_16_bytes_each_on_every_tensor_rank():
     assert per_chip(from_config(asked)).total[0] == per_chip(from_config(tpus)).total[0]
 
 
-def test_no_mesh_of_a_sweep_that_ran_is_said_not_to_fit_and_many_that_failed_are():
-    """nanotron on H100, where crashes are not told apart from running out of memory."""
+def test_few_meshes_of_a_sweep_that_ran_are_refused_and_most_that_failed_are():
+    """nanotron on H100, where crashes are not told apart from running out of memory.  On workloads that the fit has not
+    seen: test_memory_fit.py."""
     runs = [run for run in load_sweeps("ultrascale") if run.status != "unclear" and run.consistent]
-    fits = [(run.status == "ran", bool(predict(run.config).fits)) for run in runs]
-    assert not any(ran and not fit for ran, fit in fits)
-    assert sum(not ran and not fit for ran, fit in fits) / sum(not ran for ran, _ in fits) > 0.35
+    refused = [(run.status == "ran", not bool(predict(run.config).fits)) for run in runs]
+    assert np.mean([no for ran, no in refused if ran]) < 0.05
+    assert np.mean([no for ran, no in refused if not ran]) > 0.7
 
 
 def test_the_loss_is_formed_before_a_layer_is_recomputed():
