@@ -22,8 +22,9 @@ from evaluation.landscape_scores import Priced, Score, mean, score
 from evaluation.landscapes import Scenario, scenarios
 from evaluation.rescaled import rescaled
 from perfmodel.calibration import Calibration, Observation, calibrate
+from perfmodel.efficiency import class_of
 from perfmodel.evidence import INFORMED
-from perfmodel.step_time import combine
+from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from proposals.proposer.observed import Observed, observe, work_of
 from proposals.proposer.pricing import observation
@@ -60,9 +61,9 @@ class Trial:
         """Gains by the fitted efficiencies; two predictions err, each by the fit's spread."""
         efficiencies = self.calibration.posterior.values.efficiencies
         times = combine(step_terms(self.candidates.work), efficiencies).estimate_s
-        assert self.scenario.config.model is not None
-        mixture = self.scenario.config.model.experts > 0
-        spread = float(np.asarray(efficiencies.spread_mixture if mixture else efficiencies.spread).reshape(-1)[0])
+        kind = class_of(self.scenario.config)
+        ends = [float(np.asarray(getattr(efficiencies, f"{side}80_{kind}"))) for side in ("low", "high")]
+        spread = (ends[1] - ends[0]) / (2.0 * Z80)
         return score(Priced(np.log(times[0] / times[1:]), np.full(len(times) - 1, spread * 2**0.5)), self.gain)
 
     def profile_alone(self) -> Score:

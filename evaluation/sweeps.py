@@ -18,6 +18,9 @@ from perfmodel.config_file import parse_config
 
 SWEEPS_FOLDER = Path(__file__).parent / "data" / "sweeps"
 SOURCES = ("ultrascale", "vtrain-single", "vtrain-multi", "simumax", "llm-foundry")
+#: Bytes of the unit in which a source prints memory: nanotron writes bytes over 1024**3 and calls them GB; all else is
+#: converted already.
+_MEMORY_UNIT = {"ultrascale": 2.0**30}
 _SHARDING = {0: "none", 1: "zero1", 2: "zero1", 3: "fsdp"}
 
 
@@ -25,7 +28,7 @@ _SHARDING = {0: "none", 1: "zero1", 2: "zero1", 3: "fsdp"}
 class SweepRun:
     """One run of a sweep.
 
-    workload: runs that are comparable.  status: `ran`, `failed` or `unclear`.  step_time_s: None unless it ran;
+    workload: as the source groups its runs.  status: `ran`, `failed` or `unclear`.  step_time_s: None unless it ran;
     peak_bytes: None where not published.  consistent: False where the published figures contradict each other.
     """
 
@@ -42,6 +45,23 @@ class SweepRun:
     @property
     def chip(self) -> Chip:
         return get_chip(self.config.hardware.chip)
+
+    @property
+    def model(self) -> str:
+        """The sweeps name no models: depth and width tell them apart."""
+        shape = self.config.model
+        assert shape is not None
+        return f"{shape.layers} layers of {shape.d_model}"
+
+    @property
+    def work(self) -> str:
+        """The same for runs that do the same work on as many of the same chips; one workload of llm-foundry holds
+        several models."""
+        training, hardware = self.config.training, self.config.hardware
+        return (
+            f"{self.model}, {hardware.chips} × {hardware.chip}, batch {training.global_batch} × {training.seq_len}, "
+            f"{training.precision}"
+        )
 
     @property
     def usable(self) -> bool:
@@ -96,7 +116,7 @@ def map_row(row: Mapping[str, Any]) -> SweepRun:
         status=row["status"],
         config=config,
         step_time_s=row["step_time_s"],
-        peak_bytes=None if memory is None else memory * 1e9,
+        peak_bytes=None if memory is None else memory * _MEMORY_UNIT.get(row["source"], 1e9),
         consistent=row["consistent"],
         row=row,
     )

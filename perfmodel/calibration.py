@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -31,7 +32,7 @@ from perfmodel.observation import Observation, ObservedCollective, by_group, equ
 from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
-from perfmodel.workload import Workload, chip_of, from_config, stack
+from perfmodel.workload import Workload, from_config, stack
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change
 #: on the log scale (up to the most), of what is unexplained when
@@ -47,6 +48,13 @@ INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is
 #: computed, from which that of others is interpolated where there are more.
 BLOCK, SAMPLED = 32_768, 1_024
+
+
+class Shares(NamedTuple):
+    """Of work, what waits for weights; of gaps, what is bubble and waiting for launches."""
+
+    streaming: Floats
+    idle: Floats
 
 
 @dataclass(frozen=True)
@@ -115,14 +123,19 @@ class Calibration:
         return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
 
     @cached_property
-    def _base_streaming(self) -> Floats:
+    def _base_shares(self) -> Shares:
         return self._modelled(self._base_asked, self.posterior.z)[1]
+
+    @property
+    def _divided(self) -> bool:
+        """Whether parts of the step were measured."""
+        return any(value > 0 for value in self.observation.parts_s.values())
 
     @cached_property
     def _seen_s(self) -> dict[str, float]:
         """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
         seen = self.observation.parts_s
-        if not any(value > 0 for value in seen.values()):
+        if not self._divided:
             whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
             return {name: seconds * whole for name, seconds in self._base_parts.items()}
         found = {
@@ -134,7 +147,7 @@ class Calibration:
         found["gaps"] = self.observation.gaps_s
         return {name: seconds * self.unit_s for name, seconds in found.items()}
 
-    def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Floats]:
+    def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Shares]:
         """The model's parts at z: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share of
         work that waits for weights."""
         efficiencies, factors = self.posterior.values.at(z)
@@ -148,10 +161,12 @@ class Calibration:
             waiting = work - combine(moved, silent).parts_s["compute"]
         found = {"work": work - waiting, "hbm": parts["hbm"]}
         found |= {name: value for name, value in parts.items() if name.startswith("ici:")}
-        found |= {"dcn": parts["dcn"], "gaps": parts["bubble"] + parts["overhead"] + waiting}
+        gaps = parts["bubble"] + parts["overhead"] + waiting
+        found |= {"dcn": parts["dcn"], "gaps": gaps}
         streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
         alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
-        return found, 1.0 - alone / np.maximum(work, 1e-30)
+        idle = (parts["bubble"] + waiting) / np.maximum(gaps, 1e-30)
+        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), idle)
 
     @cached_property
     def _launches_matter(self) -> bool:
@@ -204,7 +219,7 @@ class Calibration:
         follows from the changes of the parts; None to compute it."""
         asked = asked_by(workload)
         each = self._work_ratio(workload)
-        model, streaming = self._modelled(asked, self.posterior.z)
+        model, shares = self._modelled(asked, self.posterior.z)
         parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = sum(parts.values(), np.zeros(1))
         variance = variance / total**2 + self._per_doubling**2 * distance
@@ -219,7 +234,7 @@ class Calibration:
             spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
             variance = variance + spread**2
         shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
-        return self._named(parts, streaming), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
+        return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
 
     def _work_ratio(self, workload: Workload) -> Floats:
         """Tokens on a chip in a step over the baseline's."""
@@ -282,6 +297,7 @@ class Calibration:
                 continue
             # Within the noise of the measurement and of the model's form, the part as a whole is so much longer.
             within = 0.0 if name == "gaps" else WITHIN_NOISE
+            within = within if self._divided else np.inf
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
             rest = seen - base[name] * times
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
@@ -316,28 +332,25 @@ class Calibration:
         sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
         return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
 
-    def _named(self, parts: Mapping[str, Floats], streaming: Floats) -> dict[str, Floats]:
-        """The parts by the names of an observation."""
+    def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
+        """The parts by the names of an observation; of what was not measured, in the shares that the model expects."""
         seen = self.observation.parts_s
         found = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
-        base = self._base_streaming
         work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
+        streaming = shares.streaming
         if work_seen > 0:
-            share = seen.get("hbm:weights", 0.0) / work_seen
-            known = base.max() > 1e-6
-            ratio = streaming / np.maximum(base, 1e-30) if known else np.ones(1)
-            streaming = np.clip(share * ratio, 0.0, 1.0)
+            base = self._base_shares.streaming
+            ratio = streaming / np.maximum(base, 1e-30) if base.max() > 1e-6 else np.ones(1)
+            streaming = np.clip(seen.get("hbm:weights", 0.0) / work_seen * ratio, 0.0, 1.0)
         waits = parts["work"] * streaming
         found["compute"] = parts["work"] - waits
         found["hbm"] = parts["hbm"] + waits + parts["copies"]
-        gaps = {name: seen.get(name, 0.0) for name in ("idle", "host")}
         whole = self.observation.gaps_s
-        if whole > 0:
-            for name, seconds in gaps.items():
-                found[name] = parts["gaps"] * min(1.0, seconds / whole)
-            found["other"] = parts["gaps"] - found["idle"] - found["host"]
+        if self._divided and whole > 0:
+            found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
         else:
-            found["other"] = parts["gaps"]
+            found |= {"idle": parts["gaps"] * shares.idle, "host": np.zeros(1)}
+        found["other"] = parts["gaps"] - found["idle"] - found["host"]
         return found
 
     def _finished(
@@ -399,7 +412,7 @@ def calibrate(
     observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
+        table = table.for_config(config)
     filled, assumed = fill_in(config, observation, table)
     asked = asked_by(from_config(filled))
     terms = asked.terms

@@ -35,7 +35,7 @@ class Informed:
 #: Factors on terms: the fields of `Terms` and the kinds of traffic that each multiplies.
 FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "work": (("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s"), ()),
-    "scores": (("scores_s", "scores_forward_s"), ()),
+    "scores": (("scores_s", "scores_forward_s", "softmax_s", "softmax_forward_s"), ()),
     "activations": (("hbm_activations_s", "hbm_recompute_s"), ()),
     "weights": (("hbm_weights_s", "hbm_optimizer_s"), ("weights", "expert_weights", "replica")),
     "streaming": (("hbm_weights_s",), ()),
@@ -44,6 +44,7 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             *("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s", "scores_s", "scores_forward_s"),
             *("hbm_weights_s", "hbm_optimizer_s", "hbm_activations_s", "hbm_recompute_s"),
+            *("softmax_s", "softmax_forward_s"),
         ),
         tuple(GROUPS),
     ),
@@ -70,9 +71,14 @@ INFORMED: tuple[Informed, ...] = (
     Informed("hbm", 0.2, 0.2),
     Informed("hbm_exposed", 0.8, 0.8, share=True),
     Informed("link", 0.3, 0.3),
+    Informed("network", 0.3, 0.3),
     Informed("dcn", 0.5, 0.5),
     Informed("message_s", 0.7, 0.7),
+    Informed("network_message_s", 0.7, 0.7),
+    Informed("beside_pipeline_s", 0.7, 0.7),
+    Informed("reduce_s", 0.7, 0.7),
     Informed("overlap_weights", 0.8, 0.8, share=True),
+    Informed("overlap_reduce", 0.8, 0.8, share=True),
     Informed("overlap_tensor", 0.8, 0.8, share=True),
     Informed("overlap_seq", 0.8, 0.8, share=True),
     Informed("overlap_expert", 0.8, 0.8, share=True),
@@ -166,7 +172,7 @@ def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
             if group in traffic:
                 one = traffic[group]
                 across = one.dcn_s if name.startswith("link:") else one.dcn_s * factor
-                traffic[group] = replace(one, ici_s=one.ici_s * factor, dcn_s=across)
+                traffic[group] = replace(one, ici_s=one.ici_s * factor, network_s=one.network_s * factor, dcn_s=across)
     return replace(terms, **fields, traffic=traffic)
 
 

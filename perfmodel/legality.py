@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ROLES, ExperimentConfig
+from perfmodel.memory_stages import has_empty_stage, has_too_few_micro_batches
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Floats, lay_out, physical_dims
-from perfmodel.workload import chip_of, from_config, micro_batches
+from perfmodel.workload import Workload, chip_of, from_config, micro_batches
 
 Bools = npt.NDArray[np.bool_]
 
@@ -31,6 +32,7 @@ RULES = (
     "d_ff",
     "experts",
     "layers",
+    "schedule",
     "memory",
 )
 
@@ -94,6 +96,11 @@ def broken_rules(
     return broken
 
 
+def schedule_fails(w: Workload) -> Bools:
+    """Pipelines that the program of the configuration cannot run, whatever the memory (nanotron's)."""
+    return has_too_few_micro_batches(w) | has_empty_stage(w)
+
+
 def sizes_of(config: ExperimentConfig) -> Sizes:
     mesh = config.mesh
     values = {role: np.array([float(mesh.size(role))]) for role in Sizes.__annotations__ if role in ROLES}
@@ -132,14 +139,24 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     for rule, flags in broken.items():
         if bool(np.any(flags)):
             found[rule] = _sentence(rule, config, sizes)
-    if used is None and shape is not None and training.global_batch and training.seq_len:
-        used = memory.per_chip(from_config(config))
+    if shape is not None and training.global_batch and training.seq_len:
+        work = from_config(config)
+        if bool(np.any(schedule_fails(work))):
+            found["schedule"] = _schedule_sentence(work)
+        used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
         found["memory"] = (
             f"A chip would need {total / 1e9:.1f} GB, and a program can fill {capacity / 1e9:.1f} GB of it."
         )
     return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
+
+
+def _schedule_sentence(w: Workload) -> str:
+    stages, micro = int(w.mesh.pipeline[0]), float(w.training.micro_batches[0])
+    if micro < stages - 1:
+        return f"A pipeline of {stages} stages needs {stages - 1} micro-batches or more; there are {micro:g}."
+    return f"The head costs as much as three of {stages} stages, which leaves the last ones without a layer."
 
 
 def _counted(number: float, noun: str) -> str:

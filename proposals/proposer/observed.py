@@ -40,7 +40,8 @@ class Observed:
     coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
     same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
     resharding_s, by axes: collectives that no parallelism of the mesh needs.  copies_s: of `activations_hbm`, bytes
-    moved for layout alone.
+    moved for layout alone.  basis: as StepProfile.basis; without
+    a profile every part is predicted (`from_step_time`).
     """
 
     step_s: float
@@ -55,6 +56,7 @@ class Observed:
     collectives: tuple[ObservedCollective, ...] = ()
     resharding_s: dict[tuple[str, ...], float] = field(default_factory=dict)
     copies_s: float = 0.0
+    basis: str = "profile"
 
     @property
     def total_s(self) -> float:

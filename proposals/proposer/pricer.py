@@ -16,14 +16,14 @@ import numpy as np
 
 from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
+from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
-from proposals.proposer import detail, effects, wording
+from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
 from proposals.proposer.choose import choose, in_order, keeping_is_right
 from proposals.proposer.citations import cite
@@ -59,7 +59,9 @@ class Pricer:
         confidence: Confidence | None = None,
     ) -> None:
         check_products(config)
-        observed = observe(profile, config, diagnosis)
+        no_profile = profile.basis != PROFILE
+        find = from_step_time.observe if no_profile else observe
+        observed = find(profile, config, diagnosis)
         if observed is None:
             raise ConfigError(
                 "",
@@ -71,7 +73,10 @@ class Pricer:
         self.confidence = confidence or shipped()
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
-        self.calibration = calibrated(ran, profile, diagnosis, observed)
+        self.calibration = (
+            from_step_time.calibration(ran, profile) if no_profile else calibrated(ran, profile, diagnosis, observed)
+        )
+        self.sigma_of_baseline = from_step_time.spread_of_baseline(profile, config)
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
@@ -115,6 +120,7 @@ class Pricer:
             priced=len(candidates),
             constraints=asked.to_json(),
             notes=self._notes(asked, prices, baseline),
+            basis=self.observed.basis,
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
@@ -206,8 +212,9 @@ class Pricer:
         return (*found, *([flags] if flags else []), *rest)
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
-        seconds = self.profile.step_time_s is not None
+        seconds = self.observed.timed
         prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
+        prices = replace(prices, sigma_of_baseline=self.sigma_of_baseline)
         return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
 
     def _with_room(
@@ -226,6 +233,8 @@ class Pricer:
 
     def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
         found = []
+        if self.observed.basis in from_step_time.NOTES:
+            found.append(from_step_time.NOTES[self.observed.basis])
         if self.observed.stand_in:
             found.append(
                 f"The profile was recorded on {self.profile.device.kind or 'another chip'}, and the configuration "
@@ -319,7 +328,9 @@ class Pricer:
             return baseline
         step = (baseline.step_time_s or {})["estimate"]
         exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
-        return replace(baseline, step_time_s=exact, breakdown_s=dict(self.diagnosis.breakdown_s), speedup=1.0)
+        # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
+        parts = self.diagnosis.breakdown_s if self.observed.basis == PROFILE else baseline.breakdown_s
+        return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)
 
     def _impossible(self, mesh: Mesh, change: Change, wrong: tuple[Broken, ...]) -> ProposalPlan:
         """What names other chips than there are: no time, no memory, only what is wrong."""

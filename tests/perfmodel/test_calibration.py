@@ -14,7 +14,7 @@ from perfmodel.efficiency import load_efficiencies
 from perfmodel.search import Constraints, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
-from perfmodel.workload import chip_of, from_config
+from perfmodel.workload import from_config
 from tests.perfmodel.cases import MIXTRAL, tpu
 
 PARTS = {"compute": 5.0, "hbm": 1.0, "ici:model": 2.0, "ici:data+seq": 1.0, "input": 0.4, "idle": 0.3, "other": 0.3}
@@ -32,7 +32,7 @@ def blind(config):
 
 def as_modelled(config, **more):
     """A profile that shows every part where and as long as the model has it."""
-    resolved = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
+    resolved = load_efficiencies().for_config(config)
     priced = combine(step_terms(from_config(config)), resolved)
     parts = {}
     for name, value in priced.parts_s.items():

@@ -27,7 +27,7 @@ def report(found: dict[str, Any]) -> str:
         "legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
         "recomputation, weight sharding and flags held fast.",
         "",
-        "*Sweeps*: of one workload every mesh was run (LLaMA on A100, arXiv 2311.05610; OptiCo, Figure 5), and the "
+        "*Sweeps*: of one workload many meshes were run (OptiCo, Figure 5), and the "
         "answer is the fastest measured. Starts are drawn among those that took at least 10 % longer; batch, "
         "micro-batch and recomputation are held fast, and no sequence axis may be added, since nobody ran one.",
         "",
@@ -120,11 +120,6 @@ def _ablation(found: dict[str, Any]) -> list[str]:
 _FINDINGS = [
     "## Where it errs",
     "",
-    "- Sweeps: at few sequences per GPU that cluster's gradient reductions were slow (30B on 256 GPUs, where four "
-    "stages won). Only the step time is published, so the profile does not show them; a recorded one would.",
-    "- Sweeps: that program needs up to twice the memory that the model computes, even with the loss on whole "
-    "logits that its authors' trainer forms (`loss_parallel: false`). No peak is published, so none stands in the "
-    "profile; with a measured peak the difference is added to every candidate.",
     "- Mixtures on GPUs: expert axes, micro-batches and stages trade places within a few percent, and the published "
     "choice is one of several that the drawn world and the model take to be as good.",
     "- Large dense models on GPUs: recipes keep a larger tensor axis than the model would. It prices tensor "
