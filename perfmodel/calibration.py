@@ -303,12 +303,11 @@ class Calibration:
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
             parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), 0.0)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
-        beside = {(): self.unplaced_s, **self.observation.unexplained_s}
-        parts["ici"] = np.zeros(1)
-        for axes, seconds in beside.items():
-            there = self._there(axes, asked)
-            parts["ici"] = parts["ici"] + seconds * self.unit_s * follows * there
-            variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
+        for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
+            if seconds > 0:
+                stays = seconds * self.unit_s * follows * self._there(axes, asked)
+                parts["ici"] = parts.get("ici", np.zeros(1)) + stays
+                variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
         # Copies change layouts between axes: of axes that go, some copies go too.
         copies = self.observation.copies_s * self.unit_s
         inner = tuple(
