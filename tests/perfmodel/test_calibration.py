@@ -245,6 +245,7 @@ def test_ops_that_overlap_sum_to_the_step():
 def test_uncertainty_of_many_candidates_is_that_of_few():
     """Of very many candidates the spread is interpolated: within a third of the computed one for most."""
     config = replace(known(), model=load_catalogue()["llama3.1-70b"].shape)
+    batches = tuple(512 * n for n in range(1, 17))
     space = build_space(
         config,
         Constraints(
