@@ -66,8 +66,6 @@ def legal(
     for rule in rules_of(everything, constraints):
         out |= rule.broken
     out[everything.baseline] = False
-    # Schedule flags are tried by themselves, on the mesh that ran.
-    out |= everything.changes_kind("xla_flags") & (everything.mesh_of != everything.home)
     found = everything.take(np.flatnonzero(~out))
     kept = np.zeros(len(plain), dtype=bool)
     kept[rows[np.unique(found.mesh_of)]] = True

@@ -54,7 +54,7 @@ class BlindPricer(Pricer):
         prices, _ = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
         prices = replace(prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
+        return prices, rank(candidates, prices, self.profile, self._library)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Learn how candidates are weighed from what proposals came to on measured sweeps: ranking.toml.
+
+The value of three proposals from one start is the measured log gain of the first and of the best of three, on the mean,
+less what its failed trials cost.  Coordinate search over few values each, workloads counting alike within a source and
+sources alike; what is reported is of workloads that were left out of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from evaluation.sweep_baselines import fold_of
+from evaluation.sweep_candidates import UNKNOWN, Sweep
+from evaluation.sweep_scores import Outcomes, joined, outcome
+from proposals.proposer.choose import choose, in_order
+from proposals.proposer.pricing import Prices
+from proposals.proposer.ranking import Ranked, Weights, utility
+from proposals.proposer.space import Candidates
+
+#: Values tried of each weight, in the order of the search.
+TRIED: Mapping[str, tuple[float, ...]] = {
+    "per_step": (0.0, 0.01, 0.02, 0.03, 0.05, 0.08),
+    "caution": (0.0, 0.3, 0.6, 1.0),
+    "simplify": (0.0, 0.05, 0.1, 0.15, 0.2),
+}
+#: What a failed trial costs, in log gain: a crash shows within minutes of a run that was to last for days, and a step
+#: of 5 % is worth that.  A stated judgement: no outcome says what a trial costs.
+FAILED_TRIAL = 0.05
+NOTHING = Weights(caution=0.0, failed_trial=FAILED_TRIAL, per_step=0.0, simplify=0.0)
+#: A weight is left at zero unless it gains so much of a log step on workloads that are left out.
+WORTH_A_WEIGHT = 0.002
+
+
+@dataclass(frozen=True)
+class Start:
+    """One run to start from, priced once: only the weights change."""
+
+    sweep: Sweep
+    start: int
+
+    @cached_property
+    def _ranked(self) -> tuple[Candidates, Prices, Ranked]:
+        return self.sweep.ranked(self.start, NOTHING)
+
+    def outcome(self, weights: Weights) -> Outcomes:
+        c, prices, ranked = self._ranked
+        ranked = replace(ranked, utility=utility(c, ranked.gain, ranked.sigma, ranked.runs, weights))
+        rows = c.mesh_of  # of the group's runs
+        if len(c) < 3:
+            listed = [int(rows[i]) for i in in_order(c, ranked) if i != c.baseline]
+            return outcome(self.sweep.group, self.start, [*listed, self.start], listed)
+        three = [int(rows[choice.index]) for choice in choose(c, prices, ranked, UNKNOWN, weights=weights)]
+        listed = [int(rows[i]) for i in in_order(c, ranked) if i != c.baseline]
+        return outcome(self.sweep.group, self.start, three, listed)
+
+
+def starts_of(sweep: Sweep) -> tuple[Start, ...]:
+    return tuple(Start(sweep, start) for start in sweep.group.starts)
+
+
+def value(found: Outcomes) -> float:
+    """Mean log gain of first and best of three, failed trials paid for."""
+    first = found.first - FAILED_TRIAL * found.crashed
+    three = found.three - FAILED_TRIAL * found.three_crashed
+    return float(np.mean(0.5 * (first + three)))
+
+
+class Learner:
+    """Remembers what each workload came to under each set of weights."""
+
+    def __init__(self, sweeps: Sequence[Sweep]) -> None:
+        self.starts = {sweep.group.name: starts_of(sweep) for sweep in sweeps}
+        self.source = {sweep.group.name: sweep.group.source for sweep in sweeps}
+        folds = fold_of([sweep.group for sweep in sweeps])
+        self.fold = {sweep.group.name: folds[sweep.group.workload] for sweep in sweeps}
+        self._known: dict[tuple[str, Weights], Outcomes] = {}
+
+    def outcomes(self, name: str, weights: Weights) -> Outcomes:
+        key = (name, weights)
+        if key not in self._known:
+            self._known[key] = joined([start.outcome(weights) for start in self.starts[name]])
+        return self._known[key]
+
+    def score(self, names: Sequence[str], weights: Weights) -> float:
+        """Workloads count alike within a source, and sources alike."""
+        by_source: dict[str, list[float]] = {}
+        for name in names:
+            by_source.setdefault(self.source[name], []).append(value(self.outcomes(name, weights)))
+        return float(np.mean([np.mean(values) for values in by_source.values()]))
+
+    def search(self, names: Sequence[str], start: Weights = NOTHING) -> Weights:
+        """Coordinate search until nothing improves; ties go to the smaller weight."""
+        best = start
+        while True:
+            before = best
+            for field, values in TRIED.items():
+                scored = [(self.score(names, replace(best, **{field: each})), -each) for each in values]
+                best = replace(best, **{field: -max(scored)[1]})
+            if best == before:
+                return best
+
+    def left_out(self) -> Iterator[tuple[str, Weights]]:
+        """Every workload with the weights learnt on the other folds."""
+        for fold in sorted(set(self.fold.values())):
+            weights = self.search([name for name in self.starts if self.fold[name] != fold])
+            yield from ((name, weights) for name in self.starts if self.fold[name] == fold)
+
+    def ablation(self, weights: Weights) -> Mapping[str, float]:
+        """What each weight brings: score with it less score without."""
+        names = list(self.starts)
+        whole = self.score(names, weights)
+        return {
+            field.name: whole - self.score(names, replace(weights, **{field.name: 0.0})) for field in fields(Weights)
+        }
