@@ -1,8 +1,8 @@
 """Learn how candidates are weighed from what proposals came to on measured sweeps: ranking.toml.
 
 The value of three proposals from one start is the measured log gain of the first and of the best of three, on the mean,
-less what its failed trials cost.  Coordinate search over few values each, workloads counting alike within a source and
-sources alike; what is reported is of workloads that were left out of the search.
+less what its failed trials cost.  Coordinate search over few values each, from nothing; a weight stays at zero unless it
+earns more than the standard error of what it earns.  What is reported is of workloads left out of the search.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ from proposals.proposer.space import Candidates
 
 #: Values tried of each weight, in the order of the search.
 TRIED: Mapping[str, tuple[float, ...]] = {
-    "per_step": (0.0, 0.01, 0.02, 0.03, 0.05, 0.08),
-    "caution": (0.0, 0.3, 0.6, 1.0),
+    "discount": (0.0, 0.01, 0.02, 0.03, 0.05, 0.08),
     "simplify": (0.0, 0.05, 0.1, 0.15, 0.2),
 }
 #: What a failed trial costs, in log gain: a crash shows within minutes of a run that was to last for days, and a step
 #: of 5 % is worth that.  A stated judgement: no outcome says what a trial costs.
 FAILED_TRIAL = 0.05
-NOTHING = Weights(caution=0.0, failed_trial=FAILED_TRIAL, per_step=0.0, simplify=0.0)
-#: A weight is left at zero unless it gains so much of a log step on workloads that are left out.
-WORTH_A_WEIGHT = 0.002
+NOTHING = Weights(discount=0.0, failed_trial=FAILED_TRIAL, simplify=0.0)
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Start:
 
     def outcome(self, weights: Weights) -> Outcomes:
         c, prices, ranked = self._ranked
-        ranked = replace(ranked, utility=utility(c, ranked.gain, ranked.sigma, ranked.runs, weights))
+        ranked = replace(ranked, utility=utility(c, ranked.gain, ranked.runs, weights))
         rows = c.mesh_of  # of the group's runs
         if len(c) < 3:
             listed = [int(rows[i]) for i in in_order(c, ranked) if i != c.baseline]
@@ -86,20 +83,39 @@ class Learner:
         return self._known[key]
 
     def score(self, names: Sequence[str], weights: Weights) -> float:
-        """Workloads count alike within a source, and sources alike."""
+        """Mean value; a source with n workloads counts as the root of n, since these share a program and a cluster."""
+        return self._mean(names, {name: value(self.outcomes(name, weights)) for name in names})[0]
+
+    def better(self, names: Sequence[str], weights: Weights, than: Weights) -> tuple[float, float]:
+        """By how much one set of weights is worth more than another, and the standard error over workloads."""
+        one, other = ({name: value(self.outcomes(name, each)) for name in names} for each in (weights, than))
+        return self._mean(names, {name: one[name] - other[name] for name in names})
+
+    def _mean(self, names: Sequence[str], values: Mapping[str, float]) -> tuple[float, float]:
         by_source: dict[str, list[float]] = {}
         for name in names:
-            by_source.setdefault(self.source[name], []).append(value(self.outcomes(name, weights)))
-        return float(np.mean([np.mean(values) for values in by_source.values()]))
+            by_source.setdefault(self.source[name], []).append(values[name])
+        share = {source: len(found) ** 0.5 for source, found in by_source.items()}
+        total = sum(share.values())
+        mean = sum(share[source] * float(np.mean(found)) for source, found in by_source.items()) / total
+        variance = sum(
+            (share[source] / total) ** 2 * float(np.var(found, ddof=1)) / len(found)
+            for source, found in by_source.items()
+            if len(found) > 1
+        )
+        return mean, variance**0.5
 
     def search(self, names: Sequence[str], start: Weights = NOTHING) -> Weights:
-        """Coordinate search until nothing improves; ties go to the smaller weight."""
+        """Coordinate search until no weight gains more than the standard error of the gain."""
         best = start
         while True:
             before = best
             for field, values in TRIED.items():
-                scored = [(self.score(names, replace(best, **{field: each})), -each) for each in values]
-                best = replace(best, **{field: -max(scored)[1]})
+                found = [replace(best, **{field: each}) for each in values]
+                gains = [self.better(names, each, best) for each in found]
+                gain, error, number = max((gain, error, -i) for i, (gain, error) in enumerate(gains))
+                if gain > error:
+                    best = found[-number]
             if best == before:
                 return best
 
@@ -109,10 +125,8 @@ class Learner:
             weights = self.search([name for name in self.starts if self.fold[name] != fold])
             yield from ((name, weights) for name in self.starts if self.fold[name] == fold)
 
-    def ablation(self, weights: Weights) -> Mapping[str, float]:
-        """What each weight brings: score with it less score without."""
+    def ablation(self, weights: Weights) -> Mapping[str, tuple[float, float]]:
+        """What each weight brings: value with it less value without, and the standard error of that."""
         names = list(self.starts)
-        whole = self.score(names, weights)
-        return {
-            field.name: whole - self.score(names, replace(weights, **{field.name: 0.0})) for field in fields(Weights)
-        }
+        moved = [field.name for field in fields(Weights) if getattr(weights, field.name)]
+        return {name: self.better(names, weights, replace(weights, **{name: 0.0})) for name in moved}

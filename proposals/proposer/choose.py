@@ -82,9 +82,9 @@ def choose(
     else:
         bare = simplest(c, ranked, best, share)
         lead = Choice("recommendation", _flagged(c, ranked, bare))
-        wanted = [lead, *_safer(c, ranked, first, bare, hide, keep)]
+        wanted = [lead, *_safer(c, ranked, first, bare, hide)]
     used = [choice.index for choice in wanted]
-    another = [*_answer(c, ranked, plain, used, asked), *_bolder(c, ranked, plain, used, share)]
+    another = [*_answer(c, ranked, plain, used, asked), *_another(c, ranked, plain, used, share)]
     # What runs is a yardstick, and goes before what the verdict asks for is left out.
     if keep in wanted[1:] and another and len(wanted) > 2:
         wanted.remove(keep)
@@ -186,23 +186,18 @@ def _priced(c: Candidates) -> Bools:
     return np.full(len(c), True) if not missing_facts(c.config) else ~c.changes_work()
 
 
-def _safer(
-    c: Candidates, ranked: Ranked, order: Ints, lead: int, hide: Choice | None, keep: Choice | None
-) -> list[Choice]:
-    """Less far from what ran than the recommendation, and no less likely to gain where there is such a one: the best of
-    these by utility; else the schedule alone, or no change."""
+def _safer(c: Candidates, ranked: Ranked, order: Ints, lead: int, hide: Choice | None) -> Iterator[Choice]:
+    """Less far from what ran than the recommendation and no less likely to gain: the best of these by utility; else the
+    schedule alone, or the next best."""
     far = steps(c)
-    nearer = order[(far[order] < far[lead]) & (ranked.faster[order] > 0.5)]
-    nearer = _or(nearer, ranked.faster[nearer] >= ranked.faster[lead])
-    if len(nearer):
-        return [Choice("safer", int(nearer[0]))]
-    if hide is not None and hide.index != lead:
-        return [hide]
-    sure = order[(order != lead) & (far[order] <= far[lead]) & (ranked.runs[order] >= ranked.runs[lead])]
-    sure = sure[ranked.faster[sure] > 0.5]
-    if len(sure):
-        return [Choice("safer", int(sure[0]))]
-    return [keep] if keep is not None else []
+    nearer = (far[order] < far[lead]) & (ranked.faster[order] >= max(0.5, ranked.faster[lead]))
+    if nearer.any():
+        yield Choice("safer", int(order[nearer][0]))
+    elif hide is not None:
+        yield hide
+    else:
+        others = order[(order != lead) & (ranked.utility[order] > 0.0)]
+        yield from (Choice("alternative", int(i)) for i in others[:1])
 
 
 def _answer(c: Candidates, ranked: Ranked, order: Ints, used: list[int], asked: Asked | None) -> Iterator[Choice]:
@@ -214,16 +209,15 @@ def _answer(c: Candidates, ranked: Ranked, order: Ints, used: list[int], asked: 
         yield Choice("alternative", int(given[0]))
 
 
-def _bolder(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share: float) -> Iterator[Choice]:
-    """The most to win if the model errs on the cautious side, moving another way than the others do."""
-    rows = np.setdiff1d(order, used)
+def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share: float) -> Iterator[Choice]:
+    """The best by utility that moves another way than the others do; called bolder where it may win more than they."""
+    rows = order[~np.isin(order, used)]
     if not len(rows):
         return
     promising = rows[ranked.faster[rows] >= 0.5]
-    open_ = promising if len(promising) else order[~np.isin(order, used)][:1]
-    hope = ranked.utility[open_] + ranked.runs[open_] * ranked.sigma[open_]
+    open_ = promising if len(promising) else rows[:1]
     another = (_alike(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
-    best = int(open_[np.argmax(np.where(another | ~another.any(), hope, -np.inf))])
+    best = int(_or(open_, another)[0])
     best = best if (simple := simplest(c, ranked, best, share)) in used else simple
     hopes = ranked.gain + Z80 * ranked.sigma
     bolder = len(promising) and hopes[best] > max((hopes[i] for i in used), default=0.0)

@@ -1,8 +1,8 @@
 """How candidates are ranked: expected gain against what could go wrong.
 
-`utility = P · (gain − caution·sigma) − (1 − P) · failed_trial − per_step·steps`, in logarithms of time per token, with
-P the probability that the candidate runs at all.  The weights are learnt from outcomes on measured sweeps
-(`evaluation.fit_ranking`, docs/accuracy-proposals.md) and stand in ranking.toml; none of the terms knows an experiment.
+`utility = P · gain · (1 − discount · steps) − (1 − P) · failed_trial`, in logarithms of time per token, with P the
+probability that the candidate runs at all and steps its distance from what ran.  The weights are learnt from outcomes on
+measured sweeps (`evaluation.fit_ranking`, docs/accuracy-proposals.md); none of the terms knows an experiment.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ PRECEDENT_SPREAD = 0.15
 
 @dataclass(frozen=True)
 class Weights:
-    """What candidates are weighed by, in logarithms of time per token.
+    """What candidates are weighed by.
 
-    caution: standard deviations given away for safety.  failed_trial: what a trial costs that does not run.  per_step:
-    each doubling of an axis and each training key away from what ran.  simplify: share of the utility that may be given
-    up for fewer changes (`choose`).
+    discount: share of a predicted gain that is not counted on, per step: each doubling of an axis and each training key
+    away from what ran.  failed_trial: what a trial costs that does not run, in logarithms of time per token.  simplify:
+    share of the utility that may be given up for fewer changes (`choose`).
     """
 
-    caution: float
+    discount: float
     failed_trial: float
-    per_step: float
     simplify: float
 
 
@@ -90,12 +89,13 @@ def rank(
     gain, sigma = _drawn(prices, said)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
-    return Ranked(gain, sigma, runs, faster, utility(c, gain, sigma, runs, w), said, prices.confidence)
+    return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
 
 
-def utility(c: Candidates, gain: Floats, sigma: Floats, runs: Floats, w: Weights) -> Floats:
+def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
     """What candidates are ranked by; 0 for what runs."""
-    found = runs * (gain - w.caution * sigma) - (1.0 - runs) * w.failed_trial - w.per_step * steps(c)
+    trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - w.discount * steps(c)), 1.0)
+    found = runs * gain * trusted - (1.0 - runs) * w.failed_trial
     return np.where(np.arange(len(c)) == c.baseline, 0.0, found)
 
 
