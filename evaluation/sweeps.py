@@ -18,6 +18,9 @@ from perfmodel.config_file import parse_config
 
 SWEEPS_FOLDER = Path(__file__).parent / "data" / "sweeps"
 SOURCES = ("ultrascale", "vtrain-single", "vtrain-multi", "simumax", "llm-foundry")
+#: Bytes of the unit in which a source prints memory: nanotron writes bytes over 1024**3 and calls them GB; all else is
+#: converted already.
+_MEMORY_UNIT = {"ultrascale": 2.0**30}
 _SHARDING = {0: "none", 1: "zero1", 2: "zero1", 3: "fsdp"}
 
 
@@ -96,7 +99,7 @@ def map_row(row: Mapping[str, Any]) -> SweepRun:
         status=row["status"],
         config=config,
         step_time_s=row["step_time_s"],
-        peak_bytes=None if memory is None else memory * 1e9,
+        peak_bytes=None if memory is None else memory * _MEMORY_UNIT.get(row["source"], 1e9),
         consistent=row["consistent"],
         row=row,
     )

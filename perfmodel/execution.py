@@ -31,7 +31,8 @@ class ExecutionProfile:
 
     family: profiles whose fitted numbers are alike.  gradient_bytes: per gradient that crosses links;
     gradient_sum_bytes: per gradient added up over micro-batches.  unfused_attention: whether attention scores pass
-    through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
+    through HBM.  balanced_stages: whether layers and head are spread over pipeline stages by their
+    work.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
     configuration does not say.  frameworks, measured: see execution.toml.
     """
 
@@ -44,6 +45,7 @@ class ExecutionProfile:
     gradient_sum_bytes: float
     unfused_attention: bool
     sequence_parallel: bool
+    balanced_stages: bool
     source: str
 
     def has_measured(self, framework: str) -> bool:

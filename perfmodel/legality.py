@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ROLES, ExperimentConfig
+from perfmodel.memory_profiles import fitted_constants
+from perfmodel.memory_stages import has_empty_stage, has_too_few_micro_batches
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Floats, lay_out, physical_dims
-from perfmodel.workload import chip_of, from_config, micro_batches
+from perfmodel.workload import Workload, chip_of, from_config, micro_batches
 
 Bools = npt.NDArray[np.bool_]
 
@@ -31,6 +33,7 @@ RULES = (
     "d_ff",
     "experts",
     "layers",
+    "schedule",
     "memory",
 )
 
@@ -94,6 +97,12 @@ def broken_rules(
     return broken
 
 
+def schedule_fails(w: Workload) -> Bools:
+    """Pipelines that the program of the configuration cannot run, whatever the memory (nanotron's)."""
+    by_cost = fitted_constants().split_by_cost[w.training.memory_profile]
+    return has_too_few_micro_batches(w, by_cost) | has_empty_stage(w, by_cost)
+
+
 def sizes_of(config: ExperimentConfig) -> Sizes:
     mesh = config.mesh
     values = {role: np.array([float(mesh.size(role))]) for role in Sizes.__annotations__ if role in ROLES}
@@ -132,8 +141,14 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     for rule, flags in broken.items():
         if bool(np.any(flags)):
             found[rule] = _sentence(rule, config, sizes)
-    if used is None and shape is not None and training.global_batch and training.seq_len:
-        used = memory.per_chip(from_config(config))
+    if shape is not None and training.global_batch and training.seq_len:
+        work = from_config(config)
+        if bool(np.any(schedule_fails(work))):
+            found["schedule"] = (
+                f"A pipeline of {int(sizes.pipeline[0])} stages needs at least {int(sizes.pipeline[0]) - 1} micro-batches "
+                f"here ({sizes.micro_batches[0]:g} are given), and a head that costs less than three stages."
+            )
+        used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
         found["memory"] = (

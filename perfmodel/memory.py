@@ -1,18 +1,22 @@
 """Memory per chip by part: parameters, optimizer, gradients, activations with the temporary gathers.
 
-A TPU keeps float32 parameters and casts them when it gathers; a GPU keeps 16-bit parameters, gradients in 16 bits
-(classic recipes: float32) and a float32 master copy that counts as optimizer state.  Sources: scaling book 4.4.2 and
-5.1; Megatron-LM's activation formula (arXiv 2205.05198, section 4), without dropout and with a fused attention kernel.
+A TPU keeps float32 parameters and casts them when it gathers; a GPU keeps 16-bit parameters and a float32 master copy
+that counts as optimizer state.  What else a program allocates is its memory profile (`perfmodel.memory_profiles`).
+Sources: scaling book 4.4.2 and 5.1; Megatron-LM's activation formula (arXiv 2205.05198, section 4), without dropout and
+with a fused attention kernel; the profiles' own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from scipy.special import ndtr
 
 from perfmodel.config import ExperimentConfig
+from perfmodel.memory_profiles import MemoryConstants, fitted_constants
+from perfmodel.memory_stages import Stage, first_stage, last_stage
 from perfmodel.topology import Floats
 from perfmodel.workload import (
     ACTIVATION_BYTES,
@@ -24,11 +28,7 @@ from perfmodel.workload import (
     from_config,
 )
 
-#: Runtime, collective buffers and workspace of a GPU process (OptiCo Figure 5: what no other part explains).
-GPU_RUNTIME_BYTES = 1.5e9
-#: Bytes per logit while the loss is formed.  XLA and the fused loss of today's GPU recipes turn the 16-bit product into
-#: its gradient in place; the classic loss writes a float32 copy.
-LOGIT_BYTES = 2.0
+#: Classic recipes (fp16) keep the product of a gated MLP's branches, and form the loss on a float32 copy.
 LOGIT_BYTES_CLASSIC = 6.0
 #: The plain loss on whole logits: the 16-bit logits and their gradient, and in float32 the copy, its logarithm of the
 #: softmax and its gradient.
@@ -40,8 +40,8 @@ FRAGMENTATION = 0.165
 GATHERED_LAYERS = 1.0
 #: How full a chip is that recomputes just enough: short of the limit by less than any of these numbers is known.
 FULL = 0.999
-#: Gradients of today's GPU recipes are kept, summed and reduced in 16 bits.
-GRADIENT_BYTES = 2.0
+#: Whole outputs of row-parallel matmuls per layer that a reduce-scatter is given.
+REDUCED_PER_LAYER = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,10 @@ class MemoryUse:
     """Bytes per chip of the fullest stage; arrays over candidates.  capacity: what a program can fill of the chip.
 
     spared: activations that the framework must recompute or offload so that the rest fits, where nobody said what is
-    recomputed; `activations` are without them.
+    recomputed; `activations` are without them.  held: of the activations, what the allocator keeps but gives back where
+    the room is needed.  sparable: of the activations, what the framework would recompute or offload besides where
+    nobody said what is recomputed.  runtime: of the activations, what lies outside the framework's allocator.
+    crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
     """
 
     params: Floats
@@ -58,10 +61,24 @@ class MemoryUse:
     activations: Floats
     capacity: Floats
     spared: Floats
+    held: Floats
+    sparable: Floats
+    runtime: Floats
+    crash_spread: Floats
 
     @property
     def total(self) -> Floats:
         return self.params + self.optimizer + self.gradients + self.activations
+
+    @property
+    def needed(self) -> Floats:
+        """Without what the allocator would give back."""
+        return self.total - self.held
+
+    @property
+    def share(self) -> Floats:
+        """How full the memory is: near 1, an allocator that must give back and ask again makes a step slow."""
+        return self.total / self.capacity
 
     @property
     def fits(self) -> np.ndarray:
@@ -78,78 +95,136 @@ class MemoryUse:
         }
 
 
-def per_chip(w: Workload) -> MemoryUse:
-    """Memory of the fullest pipeline stage of every candidate."""
-    chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
-    params, optimizer, gradients = _states(w)
-    stages = mesh.pipeline
-    virtual = np.where(stages > 1, train.virtual_stages, 1.0)
-    rows = train.global_batch * train.seq_len
-    rows = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
-    # The first stage holds as many micro-batches as there are stages, and more when interleaved (Megatron-LM, arXiv
-    # 2104.04473, 2.2).
-    classic = (chip.gpu > 0) & (train.classic > 0)
-    parallel = train.sequence_parallel > 0
-    interleaved = np.where(virtual > 1, (stages - 1.0) / (stages * virtual), 0.0)
-    in_flight = np.minimum(1.0 + interleaved, train.micro_batches)
-    in_flight = in_flight * (1.0 + np.where(classic & ~parallel, FRAGMENTATION * np.log2(stages), 0.0))
-    layers = model.layers * in_flight
-    # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
-    # sequence parallelism.  8-bit training keeps the inputs of products in 8 bits.
-    eight = (chip.gpu > 0) & (train.low_precision > 0)
-    wide = np.where((chip.gpu > 0) & ~parallel, 1.0, mesh.model)
-    kept_bytes = np.where(eight, 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
-    sharded = model.saved_none_sharded + np.where(classic, model.saved_mlp_product, 0.0)
-    none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model)
-    minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
-    boundary = rows * ACTIVATION_BYTES * model.d_model / wide
-    saved = np.select(
-        [train.remat == REMAT.index(name) for name in ("none", "minimal", "full")],
-        [layers * none, layers * minimal, layers * boundary],
-        2.0 * boundary,
+def probability_fits(used: MemoryUse) -> Floats:
+    """Probability that a run does not run out of memory: one half where what it cannot do without is what can be
+    filled."""
+    found: Floats = ndtr(np.log(used.capacity / (used.needed - used.sparable)) / used.crash_spread)
+    return found
+
+
+def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
+    """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
+    found = constants or fitted_constants()
+    by_cost = found.split_by_cost[w.training.memory_profile]
+    first = of_stage(w, first_stage(w, by_cost), found)
+    if not bool(np.any(w.mesh.pipeline > 1)):
+        return first
+    last = of_stage(w, last_stage(w, by_cost), found)
+    later = last.needed > first.needed
+    return MemoryUse(
+        **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
     )
-    # What the backward pass forms again for the layer at work.
-    formed = np.select(
-        [train.remat == REMAT.index(name) for name in ("none", "minimal")], [0.0 * none, none - minimal], none
-    )
-    keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
-    logits = rows * model.vocab / mesh.model * np.where(classic, LOGIT_BYTES_CLASSIC, LOGIT_BYTES)
-    whole = (chip.gpu > 0) & (train.whole_logits > 0)
-    logits = np.where(whole, rows * model.vocab * LOGIT_BYTES_WHOLE, logits)
-    # The stage that keeps the most activations is the first; the logits lie in the last, and are gone when the backward
-    # pass reaches the layers.
-    head = np.where(stages > 1, np.maximum(0.0, logits - saved * (1.0 - 1.0 / (stages * in_flight))), logits)
+
+
+def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
+    """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
+    found = constants or fitted_constants()
+    return of_stage(w, first_stage(w, found.split_by_cost[w.training.memory_profile]), found)
+
+
+def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
+    """Memory of one pipeline stage."""
+    chip, mesh, train = w.chip, w.mesh, w.training
+    profile = train.memory_profile
+    params, optimizer, gradients, kept = _states(w, stage, c)
+    gpu = chip.gpu > 0
+    rows = _rows(w)
+    saved, formed, least_saved, none = _saved(w, stage, rows, c)
+    logits = rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
+    logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
+    # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
+    head = np.maximum(logits * stage.has_head, kept * c.of("transient_gradient_bytes", profile))
     gathered = np.where(train.sharding == SHARDING.index("fsdp"), _gathered(w), 0.0)
-    gathered_keys = np.where(mesh.seq > 1, keys, 0.0)
-    always = gathered + gathered_keys + chip.gpu * GPU_RUNTIME_BYTES
+    keys = rows * mesh.seq * w.model.kv_width / mesh.model * ACTIVATION_BYTES
+    runtime = chip.gpu * c.of("runtime_bytes", profile)
+    handed = _handed_over(w, stage, rows, c)
+    forced = handed * c.of("held_needed", profile)
+    always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c.of("workspace_bytes", profile) + forced
     activations = saved + np.maximum(formed, head) + always
     # Nobody said what is recomputed: as much as it takes, at most everything.
-    least = np.minimum(activations, layers * boundary + np.maximum(none, head) + always)
-    room = chip.hbm_capacity_bytes * FULL - params - optimizer - gradients
+    least = np.minimum(activations, least_saved + np.maximum(none, head) + always)
+    capacity = chip.hbm_capacity_bytes * (1.0 - c.of("unfilled", profile))
+    room = capacity * FULL - params - optimizer - gradients
     is_open = (train.remat_open > 0) & (train.remat == REMAT.index("none"))
     spared = np.where(is_open, activations - np.clip(room, least, activations), 0.0)
+    activations = activations - spared
+    sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
+    sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
+    flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
+    held = np.clip(handed - forced + flat, 0.0, np.maximum(0.0, room - activations))
     return MemoryUse(
         params=params,
         optimizer=optimizer,
         gradients=gradients,
-        activations=activations - spared,
-        capacity=chip.hbm_capacity_bytes,
+        activations=activations + held,
+        capacity=capacity,
         spared=spared,
+        held=held,
+        sparable=sparable,
+        runtime=runtime,
+        crash_spread=c.of("crash_spread", profile),
     )
 
 
-def _stage_parameters(w: Workload) -> tuple[Floats, Floats]:
-    """Non-expert (with the stage's part of the vocabulary) and expert parameters of a chip, before weight sharding."""
-    model, mesh = w.model, w.mesh
-    vocabulary = model.params_vocabulary / np.where(mesh.pipeline > 1, 2.0, 1.0)
-    dense = (model.params_dense / mesh.pipeline + vocabulary) / mesh.model
-    experts = model.params_experts / (mesh.pipeline * mesh.model * mesh.expert)
-    return dense, experts
+def _rows(w: Workload) -> Floats:
+    """Tokens of a micro-batch on a chip, before a tensor axis shards anything."""
+    mesh, train = w.mesh, w.training
+    rows = train.global_batch * train.seq_len
+    found: Floats = rows / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert) / train.micro_batches
+    return found
 
 
-def _states(w: Workload) -> tuple[Floats, Floats, Floats]:
-    chip, mesh, train = w.chip, w.mesh, w.training
-    dense, experts = _stage_parameters(w)
+def _classic(w: Workload) -> np.ndarray:
+    found: np.ndarray = (w.chip.gpu > 0) & (w.training.classic > 0)
+    return found
+
+
+def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
+    """Activations kept for the backward pass; what it forms again for the layer at work; what is kept and what is
+    formed where everything is recomputed."""
+    chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
+    gpu, classic, parallel = chip.gpu > 0, _classic(w), train.sequence_parallel > 0
+    fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.memory_profile))
+    in_flight = stage.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
+    layers = stage.layers * in_flight
+    # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
+    # sequence parallelism.  8-bit training keeps the inputs of products in 8 bits.
+    wide = np.where(gpu & ~parallel, 1.0, mesh.model)
+    kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
+    extra = np.where(classic, 1.0, c.of("mlp_extra", train.memory_profile))
+    scores = model.heads_narrow / model.v_width * train.seq_len / mesh.model
+    scores = rows * scores * c.of("score_bytes", train.memory_profile)
+    sharded = model.saved_none_sharded + extra * model.saved_mlp_product
+    none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
+    minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
+    boundary = rows * ACTIVATION_BYTES * model.d_model / wide
+    of = [train.remat == REMAT.index(name) for name in ("none", "minimal", "full")]
+    saved = np.select(of, [layers * none, layers * minimal, layers * boundary], 2.0 * boundary)
+    formed = np.select(of[:2], [0.0 * none, none - minimal], none)
+    return saved, formed, layers * boundary, none
+
+
+def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> Floats:
+    """Whole outputs of row-parallel matmuls that the reduce-scatter over the tensor axis has been given, and that the
+    allocator cannot use again until the GPU has finished with them (`record_stream`)."""
+    mesh, profile = w.mesh, w.training.memory_profile
+    pipelined = mesh.pipeline > 1
+    most = c.of("held_tensors", profile)
+    # With one micro-batch in flight, the host waits for the gradients of each; before, it only sends.
+    warm_up = np.maximum(0.0, stage.micro_batches - 1.0)
+    count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * stage.layers * warm_up), most)
+    count = count * np.where(pipelined, c.of("held_share", profile), 1.0)
+    found: Floats = count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model)
+    return found
+
+
+def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
+    """Bytes of parameters, optimizer and gradients; parameters of the stage that the chip keeps."""
+    chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
+    profile = train.memory_profile
+    share = stage.layers / model.layers
+    dense = (model.params_dense * share + stage.vocabulary) / mesh.model
+    experts = model.params_experts * share / (mesh.model * mesh.expert)
     dense_ways = mesh.links["weights"].size * mesh.dcn_fsdp
     expert_ways = mesh.links["expert_weights"].size * mesh.dcn_fsdp
     fsdp = train.sharding == SHARDING.index("fsdp")
@@ -160,8 +235,10 @@ def _states(w: Workload) -> tuple[Floats, Floats, Floats]:
     gpu = chip.gpu > 0
     params = kept * np.where(gpu, WEIGHT_BYTES, MASTER_BYTES)
     optimizer = owned * (train.moment_bytes + np.where(gpu, MASTER_BYTES, 0.0))
-    gradients = kept * np.where(gpu & (train.classic == 0), GRADIENT_BYTES, MASTER_BYTES)
-    return params, optimizer, gradients
+    each = np.where(_classic(w), MASTER_BYTES, c.of("gradient_bytes", profile))
+    reduced = ~sharded & (mesh.replica * dense_ways > 1)
+    gradients = kept * (each + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
+    return params, optimizer, gradients, kept
 
 
 def _gathered(w: Workload) -> Floats:
@@ -186,7 +263,9 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
     groups = config.mesh.size("replica", "data", "fsdp", "expert")
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
-    params, optimizer, gradients = _states(w)
+    constants = fitted_constants()
+    stage = first_stage(w, constants.split_by_cost[w.training.memory_profile])
+    params, optimizer, gradients, _ = _states(w, stage, constants)
     return {
         "params": float(params[0]),
         "optimizer": float(optimizer[0]),

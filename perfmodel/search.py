@@ -7,7 +7,7 @@ what depends on the mesh alone is computed once per mesh.  Cost is linear in the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import combinations
 from math import comb, prod
@@ -326,15 +326,7 @@ def _spread(links: Links) -> Links:
     def shaped(value: Floats) -> Floats:
         return value[:, None, None, None]
 
-    return Links(
-        shaped(links.size),
-        shaped(links.gather_s_per_byte),
-        shaped(links.all_to_all_s_per_byte),
-        shaped(links.all_to_all_out_s_per_byte),
-        shaped(links.domains),
-        shaped(links.permute_s_per_byte),
-        shaped(links.latency_s),
-    )
+    return Links(**{part.name: shaped(getattr(links, part.name)) for part in fields(Links)})
 
 
 def price_space(space: Space, efficiencies: Efficiencies) -> PricedSpace:
@@ -366,6 +358,7 @@ def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDAr
     )
     flags = legality.broken_rules(sizes, space.config.model, train.global_batch, train.seq_len)
     flags["topology"] = mesh.regular == 0
+    flags["schedule"] = legality.schedule_fails(w)
     flags["memory"] = ~used.fits
     first: npt.NDArray[np.int8] = np.full((1, 1, 1, 1), -1, dtype=np.int8)
     for number in reversed(range(len(legality.RULES))):
@@ -389,7 +382,7 @@ def search(
     space = build_space(config, constraints)
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
+        table = table.for_config(config)
     priced = price_space(space, table)
     order = ranking(priced)[:top]
     candidates = []

@@ -14,14 +14,19 @@ import numpy as np
 
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.terms import Terms, step_terms
+from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
+from perfmodel.execution import ExecutionProfile, framework_of, profile_named
+from perfmodel.terms import Terms, Traffic, step_terms
 from perfmodel.topology import Floats
 from perfmodel.workload import GROUPS, REMAT, Workload, chip_of, from_config
 
 #: Two-sided 80 % of a normal distribution.  The bounds are to hold where its tails are heavier.
 Z80 = 1.2816
 ZBOUND = 2.5
+#: The median of what stalls or does not is either; how sharply it goes from one to the other with the chance.
+SHARP = 8.0
+#: Share of measurements on either side of the 80 % range.
+TAIL = 0.1
 #: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
 SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (
@@ -36,7 +41,8 @@ class Priced:
 
     parts_s: parts of the estimate, which they add up to: compute, hbm, ici:<group>, dcn, bubble, overhead.
     resources_s: the breakdown the bounds rest on: compute (at best), hbm, ici:<group>, dcn, bubble, overhead.
-    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  hardware_flops_s: time of
+    lower is the largest of compute, hbm, each ici group and dcn; upper is the sum of all.  smooth_s: the step where
+    nothing stalls, stall_s: what a slow host adds, stall_chance: how likely there is one.  hardware_flops_s: time of
     all FLOPs executed, recomputed ones included, at peak.
     """
 
@@ -48,6 +54,9 @@ class Priced:
     parts_s: Mapping[str, Floats]
     resources_s: Mapping[str, Floats]
     exposed_comms_s: Floats
+    smooth_s: Floats
+    stall_s: Floats
+    stall_chance: Floats
     hardware_flops_s: Floats
 
 
@@ -79,6 +88,7 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     dense = (t.dense_s + again * t.dense_forward_s) / matmul
     experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
     scores = (t.scores_s + scores_again * t.scores_forward_s) * t.scores_padding / np.asarray(e.attention)
+    scores = scores * t.narrow_heads ** np.asarray(e.narrow_heads)
     head = t.head_s / (np.asarray(e.matmul) * tall * e.head)
     # A product streams its weights from HBM as it computes: the slower of both sets the pace (book 1.1.2), which is the
     # weights where a chip has few tokens.
@@ -90,53 +100,66 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     # Norms, activation functions and the optimizer run beside no product; what fusion saves of them is not exposed.
     elementwise = (t.hbm_activations_s + again * t.hbm_recompute_s + t.hbm_optimizer_s) / np.asarray(e.hbm)
-    hbm_exposed = elementwise * e.hbm_exposed / speed
-    # A host that launches kernels more slowly than the chip finishes them sets the pace; in between both show.
+    softmax = (t.softmax_s + scores_again * t.softmax_forward_s) / np.asarray(e.hbm)
+    hbm_exposed = (elementwise * e.hbm_exposed + softmax) / speed
     work = products + hbm_exposed
-    busy = _slower(work, launches) / e.architecture
-    waiting = busy - work
-    hbm = np.minimum(streamed / speed + hbm_exposed, busy)
 
+    stages = t.traffic["pipeline"]
+    beside = np.where(stages.domains > 1, 1.0, 0.0)
     ici: dict[str, Floats] = {}
-    dcn_total: Floats = np.zeros(1)
     exposed: dict[str, Floats] = {}
     hidden: Floats = np.zeros(1)
-    dcn_exposed: Floats = np.zeros(1)
+    dcn_total, dcn_exposed = np.zeros(1), np.zeros(1)
     for name, traffic in t.traffic.items():
-        inside = traffic.ici_s / np.asarray(e.link) + np.where(traffic.ici_s > 0, traffic.calls * e.message_s, 0.0)
+        inside = traffic_s(traffic, e, beside)
         across = traffic.dcn_s / np.asarray(e.dcn)
-        share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+        share = overlap(traffic, e)
         ici[name] = inside
         exposed[name] = inside * (1.0 - share)
         dcn_total = dcn_total + across
         dcn_exposed = dcn_exposed + across * (1.0 - np.asarray(e.overlap_dcn))
         hidden = hidden + inside * share + across * e.overlap_dcn
     # What the schedule would hide must fit beside the compute; the rest sticks out, in proportion.
-    sticking = np.maximum(0.0, 1.0 - busy / np.maximum(hidden, 1e-30))
+    cover = _slower(work, launches) / e.architecture
+    sticking = np.maximum(0.0, 1.0 - cover / np.maximum(hidden, 1e-30))
     for name, traffic in t.traffic.items():
-        share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+        share = overlap(traffic, e)
         exposed[name] = exposed[name] + sticking * share * ici[name]
     dcn_exposed = dcn_exposed + sticking * e.overlap_dcn * dcn_total
+
+    # A host that launches kernels more slowly than the chip finishes them, collectives of the layers included, sets the
+    # pace; in between both show.
+    in_layers = exposed["model"] + exposed["seq"] + exposed["expert"]
+    busy = _slower(work / e.architecture + in_layers, launches / e.architecture) - in_layers
+    waiting = busy - work
+    hbm = np.minimum(streamed / speed + hbm_exposed, busy)
     exposed_comms = sum(exposed.values(), np.zeros(1)) + dcn_exposed
 
-    in_pipeline = busy + exposed["model"] + exposed["seq"] + exposed["expert"]
-    bubble = t.bubble * in_pipeline
+    bubble = t.bubble * (busy + in_layers + exposed["pipeline"])
     host = t.host_s * (1.0 - np.asarray(e.host_overlap))
     straggling = (
         np.asarray(e.straggler) * t.doublings_of_hosts + np.asarray(e.slice_straggler) * t.doublings_of_slices
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
+    smooth = busy + exposed_comms + bubble + overhead
+    # A job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
+    stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
+    chance = np.where((t.stages > 1) & (t.hosts > 1), 1.0 - np.exp(-np.asarray(e.stall_per_host) * t.hosts), 0.0)
+    overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 
-    spread = np.where(t.experts_s > 0, e.spread_mixture, e.spread)
-    best = np.exp(-ZBOUND * spread)
+    low80, high80 = _range(t, e)
+    best = np.exp(-ZBOUND / Z80 * np.maximum(-low80, high80))
+    # Where it may stall or not, the range holds both.
+    low = np.where(chance < 1.0 - TAIL, smooth, smooth + stall) * np.exp(low80)
+    high = np.where(chance > TAIL, smooth + stall, smooth) * np.exp(high80)
     compute_best = (products + waiting) * best
     resources = {"compute": compute_best, "hbm": hbm}
     resources |= {f"ici:{name}": value for name, value in ici.items()}
     resources |= {"dcn": dcn_total, "bubble": bubble}
     summed = sum(resources.values(), np.zeros(1)) + overhead
     # Gaps no resource explains, as far as the fit has seen them.
-    gaps = overhead + np.maximum(0.0, estimate / best - summed)
+    gaps = overhead + np.maximum(0.0, np.maximum(estimate / best, high) - summed)
     resources["overhead"] = gaps
     overlappable = [value for name, value in resources.items() if name not in ("bubble", "overhead")]
     lower = np.maximum.reduce(np.broadcast_arrays(*overlappable))
@@ -150,13 +173,49 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
         estimate_s=estimate,
         lower_s=lower,
         upper_s=upper,
-        low80_s=np.maximum(lower, estimate * np.exp(-Z80 * spread)),
-        high80_s=np.minimum(upper, estimate * np.exp(Z80 * spread)),
+        low80_s=np.minimum(np.maximum(lower, low), estimate),
+        high80_s=np.minimum(upper, np.maximum(high, estimate)),
         parts_s=parts,
         resources_s=resources,
         exposed_comms_s=exposed_comms,
+        smooth_s=smooth,
+        stall_s=stall,
+        stall_chance=chance,
         hardware_flops_s=executed,
     )
+
+
+def _range(t: Terms, e: Efficiencies) -> tuple[Floats, Floats]:
+    """Logarithms of the ends of the 80 % range over the estimate."""
+
+    def chosen(side: str) -> Floats:
+        plain, pipelined, mixture = (np.asarray(getattr(e, f"{side}80_{name}")) for name in CLASSES)
+        return np.where(t.experts_s > 0, mixture, np.where(t.stages > 1, pipelined, plain))
+
+    return chosen("low"), chosen("high")
+
+
+def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
+    """Time of one kind of communication on links and network inside a slice, hidden or not.
+
+    beside: 1 where pipeline stages talk over the network meanwhile.
+    """
+    moving = np.maximum(traffic.ici_s / np.asarray(e.link), traffic.network_s / np.asarray(e.network))
+    if traffic.group == "pipeline":
+        return moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0)
+    beyond = np.maximum(traffic.domains - 1.0, 0.0) ** np.asarray(e.network_power)
+    call = np.where(traffic.ranks > 1, e.message_s + e.network_message_s * beyond, 0.0)
+    if traffic.group == "model":
+        call = call + np.where(traffic.ranks > 1, beside * e.beside_pipeline_s * traffic.ranks, 0.0)
+    each = moving + traffic.calls * call
+    after = moving + np.asarray(e.reduce_s) * np.log2(np.maximum(traffic.ranks, 1.0))
+    return np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
+
+
+def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
+    """Share of one kind of communication that the schedule can hide."""
+    share = np.asarray(getattr(e, f"overlap_{traffic.overlap}"))
+    return np.where(traffic.reduced > 0, np.asarray(e.overlap_reduce), share)
 
 
 def _slower(one: Floats, other: Floats) -> Floats:
@@ -177,7 +236,9 @@ class Prediction:
     step_time_s: lower, estimate, upper, low80, high80.  breakdown_s: time each resource is asked for (compute at best,
     hbm, ici by axis, dcn, bubble, overhead; their sum is `upper`) and exposed_comms, the part of ici and dcn that the
     estimate does not hide.  parts_s: what the estimate is made of, adding up to it.
-    hbm_per_chip_bytes: params, optimizer, gradients, activations, total, capacity.
+    hbm_per_chip_bytes: params, optimizer, gradients, activations, total, capacity.  framework: the execution profile it
+    is priced as; error: of held-out runs as far from the measured ones as this configuration; stall: `probability` and
+    `step_time_s` of a step that stalls, None where nothing does.
     """
 
     step_time_s: Mapping[str, float] | None
@@ -192,6 +253,9 @@ class Prediction:
     violations: tuple[Any, ...] = ()
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    framework: ExecutionProfile | None = None
+    error: ErrorRange | None = None
+    stall: Mapping[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap predict`."""
@@ -208,6 +272,9 @@ class Prediction:
             "violations": [getattr(v, "to_json", lambda v=v: v)() for v in self.violations],
             "missing": list(self.missing),
             "warnings": list(self.warnings),
+            "framework": self.framework.name if self.framework else None,
+            "error": self.error.to_json() if self.error else None,
+            "stall": _plain(self.stall),
         }
 
 
@@ -253,11 +320,12 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
             violations=legality.check(config),
             missing=missing,
         )
-    chip = chip_of(config.hardware)
     if efficiencies is None:
         efficiencies = load_efficiencies()
+    error = None
     if isinstance(efficiencies, EfficiencyTable):
-        efficiencies = efficiencies.resolve(chip, config.training.precision, config.model)
+        error = efficiencies.errors_of(config)
+        efficiencies = efficiencies.for_config(config)
     workload = from_config(config)
     terms = step_terms(workload)
     priced = combine(terms, efficiencies)
@@ -284,12 +352,33 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
         violations=legality.check(config, used),
-        warnings=_assumptions(used),
+        warnings=(*_framework_assumed(config), *_assumptions(used)),
+        framework=profile_named(framework_of(config), chip_of(config.hardware).kind),
+        error=error,
+        stall=_stall(priced),
     )
 
 
+def _stall(priced: Priced) -> dict[str, float] | None:
+    chance = _first(priced.stall_chance)
+    if chance <= 0.0 or _first(priced.stall_s) <= 0.0:
+        return None
+    return {"probability": chance, "step_time_s": _first(priced.smooth_s) + _first(priced.stall_s)}
+
+
+def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
+    """What was taken for granted of the program, in words."""
+    framework = framework_of(config)
+    profile = profile_named(framework, chip_of(config.hardware).kind)
+    if framework is None:
+        return (f"software.framework is not given: priced as {profile.title}",)
+    if not profile.has_measured(framework):
+        return (f"No run of {framework[:60]} was measured: priced as {profile.title}, with a wider range",)
+    return ()
+
+
 def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
-    """What the prediction took for granted, in words."""
+    """What the prediction took for granted of the memory, in words."""
     spared, kept = _first(used.spared), _first(used.activations)
     if spared <= 0:
         return ()

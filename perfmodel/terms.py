@@ -7,7 +7,7 @@ arrays that broadcast over candidates; the efficiencies of `perfmodel.step_time`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,25 +20,35 @@ TPU_ATTENTION_BLOCK = 512.0
 GPU_ATTENTION_BLOCK = 128.0
 #: Head size up to which a smaller head saves no time.
 HEAD_LANES = 128.0
-#: Gradients cross the wires in the compute precision, and are added up in float32.
-GRADIENT_BYTES = 2.0
-GRADIENT_SUM_BYTES = 4.0
 #: How often a layer's weights are gathered where they are sharded: for the forward and for the backward pass.
 GATHERS = 2.0
+#: Bytes per attention score that an unfused kernel moves through HBM: written by the first product, read, masked and
+#: written by the softmax, dropout and its mask, read by the second product; in the backward pass twice as much.
+UNFUSED_SCORE_BYTES = 12.0
+UNFUSED_BACKWARD = 2.0
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """One kind of communication: seconds at full link bandwidth inside the slice and across, and calls per step.
+    """One kind of communication: seconds at full bandwidth, and calls per step.
 
-    group: the links it runs on (key of MeshNumbers.links), overlap: which overlap efficiency applies to it.
+    group: the links it runs on (key of MeshNumbers.links), overlap: which overlap efficiency applies to it.  ici_s: on
+    the links inside a slice or an NVLink domain; network_s: between NVLink domains, at the same time; dcn_s: across
+    slices.  calls: on the critical path of the group; ranks: chips of the group, domains: NVLink domains it spans.
+    reduced: 1 where it is one all-reduce of unsharded gradients per step, whatever the micro-batches; sharded: 1 where
+    gradients and weights of a sharded optimizer move once per step.
     """
 
     group: str
     overlap: str
     ici_s: Floats
+    network_s: Floats
     dcn_s: Floats
     calls: Floats
+    ranks: Floats
+    domains: Floats
+    reduced: Floats
+    sharded: Floats
 
 
 @dataclass(frozen=True)
@@ -47,9 +57,10 @@ class Terms:
 
     Each *_forward part is what a full recomputation repeats.  rows: tokens per micro-batch that one chip multiplies;
     expert_rows: the same per expert.  heads_narrow, mlp_narrow, expert_narrow: width of a chip's share of the heads, of
-    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  layer_passes: layers ×
-    micro-batches a chip runs through forward.  scores_padding: how much more an attention kernel computes than the
-    scores that count.  bubble: idle share of the pipeline relative to its busy time.
+    the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  scores_padding: how much more
+    an attention kernel computes than the scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s:
+    HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
+    forward.  bubble: idle share of the pipeline relative to its busy time.
     """
 
     dense_s: Floats
@@ -59,6 +70,9 @@ class Terms:
     scores_s: Floats
     scores_forward_s: Floats
     scores_padding: Floats
+    narrow_heads: Floats
+    softmax_s: Floats
+    softmax_forward_s: Floats
     head_s: Floats
     rows: Floats
     heads_narrow: Floats
@@ -75,6 +89,9 @@ class Terms:
     layer_passes: Floats
     moe_layer_passes: Floats
     bubble: Floats
+    micro_batches: Floats
+    stages: Floats
+    hosts: Floats
     doublings_of_hosts: Floats
     doublings_of_slices: Floats
     remat: np.ndarray
@@ -94,13 +111,8 @@ def step_terms(w: Workload) -> Terms:
     rows = group_tokens / micro
     stages = mesh.pipeline
     virtual = np.where(stages > 1, train.virtual_stages, 1.0)
-    slots = stages * virtual
-    # The slowest stage sets the pace.  Layers that do not divide leave slots for embedding and head.
-    even = np.mod(model.layers, slots) == 0
-    uneven_layers = np.ceil((model.layers + 2.0) / slots) * virtual
-    busiest = np.where(even, model.layers / stages, np.minimum(uneven_layers, model.layers))
+    busiest, head_share = _busiest_stage(w, stages, virtual)
     layer_share = busiest / model.layers
-    head_share = np.where(even | (stages == 1), 1.0, 0.0)
     work = group_tokens / mesh.model
 
     three = 1.0 + accounting.BACKWARD_MATMUL
@@ -121,13 +133,17 @@ def step_terms(w: Workload) -> Terms:
     owned_experts = expert_params / np.where(sharding == SHARDING.index("none"), 1.0, _expert_shards(w))
     owned = owned_dense + owned_experts
     # Read forward and backward, gradients written and, over micro-batches, added up.
-    weight_bytes = micro * local * (2.0 * WEIGHT_BYTES + np.where(micro > 1, 2.0 * GRADIENT_SUM_BYTES, GRADIENT_BYTES))
-    optimizer_bytes = owned * (2.0 * MASTER_BYTES + 2.0 * train.moment_bytes + GRADIENT_SUM_BYTES + WEIGHT_BYTES)
+    sums = train.gradient_sum_bytes
+    weight_bytes = micro * local * (2.0 * WEIGHT_BYTES + np.where(micro > 1, 2.0 * sums, train.gradient_bytes))
+    optimizer_bytes = owned * (2.0 * MASTER_BYTES + 2.0 * train.moment_bytes + sums + WEIGHT_BYTES)
     width = (model.traffic_model + model.traffic_sharded) / mesh.model
     forward_bytes = group_tokens * busiest * width * ACTIVATION_BYTES
     logits_bytes = work * model.vocab * (ACTIVATION_BYTES + 3.0 * 4.0) * head_share
     host_bytes = np.where(train.remat == REMAT.index("offload"), 2.0 * work * busiest * model.d_model * 2.0, 0.0)
 
+    # An unfused kernel computes all scores, the masked half too.
+    scores = group_tokens * train.seq_len * model.score_heads / mesh.model * busiest
+    softmax = np.where(train.unfused_attention > 0, scores * UNFUSED_SCORE_BYTES / bandwidth, 0.0)
     terms_traffic = _traffic(w, group_tokens, busiest, layer_share, dense_params, expert_params, vocabulary)
     passes = busiest * micro
     moe_passes = model.moe_layers * layer_share * micro
@@ -142,6 +158,9 @@ def step_terms(w: Workload) -> Terms:
         scores_s=(1.0 + accounting.BACKWARD_ATTENTION_KERNEL) * scores_forward,
         scores_forward_s=scores_forward,
         scores_padding=_scores_padding(w),
+        narrow_heads=_narrow_heads(w),
+        softmax_s=softmax * (1.0 + UNFUSED_BACKWARD),
+        softmax_forward_s=softmax,
         head_s=head,
         rows=rows,
         heads_narrow=model.heads_narrow / mesh.model,
@@ -158,6 +177,9 @@ def step_terms(w: Workload) -> Terms:
         layer_passes=passes,
         moe_layer_passes=moe_passes,
         bubble=(stages - 1.0) / (virtual * micro),
+        micro_batches=micro,
+        stages=stages,
+        hosts=chip.hosts,
         doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
         doublings_of_slices=np.log2(np.maximum(_slices(w), 1.0)),
         remat=train.remat,
@@ -168,20 +190,48 @@ def step_terms(w: Workload) -> Terms:
     )
 
 
+def _busiest_stage(w: Workload, stages: Floats, virtual: Floats) -> tuple[Floats, Floats]:
+    """Layers of the stage that sets the pace, and the share of the head's work that it does besides.
+
+    Megatron gives every stage as many layers, and layers that do not divide leave slots for embedding and head.
+    Programs that balance stages by work fill one stage after the other, the head counted as the layers it costs.
+    """
+    model = w.model
+    slots = stages * virtual
+    even = np.mod(model.layers, slots) == 0
+    uneven_layers = np.ceil((model.layers + 2.0) / slots) * virtual
+    busiest = np.where(even, model.layers / stages, np.minimum(uneven_layers, model.layers))
+    head_share = np.where(even | (stages == 1), 1.0, 0.0)
+    in_layers = model.flops_projections + model.flops_mlp + model.flops_experts + model.flops_scores
+    head = model.flops_head / (in_layers / model.layers)
+    filled = np.minimum(np.ceil((model.layers + head) / stages), model.layers)
+    last = head + np.maximum(0.0, model.layers - filled * (stages - 1.0))
+    balanced = (w.training.balanced_stages > 0) & (stages > 1)
+    beyond = np.clip((last - filled) / head, 0.0, 1.0)
+    return np.where(balanced, filled, busiest), np.where(balanced, beyond, head_share)
+
+
+def _narrow_heads(w: Workload) -> Floats:
+    """On a GPU, how much narrower than 128 a head is: the exponentials of a score take as long whatever its size."""
+    return np.where(w.chip.gpu > 0, np.maximum(1.0, 2.0 * HEAD_LANES / (w.model.qk_width + w.model.v_width)), 1.0)
+
+
 def _scores_padding(w: Workload) -> Floats:
     """What an attention kernel computes over what counts.
 
-    Heads are padded to 128 (a TPU's lanes; on a GPU the exponentials of a score take as long whatever the head size).
-    Kernels work on blocks of queries: below the causal diagonal half a block more, beside a window a block more.
+    A TPU pads heads to the 128 lanes of its MXU.  Kernels work on blocks of queries: below the causal diagonal half a
+    block more, beside a window a block more.  An unfused kernel computes all scores, the masked half too.
     """
     model = w.model
     if_gpu = w.chip.gpu > 0
     padded = np.ceil(model.qk_width / HEAD_LANES) + np.ceil(model.v_width / HEAD_LANES)
-    heads = padded * HEAD_LANES / (model.qk_width + model.v_width)
-    heads = np.where(if_gpu, np.maximum(1.0, 2.0 * HEAD_LANES / (model.qk_width + model.v_width)), heads)
+    heads = np.where(if_gpu, 1.0, padded * HEAD_LANES / (model.qk_width + model.v_width))
     block = np.minimum(np.where(if_gpu, GPU_ATTENTION_BLOCK, TPU_ATTENTION_BLOCK), w.training.seq_len / 2.0)
     more = (model.flops_scores_per_local_key + model.flops_scores_per_global_key / 2.0) * block
-    return np.asarray(heads * (1.0 + more / np.maximum(model.flops_scores, 1.0)))
+    fused = heads * (1.0 + more / np.maximum(model.flops_scores, 1.0))
+    whole = (model.flops_scores_per_local_key + model.flops_scores_per_global_key) * w.training.seq_len
+    unfused = heads * whole / np.maximum(model.flops_scores, 1.0)
+    return np.asarray(np.where(w.training.unfused_attention > 0, unfused, fused))
 
 
 def _slices(w: Workload) -> Floats:
@@ -220,7 +270,8 @@ def _traffic(
     """Every kind of communication of a step (book 5.2, last table), at the full bandwidth of its links."""
     model, mesh, train = w.model, w.mesh, w.training
     links, dcn = mesh.links, mesh.dcn
-    micro = train.micro_batches
+    micro, gradient_bytes = train.micro_batches, train.gradient_bytes
+    none = train.sharding == SHARDING.index("none")
     recomputes = np.where((train.remat == REMAT.index("full")) | (train.remat == REMAT.index("offload")), 1.0, 0.0)
     sharded = train.sharding == SHARDING.index("fsdp")
     zero1 = train.sharding == SHARDING.index("zero1")
@@ -231,12 +282,14 @@ def _traffic(
     # ZeRO-1: scatter the gradient and gather the weights, once; replicated: all-reduce the gradient, once.
     rounds = np.where(
         sharded,
-        micro * (GATHERS * WEIGHT_BYTES + GRADIENT_BYTES),
-        np.where(zero1, WEIGHT_BYTES + GRADIENT_BYTES, 2 * 2.0),
+        micro * (GATHERS * WEIGHT_BYTES + gradient_bytes),
+        np.where(zero1, WEIGHT_BYTES + gradient_bytes, 2.0 * gradient_bytes),
     )
     calls = np.where(sharded, (GATHERS + 1.0) * passes, 2.0 * busiest)
     traffic = {
-        "weights": _gather("weights", "weights", links["weights"], dcn["weights"], rounds * dense_all, calls),
+        "weights": _gather(
+            "weights", "weights", links["weights"], dcn["weights"], rounds * dense_all, calls, none, zero1
+        ),
         "expert_weights": _gather(
             "expert_weights",
             "weights",
@@ -244,10 +297,11 @@ def _traffic(
             dcn["weights"],
             rounds * experts,
             np.where(experts > 0, calls, 0.0),
+            none,
+            zero1,
         ),
     }
     # Pure data parallelism sums what the sharded groups left to each chip.
-    none = train.sharding == SHARDING.index("none")
     owned_dense = dense_all / np.where(none, 1.0, _dense_shards(w))
     owned_experts = experts / np.where(none, 1.0, _expert_shards(w))
     inside_dense = owned_dense / np.where(none, links["weights"].size, 1.0)
@@ -257,19 +311,20 @@ def _traffic(
         "weights",
         links["replica"],
         dcn["gradients"],
-        2.0 * GRADIENT_BYTES * (owned_dense + owned_experts),
+        2.0 * gradient_bytes * (owned_dense + owned_experts),
         2.0 * busiest,
+        np.ones(1),
     )
     across = (
         2.0
-        * GRADIENT_BYTES
+        * gradient_bytes
         * (
             inside_dense * dcn["gradients"].gather_s_per_byte
             + inside_experts * dcn["expert_gradients"].gather_s_per_byte
         )
     )
     across = across / np.where(links["replica"].size > 1, links["replica"].size, 1.0)
-    traffic["replica"] = Traffic("replica", "weights", replica.ici_s, across, replica.calls)
+    traffic["replica"] = replace(replica, dcn_s=across)
 
     # Tensor: gather and scatter the activations around both blocks, forward, backward, and forward again if recomputed.
     activation = group_tokens * busiest * model.d_model * ACTIVATION_BYTES
@@ -300,18 +355,30 @@ def _traffic(
     traffic["expert"] = Traffic(
         "expert",
         "expert",
-        times * routed * np.maximum(inside, outside),
+        times * routed * inside,
+        times * routed * outside,
         times * routed * dcn["expert"].all_to_all_s_per_byte,
         np.where((expert_links.size > 1) | (dcn["expert"].size > 1), times * moe_passes, 0.0),
+        expert_links.size,
+        expert_links.domains,
+        np.zeros(1),
+        np.zeros(1),
     )
     boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
     boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)
+    stages = links["pipeline"]
+    hops = boundary * stages.permute_s_per_byte
     traffic["pipeline"] = Traffic(
         "pipeline",
         "pipeline",
-        boundary * links["pipeline"].permute_s_per_byte,
+        np.where(stages.domains > 1, 0.0, hops),
+        np.where(stages.domains > 1, hops, 0.0),
         boundary * dcn["pipeline"].permute_s_per_byte,
         np.where(mesh.pipeline > 1, 2.0 * micro * train.virtual_stages, 0.0),
+        mesh.pipeline,
+        stages.domains,
+        np.zeros(1),
+        np.zeros(1),
     )
     return traffic
 
@@ -321,8 +388,27 @@ def _distinct(bins: Floats, draws: Floats) -> Floats:
     return bins * (1.0 - (1.0 - 1.0 / bins) ** draws)
 
 
-def _gather(group: str, overlap: str, inside: Links, across: Links, array_bytes: Floats, calls: Floats) -> Traffic:
+def _gather(
+    group: str,
+    overlap: str,
+    inside: Links,
+    across: Links,
+    array_bytes: Floats,
+    calls: Floats,
+    reduced: np.ndarray | bool = False,
+    sharded: np.ndarray | bool = False,
+) -> Traffic:
     """Gathers or scatters of `array_bytes` in all; across slices each chip moves what it holds of them."""
-    ici = np.where(inside.size > 1, np.maximum(array_bytes * inside.gather_s_per_byte, calls * inside.latency_s), 0.0)
-    dcn = array_bytes * across.gather_s_per_byte / inside.size
-    return Traffic(group, overlap, ici, dcn, np.where((inside.size > 1) | (across.size > 1), calls, 0.0))
+    ici = np.maximum(array_bytes * inside.gather_in_s_per_byte, calls * inside.latency_s)
+    return Traffic(
+        group=group,
+        overlap=overlap,
+        ici_s=np.where(inside.size > 1, ici, 0.0),
+        network_s=array_bytes * inside.gather_out_s_per_byte,
+        dcn_s=array_bytes * across.gather_s_per_byte / inside.size,
+        calls=np.where((inside.size > 1) | (across.size > 1), calls, 0.0),
+        ranks=inside.size,
+        domains=inside.domains,
+        reduced=np.asarray(reduced, dtype=np.float64),
+        sharded=np.asarray(sharded, dtype=np.float64),
+    )

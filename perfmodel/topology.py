@@ -32,7 +32,8 @@ DCN_HOP_S = 5.0e-5
 class Links:
     """What the wires under one axis, or one group of axes, give a collective.  Arrays over candidates.
 
-    size: chips that take part.  gather_s_per_byte: time to gather one byte of the *gathered* array on every chip.
+    size: chips that take part.  gather_s_per_byte: time to gather one byte of the *gathered* array on every chip, the
+    larger of gather_in_s_per_byte (torus links, NVLink) and gather_out_s_per_byte (network between NVLink domains).
     all_to_all_s_per_byte: time per byte that a chip holds and spreads over the group; all_to_all_out_s_per_byte: the
     same between NVLink domains, of which there are `domains`.  permute_s_per_byte: time per byte a chip sends to its
     neighbour.  latency_s: of the hops of one gather.  All are 0 where size is 1.
@@ -40,6 +41,8 @@ class Links:
 
     size: Floats
     gather_s_per_byte: Floats
+    gather_in_s_per_byte: Floats
+    gather_out_s_per_byte: Floats
     all_to_all_s_per_byte: Floats
     all_to_all_out_s_per_byte: Floats
     domains: Floats
@@ -50,7 +53,7 @@ class Links:
     def none(cls) -> Links:
         """A group of one chip: nothing to send."""
         zero = np.zeros(1)
-        return cls(np.ones(1), zero, zero, zero, np.ones(1), zero, zero)
+        return cls(np.ones(1), zero, zero, zero, zero, zero, np.ones(1), zero, zero)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ def _torus(
     neighbour = np.where(used, 1.0 / per_link, np.inf).min(axis=1)
     neighbour = np.where(size > 1, neighbour, 0.0)
     latency = ICI_HOP_S * np.where(used, steps * start, 0.0).sum(axis=1)
-    return Links(size, gather, spread, np.zeros_like(size), np.ones_like(size), neighbour, latency)
+    nothing = np.zeros_like(size)
+    return Links(size, gather, gather, nothing, spread, nothing, np.ones_like(size), neighbour, latency)
 
 
 def _switched(chip: Chip, size: Floats, extent: Floats, nic_bytes_per_s: float) -> Links:
@@ -155,7 +159,7 @@ def _switched(chip: Chip, size: Floats, extent: Floats, nic_bytes_per_s: float) 
     neighbour = np.where(nodes > 1, 1.0 / nic_bytes_per_s, np.where(inside > 1, 1.0 / nvlink, 0.0))
     latency = np.where(inside > 1, NVLINK_HOP_S, 0.0) + np.where(nodes > 1, NIC_HOP_S * np.log2(nodes), 0.0)
     gather = np.maximum(gather_in, gather_out)
-    return Links(size, gather, spread_in, spread_out, nodes, neighbour, latency)
+    return Links(size, gather, gather_in, gather_out, spread_in, spread_out, nodes, neighbour, latency)
 
 
 def network_links(size: npt.ArrayLike, bytes_per_s_per_chip: float) -> Links:
@@ -163,4 +167,5 @@ def network_links(size: npt.ArrayLike, bytes_per_s_per_chip: float) -> Links:
     n = np.atleast_1d(np.asarray(size, dtype=np.float64))
     share = (n - 1.0) / n / bytes_per_s_per_chip
     one = np.where(n > 1, 1.0 / bytes_per_s_per_chip, 0.0)
-    return Links(n, share, share, np.zeros_like(n), np.ones_like(n), one, np.where(n > 1, DCN_HOP_S, 0.0))
+    nothing = np.zeros_like(n)
+    return Links(n, share, share, nothing, share, nothing, np.ones_like(n), one, np.where(n > 1, DCN_HOP_S, 0.0))

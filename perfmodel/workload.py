@@ -17,12 +17,14 @@ from perfmodel import accounting
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
+from perfmodel.memory_profiles import memory_profile_named, profile_names
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
 
 Floats = npt.NDArray[np.float64]
 
 PROFILES = tuple(load_profiles())
+MEMORY_PROFILES = profile_names()
 REMAT = ("none", "minimal", "full", "offload")
 SHARDING = ("none", "zero1", "fsdp")
 
@@ -92,6 +94,7 @@ class ModelNumbers:
     d_model: Floats
     vocab: Floats
     heads_narrow: Floats
+    score_heads: Floats
     mlp_narrow: Floats
     mlp_share: Floats
     expert_narrow: Floats
@@ -138,9 +141,10 @@ class TrainingNumbers:
     """global_batch in sequences; micro_batches per step; remat and sharding as indices into REMAT and SHARDING.
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
-    WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed,
-    so that a framework recomputes or offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention:
-    of the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`.
+    WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
+    offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention, balanced_stages: of
+    the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`; memory_profile: place of the
+    memory profile (`perfmodel.memory_profiles`) in MEMORY_PROFILES.
     """
 
     global_batch: Floats
@@ -159,7 +163,9 @@ class TrainingNumbers:
     gradient_bytes: Floats
     gradient_sum_bytes: Floats
     unfused_attention: Floats
+    balanced_stages: Floats
     profile: npt.NDArray[np.int64]
+    memory_profile: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -250,6 +256,7 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         "d_model": shape.d_model,
         "vocab": shape.vocab,
         "heads_narrow": heads_wide,
+        "score_heads": shape.heads,
         "mlp_narrow": shape.d_ff
         if count.dense_layers
         else (shape.shared_experts or 1) * accounting.expert_width(shape),
@@ -330,7 +337,7 @@ def assemble_mesh(
 def training_numbers(
     training: Training, mesh: Mesh, extra: Mapping[str, Any] | None = None, kind: str = "tpu"
 ) -> TrainingNumbers:
-    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent: there is no step to price without them."""
+    """kind: of the chip, `tpu` or `gpu`.  Raises ConfigError where batch or sequence length is absent."""
     if training.global_batch is None:
         raise ConfigError("training.global_batch", "is missing, so the step cannot be priced; give sequences per step")
     if training.seq_len is None:
@@ -355,7 +362,8 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
 
     extra: of the configuration; kind: `tpu` or `gpu`.
     """
-    profile = profile_named((extra or {}).get("software_framework"), kind)
+    framework = (extra or {}).get("software_framework")
+    profile = profile_named(framework, kind)
     classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
     parallel = profile.sequence_parallel and not classic
     if training.sequence_parallel is not None:
@@ -365,7 +373,9 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "gradient_bytes": _array(profile.gradient_bytes),
         "gradient_sum_bytes": _array(profile.gradient_sum_bytes),
         "unfused_attention": _array(1.0 if profile.unfused_attention else 0.0),
+        "balanced_stages": _array(1.0 if profile.balanced_stages else 0.0),
         "profile": np.array([PROFILES.index(profile.name)]),
+        "memory_profile": np.array([MEMORY_PROFILES.index(memory_profile_named(framework, profile.name))]),
         "sequence_parallel": _array(1.0 if parallel else 0.0),
         "whole_logits": _array(1.0 if training.loss_parallel is False else 0.0),
         "classic": _array(1.0 if classic else 0.0),

@@ -117,6 +117,8 @@ def _known(c: Candidates) -> Iterator[Rule]:
     batch = training.global_batch if config.training.global_batch else None
     flags = {rule: _flat(c, flag) for rule, flag in _divisibility(c, sizes, batch).items()}
     flags["topology"] = _flat(c, mesh.regular == 0)
+    if config.model is not None and not missing_facts(config):
+        flags["schedule"] = _flat(c, legality.schedule_fails(work))
     at_home = c.mesh_of == c.home
     for name, flag in flags.items():
         if flag[c.baseline]:

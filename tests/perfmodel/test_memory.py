@@ -160,7 +160,7 @@ def test_a_gpu_run_that_says_nothing_of_recomputation_recomputes_what_it_must():
     assert not any(violation.rule == "memory" for violation in found.violations)
     stated = predict(h100s(remat="none"))
     assert stated.fits is False
-    assert stated.warnings == ()
+    assert not any("remat" in warning for warning in stated.warnings)
     assert stated.step_time_s == found.step_time_s
 
 

@@ -31,8 +31,7 @@ def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
 
 
 def scatter(points: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Measured against estimated step time in seconds on logarithmic axes, one colour per chip, the 80 % range as a
-    bar; mixtures are hollow."""
+    """Measured against estimated step time in seconds on logarithmic axes, one colour per chip; mixtures are hollow."""
     values = [value for p in points for value in (p["measured_s"], p["estimate_s"])]
     low, high = floor(log10(min(values)) * 4) / 4, ceil(log10(max(values)) * 4) / 4
     span = SIZE - 2 * MARGIN
@@ -53,12 +52,10 @@ def scatter(points: Sequence[Mapping[str, Any]], title: str) -> str:
     for p in points:
         colour = COLOURS[chips.index(p["chip"]) % len(COLOURS)]
         x, y = MARGIN + at(p["measured_s"]), SIZE - MARGIN - at(p["estimate_s"])
-        top, bottom = SIZE - MARGIN - at(p["high80_s"]), SIZE - MARGIN - at(p["low80_s"])
         fill = "#ffffff" if p["mixture"] else colour
         error = p["estimate_s"] / p["measured_s"] - 1
         body += [
-            f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="{colour}" stroke-opacity="0.35"/>',
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colour}">'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{fill}" stroke="{colour}">'
             f"<title>{escape(p['id'])} {escape(p['model'])} on {escape(p['chip'])}: {error:+.0%}</title></circle>",
         ]
     for i, chip in enumerate(chips):
@@ -68,7 +65,7 @@ def scatter(points: Sequence[Mapping[str, Any]], title: str) -> str:
             _text(MARGIN + 24, y, chip, "start"),
         ]
     body += [
-        _text(SIZE / 2, SIZE - 18, "measured step time, s (hollow: mixture of experts; bar: 80 % range)"),
+        _text(SIZE / 2, SIZE - 18, "measured step time, s (hollow: mixture of experts)"),
         f'<text transform="translate(16 {SIZE / 2}) rotate(-90)" text-anchor="middle" fill="#2d3748">estimate, s'
         "</text>",
     ]

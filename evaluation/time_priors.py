@@ -1,12 +1,14 @@
-"""What is believed of the efficiencies before any published run is looked at, and how far the fit may move them."""
+"""What is believed of the efficiencies before any measured run is looked at, and how far the fit may move them.
+
+Every number is a shift on a scale: its logarithm, or its log-odds where it is a share.  A kind of chip has a textbook
+value; families of programs and single programs, chips, precisions and architectures shift it, each by no more than what
+is believed of it, so that what was never measured falls back on what it belongs to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 
 class Prior(NamedTuple):
@@ -24,23 +26,21 @@ class Effect(NamedTuple):
     chip_precision: float
 
 
-#: Shares whose distance from 1 matters as much as that from 0.
-SHARES = frozenset(
-    (
-        "overlap_weights",
-        "overlap_tensor",
-        "overlap_seq",
-        "overlap_expert",
-        "overlap_pipeline",
-        "overlap_dcn",
-        "host_overlap",
-        "hbm_exposed",
-    )
-)
-#: Numbers that may be zero or negative, on their own scale.
-LINEAR = frozenset(("software_per_year", "launch_per_year", "software_year"))
-
+#: Of a prior's spread, what a family of programs, and a single program within it, may differ by.
+FAMILY_SHARE, PROFILE_SHARE = 0.8, 0.8
+#: What only single programs do: nothing of it carries over to others.
+PROFILE_ONLY = frozenset(("beside_pipeline_s",))
+#: What a program may gain or lose by a low precision against others of its kind.
+PROFILE_PRECISION = 0.3
 _COMMON: Mapping[str, Prior] = {
+    "overlap_reduce": Prior(0.6, 0.8),
+    "network": Prior(0.7, 0.4),
+    "network_message_s": Prior(5.0e-5, 1.0),
+    "network_power": Prior(1.0, 0.3),
+    "beside_pipeline_s": Prior(2.0e-6, 1.5),
+    "hop_s": Prior(2.0e-5, 1.5),
+    "reduce_s": Prior(1.0e-3, 1.0),
+    "narrow_heads": Prior(1.0, 0.5),
     "head": Prior(0.9, 0.2),
     "rows_half": Prior(128.0, 0.7),
     "expert_width_half": Prior(200.0, 1.0),
@@ -80,7 +80,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
     },
     "gpu": {
         **_COMMON,
-        "matmul": Prior(0.65, 0.3),
+        "matmul": Prior(0.65, 0.2),
         "expert": Prior(0.75, 0.4),
         "attention": Prior(0.6, 0.4),
         "width_half": Prior(256.0, 0.7),
@@ -107,24 +107,8 @@ PRECISION_LOSS: Mapping[str, float] = {"fp8": -0.1, "mxfp8": -0.15, "nvfp4": -0.
 EFFECTS: Mapping[str, Effect] = {
     "matmul": Effect(precision=0.3, chip=0.15, chip_precision=0.1),
     "expert": Effect(precision=0.3, chip=0.0, chip_precision=0.0),
+    "attention": Effect(precision=0.0, chip=0.2, chip_precision=0.0),
 }
 #: Architectures other than the plain transformer, whose kernels may be better or worse tuned: log of their speed.
 ARCHITECTURES = ("deepseek", "gemma", "gpt-oss", "llama4", "mixtral", "nemotron", "qwen")
 ARCHITECTURE_SPREAD = 0.2
-#: Parts that share the die of another, and its speed against the data sheet.
-SAME_SILICON: Mapping[str, str] = {"h200": "h100", "a100-40gb": "a100-80gb"}
-
-Values = npt.NDArray[np.float64]
-
-
-def to_scale(name: str, value: float) -> float:
-    """The scale on which a prior is normal: logarithm, log-odds for a share, itself where it may be negative."""
-    if name in LINEAR:
-        return value
-    return float(np.log(value / (1.0 - value)) if name in SHARES else np.log(value))
-
-
-def from_scale(name: str, value: Values) -> Values:
-    if name in LINEAR:
-        return value
-    return np.asarray(1.0 / (1.0 + np.exp(-value)) if name in SHARES else np.exp(value))

@@ -1,0 +1,253 @@
+"""How accurate the time model is, from out-of-fold predictions, as numbers: perfmodel/accuracy.json."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluation import scores
+from evaluation.fit_time import FOLD_STEPS, fitted
+from evaluation.held_out import Evaluation, HeldOut, naive_error
+from evaluation.ranges import Errors, errors_at
+from evaluation.time_rows import TimeRow
+from perfmodel.distance import DISTANCES
+from perfmodel.published import load_published
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+#: Sources in the order of the report, with what they are.
+SOURCES: Mapping[str, str] = {
+    "recipes": "published recipes (MaxText on TPUs; Megatron-Bridge on GPUs), well tuned",
+    "selene": "Megatron-LM on A100, 2022",
+    "ultrascale": "nanotron on 8–512 H100, all meshes tried",
+    "vtrain-single": "Megatron-DeepSpeed on 2–8 A100, all meshes tried",
+    "vtrain-multi": "Megatron-DeepSpeed on 64 and 256 A100",
+    "simumax": "Megatron-LM on 8 B200, truncated models",
+    "llm-foundry": "PyTorch FSDP on A100 and H100",
+}
+#: The latest releases are predicted from those before this date.
+NEWER = 2026.0
+
+
+def part_of(row: TimeRow) -> str:
+    """The line of the report a row belongs to."""
+    if row.source == "recipes":
+        return f"recipes, {row.chip.kind.upper()}, {'mixtures' if row.mixture else 'dense'}"
+    if row.source == "ultrascale":
+        return f"ultrascale, {'with a pipeline' if row.pipelined else 'no pipeline'}"
+    return row.source
+
+
+def report(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """Everything docs/accuracy.md says of step times, as numbers.  evaluations: by kind of chip."""
+    rows = [row for one in evaluations.values() for row in one.rows]
+    errors = {kind: errors_at(one.rows, one.by_distance) for kind, one in evaluations.items()}
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "rows": len(rows),
+        "configurations": len({row.configuration for row in rows}),
+        "workloads": len({(row.source, row.workload) for row in rows}),
+        "distances": {
+            kind: {name: _of(one, np.ones(len(one.rows), dtype=bool)) for name, one in by_distance.items()}
+            for kind, by_distance in errors.items()
+        },
+        "parts": _by_part(errors),
+        "chips": _by_chip(errors),
+        "ranking": _ranking(evaluations),
+        "workload_ranking": [asdict(one) | {"source": source} for source, one in _ranked(evaluations)],
+        "architecture": _rule(evaluations, "architecture"),
+        "newer": {kind: newer for kind, one in evaluations.items() if (newer := newer_releases(one))},
+        "noise": noise(rows),
+        "worst": worst(evaluations),
+        "points": _points(evaluations),
+        "unmapped": dict(load_published().unmapped),
+    }
+
+
+def _of(errors: Errors, chosen: Mask) -> dict[str, Any]:
+    held = errors.held
+    return scores.errors(held.log_error[chosen], held.naive_error[chosen], errors.inside[chosen])
+
+
+def _by_part(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, Any]]:
+    """Scores by part of the report and distance."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for by_distance in errors.values():
+        for distance in DISTANCES:
+            one = by_distance.get(distance)
+            if one is None:
+                continue
+            parts = np.array([part_of(row) for row in one.rows])
+            for part in sorted(set(parts)):
+                found[part][distance] = _of(one, parts == part)
+    order = list(SOURCES)
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0].split(",")[0])))
+
+
+def _by_chip(errors: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Scores by chip: models left out, and the chip itself left out."""
+    found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for by_distance in errors.values():
+        for distance in ("model", "chip"):
+            one = by_distance.get(distance)
+            if one is None:
+                continue
+            chips = np.array([row.chip.name for row in one.rows])
+            for chip in sorted(set(chips)):
+                found[chip][distance] = _of(one, chips == chip)
+    return dict(sorted(found.items()))
+
+
+def _ranked(evaluations: Mapping[str, Evaluation]) -> list[tuple[str, scores.Ranked]]:
+    """Every workload ranked by predictions whose fit had seen none of its runs."""
+    found = []
+    for one in evaluations.values():
+        held = one.by_rule["workload"]
+        measured = np.array([one.rows[int(i)].step_time_s for i in held.index])
+        names = [f"{one.rows[int(i)].source}: {one.rows[int(i)].workload}" for i in held.index]
+        for ranked in scores.rank_all(names, measured * np.exp(held.log_error), measured):
+            found.append((ranked.workload.split(":")[0], ranked))
+    return found
+
+
+def _ranking(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    by_source: dict[str, list[scores.Ranked]] = defaultdict(list)
+    naive: dict[str, list[scores.Ranked]] = defaultdict(list)
+    for source, ranked in _ranked(evaluations):
+        by_source[source].append(ranked)
+    for one in evaluations.values():
+        held = one.by_rule["workload"]
+        measured = np.array([one.rows[int(i)].step_time_s for i in held.index])
+        names = [f"{one.rows[int(i)].source}: {one.rows[int(i)].workload}" for i in held.index]
+        for ranked in scores.rank_all(names, measured * np.exp(held.naive_error), measured):
+            naive[ranked.workload.split(":")[0]].append(ranked)
+    return {
+        source: {"ours": scores.summary(by_source[source]), "naive": scores.summary(naive[source])}
+        for source in SOURCES
+        if by_source.get(source)
+    }
+
+
+def _rule(evaluations: Mapping[str, Evaluation], rule: str) -> dict[str, Any]:
+    """Scores of all rows of recipes with everything of one value of a rule left out."""
+    found = {}
+    for kind, one in evaluations.items():
+        held = one.by_rule.get(rule)
+        if held is None:
+            continue
+        recipes = np.array([one.rows[int(i)].source == "recipes" for i in held.index])
+        if recipes.any():
+            found[kind] = scores.errors(held.log_error[recipes], held.naive_error[recipes])
+    return found
+
+
+def newer_releases(one: Evaluation) -> dict[str, Any] | None:
+    """Recipes of the latest software predicted from everything older; None where no row names a later release."""
+    p = one.whole.problem
+    years = np.array([float(row.config.extra.get("software_year") or np.nan) for row in p.rows])
+    late = years >= NEWER
+    if late.sum() < scores.FEWEST:
+        return None
+    fit = fitted(p, ~late, one.whole.x, FOLD_STEPS)
+    return {"from": NEWER} | scores.errors(fit.log_error[late], naive_error(p, ~late)[late])
+
+
+def noise(rows: Sequence[TimeRow]) -> dict[str, Any]:
+    """What repeated configurations differ by: median and 90 % quantile of max/min − 1, by source."""
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row.source, row.configuration].append(row.step_time_s)
+    found: dict[str, Any] = {}
+    for source in SOURCES:
+        spread = [max(t) / min(t) - 1.0 for (name, _), t in groups.items() if name == source and len(t) > 1]
+        if spread:
+            found[source] = {
+                "configurations": len(spread),
+                "median": float(np.median(spread)),
+                "ninety": float(np.quantile(spread, 0.9)),
+            }
+    return found
+
+
+def worst(evaluations: Mapping[str, Evaluation], each: int = 4) -> list[dict[str, Any]]:
+    """The rows of each source whose prediction, their workload left out, is farthest off."""
+    found = []
+    for one in evaluations.values():
+        held = one.by_rule["workload"]
+        parts = np.array([part_of(one.rows[int(i)]) for i in held.index])
+        for part in dict.fromkeys(parts):
+            mine = np.flatnonzero(parts == part)
+            for at in mine[np.argsort(-np.abs(held.log_error[mine]))[:each]]:
+                found.append(_row(one, held, int(at)) | {"part": str(part)})
+    return sorted(found, key=lambda row: -abs(np.log1p(row["error"])))
+
+
+def _row(one: Evaluation, held: HeldOut, at: int) -> dict[str, Any]:
+    row = one.rows[int(held.index[at])]
+    training = row.config.training
+    return {
+        "id": row.id,
+        "model": row.shape.name,
+        "chip": row.chip.name,
+        "precision": row.precision,
+        "mesh": row.config.mesh.text(),
+        "micro_batch": training.micro_batch,
+        "software": str(row.config.extra.get("software_framework", "")),
+        "measured_s": row.step_time_s,
+        "estimate_s": row.step_time_s * float(np.exp(held.log_error[at])),
+        "error": float(np.expm1(held.log_error[at])),
+        "why": why(one, held, at),
+    }
+
+
+def why(one: Evaluation, held: HeldOut, at: int) -> str:
+    """What the other rows say about a large error, in words."""
+    row = one.rows[int(held.index[at])]
+    smooth, stall = float(held.smooth_s[at]), float(held.stall_s[at])
+    if stall > 0 and abs(np.log((smooth + stall) / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
+        return f"stalled, as {100 * held.stall_chance[at]:.0f} % of such runs are taken to"
+    if stall > 0 and abs(np.log(smooth / row.step_time_s)) < 0.35 < abs(held.log_error[at]):
+        return f"did not stall, as {100 * (1 - held.stall_chance[at]):.0f} % of such runs are taken not to"
+    same = [r.step_time_s for r in one.rows if r.configuration == row.configuration and r.id != row.id]
+    if same and abs(np.log(row.step_time_s / np.median(same))) > 0.15:
+        ratio = row.step_time_s / float(np.median(same))
+        return f"the same configuration took {abs(ratio - 1):.0%} {'less' if ratio > 1 else 'more'} in its other runs"
+    near = [
+        i
+        for i, index in enumerate(held.index)
+        if i != at and (one.rows[int(index)].workload, one.rows[int(index)].source) == (row.workload, row.source)
+    ]
+    if len(near) >= scores.FEWEST:
+        median = float(np.median(held.log_error[near]))
+        if abs(median) > 0.5 * abs(held.log_error[at]) and np.sign(median) == np.sign(held.log_error[at]):
+            return "all meshes of this workload err the same way"
+        return "its workload's other meshes are predicted better"
+    return "no other run of this workload"
+
+
+def _points(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
+    found = []
+    for kind, one in evaluations.items():
+        held = one.by_rule["workload"]
+        for at, index in enumerate(held.index):
+            row = one.rows[int(index)]
+            found.append(
+                {
+                    "id": row.id,
+                    "source": row.source,
+                    "model": row.shape.name,
+                    "chip": row.chip.name,
+                    "kind": kind,
+                    "mixture": row.mixture,
+                    "measured_s": row.step_time_s,
+                    "estimate_s": row.step_time_s * float(np.exp(held.log_error[at])),
+                }
+            )
+    return found

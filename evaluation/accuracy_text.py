@@ -1,0 +1,230 @@
+"""docs/accuracy.md, its plots and perfmodel/accuracy.json, from the numbers of `evaluation.accuracy.report`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation.accuracy import SOURCES
+from evaluation.accuracy_plots import bars, scatter
+from perfmodel.accuracy import ACCURACY_FILE
+from perfmodel.distance import DESCRIBED, DISTANCES
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
+
+
+def write(numbers: Mapping[str, Any]) -> None:
+    rounded = _rounded(dict(numbers))
+    ACCURACY_FILE.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+    plots = DOCS / "accuracy"
+    plots.mkdir(parents=True, exist_ok=True)
+    for kind, word in KIND_WORDS.items():
+        points = [point for point in numbers["points"] if point["kind"] == kind]
+        (plots / f"{kind}.svg").write_text(scatter(points, f"Step time, workload left out, {word}"), encoding="utf-8")
+    nearest = {part: next(iter(rows.values())) for part, rows in numbers["parts"].items()}
+    (plots / "parts.svg").write_text(bars(nearest, "Median error beside the naive model's"), encoding="utf-8")
+    (DOCS / "accuracy.md").write_text(text(numbers), encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if np.isfinite(value) else None
+    return value
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+_ERROR_HEAD = "rows | median | mean | bias | naive median | in 80 % range |"
+
+
+def _errors(row: Mapping[str, Any]) -> str:
+    shares = (row["median"], row["mean"], row["bias"], row["naive_median"], row.get("in_80_range"))
+    return f"{row['rows']} | " + " | ".join(percent(share) for share in shares) + " |"
+
+
+def text(numbers: Mapping[str, Any]) -> str:
+    """docs/accuracy.md."""
+    return "\n".join(
+        [
+            "# How accurate the time model is",
+            "",
+            f"Written by `make fit` on {numbers['date']} from {numbers['rows']:,} measured runs "
+            f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is of a "
+            "run the fit had not seen: |estimate / measured − 1|; bias is the median of estimate / measured − 1. The "
+            "naive model is one share of peak per chip, precision and dense or mixture: the median of the runs it may "
+            "see. Memory: [accuracy-memory.md](accuracy-memory.md). Calibration by a profile: "
+            "[accuracy-calibration.md](accuracy-calibration.md). Proposals: "
+            "[accuracy-proposals.md](accuracy-proposals.md), [accuracy-confidence.md](accuracy-confidence.md). "
+            "Diagnosis: [accuracy-diagnosis.md](accuracy-diagnosis.md).",
+            "",
+            "![TPU](accuracy/tpu.svg)",
+            "![GPU](accuracy/gpu.svg)",
+            "![Errors by source](accuracy/parts.svg)",
+            "",
+            *_distances(numbers),
+            *_parts(numbers),
+            *_ranking(numbers),
+            *_chips(numbers),
+            *_others(numbers),
+            *_ablation(numbers),
+            *_worst(numbers),
+            "## Runs not used",
+            "",
+            *(f"- {reason}: {', '.join(ids)}" for reason, ids in _by_reason(numbers["unmapped"]).items()),
+            "",
+        ]
+    )
+
+
+def _distances(numbers: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## By distance from what was measured",
+        "",
+        "Each prediction says how far its configuration is from the measured runs, and quotes the error and the 80 % "
+        "range of held-out runs at that distance, of the same framework where there are enough. Runs are left out by "
+        "single rows, configurations, workloads, models, architectures, chips and frameworks; what a held-out run "
+        "counts for is its actual distance from the runs left in.",
+        "",
+        f"| distance | | {_ERROR_HEAD}",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for distance in reversed(DISTANCES):
+        for kind, word in KIND_WORDS.items():
+            row = numbers["distances"].get(kind, {}).get(distance)
+            if row:
+                lines.append(f"| {DESCRIBED[distance]} | {word} | {_errors(row)}")
+    return [*lines, ""]
+
+
+def _parts(numbers: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## By source and distance",
+        "",
+        *(f"- *{source}*: {words}" for source, words in SOURCES.items()),
+        "",
+        f"| source | distance | {_ERROR_HEAD}",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for part, rows in numbers["parts"].items():
+        lines += [f"| {part} | {distance} | {_errors(rows[distance])}" for distance in DISTANCES if distance in rows]
+    return [*lines, ""]
+
+
+def _ranking(numbers: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Ranking the configurations of a workload",
+        "",
+        "Whole workloads left out of the fit. *Regret*: how much longer than the fastest measured the configuration "
+        "predicted fastest takes; *of three*: the best of the first three; *trials*: runs in the predicted order until "
+        "one is within 2 % of the fastest. In brackets: the naive model.",
+        "",
+        "| source | workloads | Spearman | regret, median | mean | of three, median | mean | trials |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for source, both in numbers["ranking"].items():
+        ours, naive = both["ours"], both["naive"]
+        cells = [f"{_number(ours['spearman'])} ({_number(naive['spearman'])})"]
+        cells += [
+            f"{percent(ours[key])} ({percent(naive[key])})"
+            for key in ("regret_median", "regret_mean", "three_median", "three_mean")
+        ]
+        cells.append(f"{ours['trials_median']:.0f} ({naive['trials_median']:.0f})")
+        lines.append(f"| {source} | {ours['workloads']} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _chips(numbers: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## By chip",
+        "",
+        f"| chip | left out | {_ERROR_HEAD}",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for chip, rows in numbers["chips"].items():
+        lines += [f"| {chip} | the {left} | {_errors(row)}" for left, row in rows.items()]
+    return [*lines, ""]
+
+
+def _others(numbers: Mapping[str, Any]) -> list[str]:
+    lines = ["## Recipes: unseen architectures, later releases", ""]
+    for kind, row in numbers["architecture"].items():
+        lines.append(
+            f"- {KIND_WORDS[kind]} recipes with every model of the architecture left out: "
+            f"median {percent(row['median'])}, mean {percent(row['mean'])} "
+            f"(naive {percent(row['naive_median'])}), {row['rows']} rows."
+        )
+    for kind, row in numbers["newer"].items():
+        lines.append(
+            f"- {KIND_WORDS[kind]} recipes of {row['from']:.0f} and later predicted from everything older: median "
+            f"{percent(row['median'])}, bias {percent(row['bias'])} (naive {percent(row['naive_median'])}), "
+            f"{row['rows']} rows."
+        )
+    lines += ["", "## Noise floor", "", "What repeated configurations differ by (largest over smallest, less one):", ""]
+    lines += [
+        f"- {source}: median {percent(row['median'])}, 90 % below {percent(row['ninety'])} "
+        f"({row['configurations']} configurations)"
+        for source, row in numbers["noise"].items()
+    ]
+    return [*lines, ""]
+
+
+def _ablation(numbers: Mapping[str, Any]) -> list[str]:
+    rows = numbers.get("ablation")
+    if not rows:
+        return []
+    parts = list(rows[0]["parts"])
+    lines = [
+        "## What each term is worth",
+        "",
+        "The fit without the term, on workloads left out: median error, and Spearman over the configurations of a "
+        "workload where there is one.",
+        "",
+        "| without | " + " | ".join(parts) + " |",
+        "|---|" + "--:|" * len(parts),
+    ]
+    for row in rows:
+        cells = []
+        for part in parts:
+            one = row["parts"].get(part)
+            spearman = "" if one is None or one["spearman"] is None else f"; {one['spearman']:.2f}"
+            cells.append("–" if one is None else f"{percent(one['median'])}{spearman}")
+        lines.append(f"| {row['term']} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _worst(numbers: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Worst rows of each source",
+        "",
+        "| row | model | chip | mesh, micro-batch | measured s | estimate s | why |",
+        "|---|---|---|---|--:|--:|---|",
+    ]
+    lines += [
+        f"| {row['id']} | {row['model']} | {row['chip']} {row['precision']} | {row['mesh']}, {row['micro_batch']} | "
+        f"{row['measured_s']:.2f} | {row['estimate_s']:.2f} | {row['why']} |"
+        for row in numbers["worst"]
+    ]
+    return [*lines, ""]
+
+
+def _by_reason(unmapped: Mapping[str, str]) -> dict[str, list[str]]:
+    result: dict[str, list[str]] = defaultdict(list)
+    for row, reason in unmapped.items():
+        result[reason].append(row)
+    return dict(result)
