@@ -128,7 +128,9 @@ def naive_bytes(rows: Rows) -> Floats:
     whole = np.where(train.sharding == 2, ways, 1.0)
     tokens = train.global_batch * train.seq_len / (mesh.replica * mesh.data * mesh.fsdp * mesh.seq * mesh.expert)
     tokens = tokens / train.micro_batches * np.minimum(mesh.pipeline, train.micro_batches)
-    return own * (4.0 / whole + 12.0 / ways) + 34.0 * tokens * model.d_model * model.layers / (mesh.pipeline * mesh.model)
+    return own * (4.0 / whole + 12.0 / ways) + 34.0 * tokens * model.d_model * model.layers / (
+        mesh.pipeline * mesh.model
+    )
 
 
 def _rows(

@@ -1,4 +1,4 @@
-"""What proposals are compared with: chance, one share of peak, and a regressor that knows no physics beyond its features.
+"""What proposals are compared with: one share of peak, and a regressor that knows no physics beyond its features.
 
 Each is fitted without the workload that it ranks, and leaves out what the rules of legality and memory forbid.
 """
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from evaluation import held_out
+from evaluation.held_out import FOLDINGS
 from evaluation.sweep_groups import Group
 from perfmodel import memory
 from perfmodel.terms import step_terms
@@ -18,18 +20,12 @@ from perfmodel.workload import SHARDING
 
 Floats = npt.NDArray[np.float64]
 
-#: Folds of whole workloads, by source, for sources with more workloads than this.
-MOST_FOLDS = 12
 
-
-def fold_of(groups: Sequence[Group]) -> Mapping[str, str]:
-    """Fold by workload: one each where a source has few, else every so many together."""
-    found: dict[str, str] = {}
-    for source in {group.source for group in groups}:
-        names = sorted({group.workload for group in groups if group.source == source})
-        for number, name in enumerate(names):
-            found[name] = f"{source} {number % MOST_FOLDS}"
-    return found
+def fold_of(groups: Sequence[Group]) -> Mapping[str, int]:
+    """Fold by workload: those of the time model's fit (`evaluation.held_out`)."""
+    count = FOLDINGS["workload"][1]
+    assert count is not None
+    return {group.workload: held_out.fold_of(f"{group.source} {group.workload}", count) for group in groups}
 
 
 def features(group: Group) -> Floats:
@@ -82,20 +78,18 @@ def _machine(group: Group) -> tuple[str, str]:
 
 
 def regressor_s(groups: Sequence[Group]) -> list[Floats]:
-    """Gradient boosting of log(time / ideal compute) over the features, fitted on the other folds of the same source."""
+    """Gradient boosting of log(time / ideal compute) over the features, fitted on all runs of the other folds."""
     folds = fold_of(groups)
     columns = [features(group) for group in groups]
     found: list[Floats] = [np.zeros(len(group)) for group in groups]
     for fold in sorted(set(folds.values())):
-        source = next(group.source for group in groups if folds[group.workload] == fold)
         train = [
             (x[list(group.starts)], np.log(group.time_s)[list(group.starts)])
             for x, group in zip(columns, groups, strict=True)
-            if group.source == source and folds[group.workload] != fold
+            if folds[group.workload] != fold
         ]
         x, y = (np.concatenate(parts) for parts in zip(*train, strict=True))
-        least = min(20, max(2, len(y) // 10))
-        model = HistGradientBoostingRegressor(max_iter=200, min_samples_leaf=least, random_state=0)
+        model = HistGradientBoostingRegressor(max_iter=200, random_state=0)
         model.fit(x, y - x[:, 0])
         for number, group in enumerate(groups):
             if folds[group.workload] == fold:

@@ -14,27 +14,26 @@ import numpy.typing as npt
 
 from diagnosis.report import Bottleneck, Diagnosis
 from evaluation.sweep_groups import Group
+from evaluation.time_rows import TimeRow
+from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
 from perfmodel import legality, memory
-from perfmodel.calibration import calibrate
-from perfmodel.config import ExperimentConfig, Training
-from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.config import Training
+from perfmodel.efficiency import EfficiencyTable, load_efficiencies
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
-from perfmodel.workload import chip_of
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import shipped
-from proposals.proposer.confidence_pairs import observed_parts
 from proposals.proposer.likeness import Library, Situation
 from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, Prices
-from proposals.proposer.ranking import Ranked, Weights, rank
+from proposals.proposer.ranking import Ranked, Weights, rank, steps
 from proposals.proposer.space import Candidates
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-#: Efficiencies that have not seen the workload named.
-Tables = Callable[[str], EfficiencyTable]
+#: Seconds per step of a group's runs, by a model that has not seen its workload.
+Price = Callable[[Group], Floats]
 
 #: Training keys that differ within a sweep.
 KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding")
@@ -46,20 +45,14 @@ UNKNOWN = Diagnosis({}, {}, Bottleneck("unknown", 0.0, "Only the step time is kn
 
 @dataclass(frozen=True)
 class Sweep:
-    """A group of runs, priced by efficiencies that have not seen its workload.
+    """A group of runs with predicted seconds per step of every run.
 
     with_peak: whether the start's peak memory is told, where it was published.
     """
 
     group: Group
-    efficiencies: Efficiencies
+    predicted_s: Floats
     with_peak: bool = True
-
-    @cached_property
-    def predicted_s(self) -> Floats:
-        """Seconds per step of every run, by the model alone."""
-        priced = combine(step_terms(self.group.work), self.efficiencies)
-        return np.array(np.broadcast_to(priced.estimate_s, len(self.group)))
 
     @cached_property
     def _columns(self) -> tuple[tuple[str, str], ...]:
@@ -83,7 +76,7 @@ class Sweep:
         )
         model = self.group.configs[0].model
         broken = legality.broken_rules(sizes, model, training.global_batch, training.seq_len)
-        out = ~memory.per_chip(self.group.work).fits
+        out = ~memory.per_chip(self.group.work).fits | legality.schedule_fails(self.group.work)
         for flags in broken.values():
             out = out | flags
         return np.array(~np.broadcast_to(out, len(self.group)))
@@ -106,14 +99,13 @@ class Sweep:
             at=everywhere,
         )
 
-    def gains(self, start: int) -> tuple[Floats, Floats]:
-        """Predicted log gain per token of every run against the start, and its spread."""
-        config = self.group.configs[start]
-        run = MeasuredStep(config, float(self.group.time_s[start]))
-        calibration = calibrate(config, observed_parts(run, self.efficiencies), self.efficiencies)
-        distance = self.candidates(start).mesh_doublings
-        prices = calibration.price_workload(self.group.work, distance)
-        return np.log(prices.speedup), np.hypot(prices.sigma, SPREAD_PER_DOUBLING_KNOWN * np.sqrt(distance))
+    def gains(self, start: int) -> Floats:
+        """Predicted log gain per token of every run.
+
+        The start's measured time is one factor on all predictions, so it drops out of what they gain.
+        """
+        per_token = np.log(self.predicted_s / self.group.tokens)
+        return np.asarray(per_token[start] - per_token)
 
     def ranked(self, start: int, weights: Weights | None = None) -> tuple[Candidates, Prices, Ranked]:
         """Those that are legal, priced and ranked."""
@@ -121,12 +113,13 @@ class Sweep:
         legal[start] = True
         rows = np.flatnonzero(legal)
         c = self.candidates(start).take(rows)
-        gain, sigma = self._gains[start]
+        gain = self.gains(start)[rows]
+        sigma = SPREAD_PER_DOUBLING_KNOWN * np.sqrt(steps(c))
         prices = Prices(
             calibration=None,  # type: ignore[arg-type]
-            time_s=self.group.time_s[start] * c.tokens_ratio / np.exp(gain[rows]),
-            gain=gain[rows],
-            sigma=np.where(rows == start, 0.0, sigma[rows]),
+            time_s=self.group.time_s[start] * c.tokens_ratio / np.exp(gain),
+            gain=gain,
+            sigma=sigma,
             parts_s={},
             memory_high_bytes=None,
             stall_s=0.0,
@@ -134,10 +127,6 @@ class Sweep:
             confidence=shipped(),
         )
         return c, prices, rank(c, prices, self._profile(start), NOTHING_LIKE_IT, weights)
-
-    @cached_property
-    def _gains(self) -> dict[int, tuple[Floats, Floats]]:
-        return {start: self.gains(start) for start in self.group.starts}
 
     def _profile(self, start: int) -> StepProfile:
         peak = float(self.group.peak_bytes[start])
@@ -151,20 +140,22 @@ class Sweep:
         )
 
 
-@dataclass(frozen=True)
-class MeasuredStep:
-    """A configuration with its measured seconds per step."""
-
-    config: ExperimentConfig
-    step_time_s: float
+def shipped_s(group: Group) -> Floats:
+    """By the shipped efficiencies, which have seen the workload."""
+    return _estimated_s(group, load_efficiencies())
 
 
-def sweep(group: Group, tables: Tables | None = None, with_peak: bool = True) -> Sweep:
-    """tables: default the shipped ones, which may have seen the workload."""
-    table = tables(group.workload) if tables else load_efficiencies()
-    config = group.configs[0]
-    found = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
-    return Sweep(group, found, with_peak)
+def unseen_s(group: Group) -> Floats:
+    """By efficiencies fitted without the workload, and without the others of its fold."""
+    run = group.runs[group.starts[0]]
+    assert run.step_time_s is not None
+    row = TimeRow(run.id, run.source, run.workload, run.config, run.step_time_s)
+    return _estimated_s(group, table_without(row))
+
+
+def _estimated_s(group: Group, table: EfficiencyTable) -> Floats:
+    priced = combine(step_terms(group.work), table.for_config(group.configs[0], "workload"))
+    return np.array(np.broadcast_to(priced.estimate_s, len(group)))
 
 
 def _change(ran: Training, other: Training) -> Change:

@@ -6,6 +6,7 @@ What a proposal may choose between on a sweep: meshes, micro-batches, weight sha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from evaluation.sweeps import SweepRun, load_sweeps
 from perfmodel.config import ExperimentConfig
+from perfmodel.distance import run_keys
 from perfmodel.workload import Workload, from_config, stack
 
 Bools = npt.NDArray[np.bool_]
@@ -28,10 +30,9 @@ LEAST_RUNS = 3
 class Group:
     """Runs of one workload that compare, failed ones included.
 
-    name: of the group; workload: what is left out together in a fold; source: of the runs.
+    workload: as its source names it, left out together in a fold.  One run per configuration.
     """
 
-    name: str
     workload: str
     source: str
     runs: tuple[SweepRun, ...]
@@ -89,21 +90,28 @@ def groups(source: str | None = None) -> tuple[Group, ...]:
     for run in load_sweeps(source):
         if run.usable or run.status == "failed":
             config = run.config
-            key = (
-                run.source,
-                run.workload,
-                config.model,
-                config.hardware.chip,
-                config.hardware.chips,
-                config.training.seq_len,
-                config.training.precision,
-            )
-            found[key].append(run)
+            hardware, training = config.hardware, config.training
+            key = (run.source, run.workload, config.model, hardware.chip, hardware.chips)
+            found[*key, training.seq_len, training.precision].append(run)
     result = []
-    for (origin, workload, model, *_), runs in found.items():
-        # Files list the fastest first; an order by hash keeps ties from telling.
-        kept = tuple(sorted(runs, key=lambda run: sha256(run.id.encode()).hexdigest()))
+    for (origin, workload, *_), runs in found.items():
+        kept = _distinct(runs)
         if len(kept) >= LEAST_RUNS and sum(run.usable for run in kept) > 1:
-            layers = getattr(model, "layers", "")
-            result.append(Group(f"{workload} {layers} layers", str(workload), str(origin), kept))
+            result.append(Group(str(workload), str(origin), kept))
     return tuple(result)
+
+
+def _distinct(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
+    """One run per configuration: the median of its times where it ran more than once; failed only where every attempt
+    did, since a failure that did not come again was none of the configuration's.
+
+    In an order by hash: the files list the fastest first, which ties must not tell.
+    """
+    alike: dict[str, list[SweepRun]] = defaultdict(list)
+    for run in runs:
+        alike[run_keys(run.config).configuration].append(run)
+    found = []
+    for attempts in alike.values():
+        ran = sorted((run for run in attempts if run.usable), key=lambda run: run.step_time_s or 0.0)
+        found.append(ran[(len(ran) - 1) // 2] if ran else attempts[0])
+    return tuple(sorted(found, key=lambda run: sha256(run.id.encode()).hexdigest()))

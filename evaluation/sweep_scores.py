@@ -1,4 +1,4 @@
-"""What a ranking is worth on measured runs: start at every run that ran, follow the ranking, read off what was measured."""
+"""What a ranking is worth on measured runs: start at every run that ran, follow it, read off what was measured."""
 
 from __future__ import annotations
 

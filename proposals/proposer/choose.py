@@ -1,4 +1,4 @@
-"""Three proposals out of the ranking: the best candidate made as simple as it may be, a safer one, another hypothesis."""
+"""Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another hypothesis."""
 
 from __future__ import annotations
 

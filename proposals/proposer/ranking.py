@@ -1,15 +1,15 @@
 """How candidates are ranked: expected gain against what could go wrong.
 
-`utility = P · gain · (1 − discount · steps) − (1 − P) · failed_trial`, in logarithms of time per token, with P the
-probability that the candidate runs at all and steps its distance from what ran.  The weights are learnt from outcomes on
-measured sweeps (`evaluation.fit_ranking`, docs/accuracy-proposals.md); none of the terms knows an experiment.
+`utility = P · gain − (1 − P) · failed_trial`, in logarithms of time per token, with P the probability that a candidate
+runs at all; where the model is not known, a gain counts less with every step away from what ran.  The weights are
+learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none of the terms knows an experiment.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel import accounting
+from perfmodel import accounting, memory
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
@@ -31,11 +31,6 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
 
-#: Of fitting, per doubling of the weights a chip holds, where neither peak memory nor the model is known.
-FITS_PER_DOUBLING = 0.85
-#: Computed memory errs by some ten percent up and down: from this share of the capacity on, what needs more than what
-#: ran is less sure to run; over the next OVERFLOW of the capacity the chance falls to FITS_LEAST.
-FULL_FROM, OVERFLOW, FITS_LEAST = 0.95, 0.35, 0.05
 #: Spread of what a precedent says, before its likeness is counted.
 PRECEDENT_SPREAD = 0.15
 
@@ -44,9 +39,10 @@ PRECEDENT_SPREAD = 0.15
 class Weights:
     """What candidates are weighed by.
 
-    discount: share of a predicted gain that is not counted on, per step: each doubling of an axis and each training key
-    away from what ran.  failed_trial: what a trial costs that does not run, in logarithms of time per token.  simplify:
-    share of the utility that may be given up for fewer changes (`choose`).
+    discount: share of a predicted gain that is not counted on where the model is not known, so that terms are scaled
+    and not computed, per step: each doubling of an axis and each training key away from what ran.  failed_trial: what a
+    trial costs that does not run, in logarithms of time per token.  simplify: share of the utility that may be given up
+    for fewer changes (`choose`).
     """
 
     discount: float
@@ -94,7 +90,8 @@ def rank(
 
 def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
     """What candidates are ranked by; 0 for what runs."""
-    trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - w.discount * steps(c)), 1.0)
+    discount = w.discount if c.config.model is None else 0.0
+    trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - discount * steps(c)), 1.0)
     found = runs * gain * trusted - (1.0 - runs) * w.failed_trial
     return np.where(np.arange(len(c)) == c.baseline, 0.0, found)
 
@@ -150,26 +147,16 @@ def heads_divide(shards: int) -> float:
     ) / len(shapes)
 
 
-def _room(filled: Floats) -> Floats:
-    """Probability that memory which is computed to fill so much of a chip fits."""
-    return np.asarray(np.clip((FULL_FROM + OVERFLOW - filled) / OVERFLOW, FITS_LEAST, 1.0))
-
-
 def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
-    """Probability that a candidate fits; 1 for what needs no more than what ran."""
+    """Probability that a candidate fits; 1 for what needs no more than what ran, and where nothing tells."""
     peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
-    high = prices.memory_high_bytes
     if not missing_facts(c.config):
-        total = c.used.total
+        used = c.used
         # What was measured beyond what the model knows of is there on every mesh.
-        if not peak:
-            filled = total / c.used.capacity
-            return prices.confidence.fits(filled, filled[c.baseline])
-        beyond = max(0.0, peak - float(total[c.baseline]))
-        return np.where(total <= total[c.baseline], 1.0, _room((total + beyond) / c.used.capacity))
+        beyond = max(0.0, peak - float(used.total[c.baseline])) if peak else 0.0
+        found = memory.probability_fits(replace(used, activations=used.activations + beyond))
+        return np.where(used.needed <= used.needed[c.baseline], 1.0, found)
+    high = prices.memory_high_bytes
     if peak and capacity and high is not None:
-        return _room(high / capacity)
-    held = c.role("model") * c.role("pipeline")
-    growth = np.maximum(0.0, np.log2(held[c.baseline] / held))
-    copies = np.maximum(0.0, np.log2(c.role("replica") / c.role("replica")[c.baseline]))
-    return np.asarray(FITS_PER_DOUBLING ** (growth + copies))
+        return prices.confidence.fits(high / capacity, high[c.baseline] / capacity)
+    return np.ones(len(c))
