@@ -29,13 +29,16 @@ quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --
 
 fit: ## fit the performance model and the confidence of proposals to the published measurements, and what questions mean to the examples
 	@bin/bootstrap run
-	@$(PYTHON) -m perfmodel.fit $(ARGS)
-	@$(PYTHON) -m proposals.proposer.fit_confidence
+	@$(PYTHON) -m evaluation.fit_memory
+	@$(PYTHON) -m evaluation.fit $(ARGS)
+	@$(PYTHON) -m evaluation.fit_confidence
+	@$(PYTHON) -m evaluation.proposals_on_sweeps
 	@$(PYTHON) -m proposals.agents.reasoner.fit_meaning
 
-seeds: ## draw the optimization database's seeds from the published tables
+seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run
 	@$(PYTHON) -m history.seeds.build
+	@$(PYTHON) -m evaluation.history_from_sweeps
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results

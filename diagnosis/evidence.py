@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet, Sum
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from experiments import bars, formatting
+from experiments.step_profile import PROFILE
 
 #: Rows of a panel; how many more there are is said.
 MOST_ROWS = 100
@@ -204,6 +205,12 @@ def _term(record: DiagnosisRecord, key: str) -> Panel | None:
     else:
         ops = record.ops.none()
     term = bars.term(key, value)
+    if record.data.get("basis", PROFILE) != PROFILE:
+        return Panel(
+            f"{term.label} per step", value, "s", "predicted",
+            "the performance model's part of this configuration's step × measured step time ÷ predicted step time",
+            source="performance model", about="no profile was recorded, so that nothing measured this part",
+        )  # fmt: skip
     more = _with_ops(ops)
     about = "" if more["ops"] else "no op ran: from the step's own breakdown"
     if key.startswith(("ici", "dcn")) and more["ops"]:
@@ -318,6 +325,13 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
     verdict = record.data.get("bottleneck") or {}
     if rest or verdict.get("confidence") is None:
         return None
+    if record.data.get("basis", PROFILE) != PROFILE:
+        return Panel(
+            f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "predicted",
+            "probability that the predicted parts are in this order, each known to a factor of 1.6 (one standard "
+            "deviation), drawn towards one half by what of the step the model does not explain; at most 75 %",
+            about="a stated assumption, not a calibrated probability; a profile would tell",
+        )  # fmt: skip
     return Panel(
         f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "computed",
         "quality of the data × (0.55 + 0.45 × margin), at most 97 %\nquality: complete roofline, sample of ops, "

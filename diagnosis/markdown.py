@@ -9,6 +9,7 @@ from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord
 from experiments import bars, formatting
 from experiments.models import Experiment
+from experiments.step_profile import PROFILE
 
 TOP_OPS = 20
 _ORIGINS = {"measured": "measured", "computed": "computed", "predicted": "predicted"}
@@ -24,7 +25,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"# {_text(experiment.name)}",
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
-        f"## Bottleneck: {verdict.get('primary', 'unknown')}",
+        f"## {_bottleneck(data)}: {verdict.get('primary', 'unknown')}",
         f"{_text(verdict.get('statement', ''))} Confidence {100 * verdict.get('confidence', 0.0):.0f} %.",
         *_list(verdict.get("contradictions") or ()),
         "## Key figures",
@@ -42,6 +43,10 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
     if warnings:
         parts += ["## Notes on the profile", *_list(warnings)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _bottleneck(data: Mapping[str, Any]) -> str:
+    return "Bottleneck" if data.get("basis", PROFILE) == PROFILE else "Predicted bottleneck"
 
 
 def _text(value: Any) -> str:
@@ -95,7 +100,8 @@ def _breakdown(data: Mapping[str, Any]) -> list[str]:
     for term in terms:
         share = _number(term.value / total, "share")
         rows.append((_text(term.label), _number(term.value, "s"), share) if in_seconds else (_text(term.label), share))
-    return ["## Where the step goes", *_table(head, rows)]
+    said = "" if data.get("basis", PROFILE) == PROFILE else " (predicted, not measured)"
+    return [f"## Where the step goes{said}", *_table(head, rows)]
 
 
 def _collectives(data: Mapping[str, Any]) -> list[str]:
@@ -148,7 +154,11 @@ def _ops(record: DiagnosisRecord) -> list[str]:
     ]  # fmt: skip
     head = ("Op", "Category", "Axis", "Per step", "Share", "Bound by", "Of roofline", "Source")
     if not rows:
-        return ["The profile lists no ops."]
+        return [
+            "The profile lists no ops."
+            if record.data.get("basis", PROFILE) == PROFILE
+            else "No profile was recorded, so no ops are known."
+        ]
     return [*_table(head, rows), *([presentation.OVER_ROOF] if over else [])]
 
 

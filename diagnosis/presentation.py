@@ -10,6 +10,7 @@ from django.db.models import QuerySet, Sum
 
 from diagnosis.models import OpRow
 from experiments import bars, formatting
+from experiments.step_profile import PROFILE
 
 #: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
 _TILES = (
@@ -125,7 +126,9 @@ def tiles(data: Mapping[str, Any]) -> list[Tile]:
             reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "the profile does not say"
             found.append(Tile(key, label, None, unit, "", reason, main))
             continue
-        note = about
+        note = (
+            about if key != "step_time_s" or data.get("basis", PROFILE) == PROFILE else "given with the configuration"
+        )
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
         cited = _cited_origin(data, label, value, unit)
@@ -175,6 +178,8 @@ class Ceiling:
 def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
     """None where the step is not divided, or the bottleneck is no term of it."""
     terms = data.get("breakdown_s") or {}
+    if data.get("basis", PROFILE) != PROFILE:
+        return None  # a bound is measured; what is predicted bounds nothing
     primary = data.get("bottleneck", {}).get("primary")
     match = {
         "communication": ("If all communication were hidden", lambda key: key.startswith(("ici", "dcn"))),

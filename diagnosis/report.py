@@ -126,6 +126,9 @@ class Diagnosis:
     timeline: `experiments.step_profile.Timeline` as JSON: {cores, hosts, steps, durations_s[core][step],
     parts_s{part: [core][step]}, cores_total, steps_total}; empty where no core marks steps.
     report: the four sections of the paper's report, {heading: [sentence, …]}.
+    basis: what it rests on: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
+    was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
+    predicted_step_time_s is what the performance model alone makes of the configuration.
     """
 
     kpis: dict[str, float | None]
@@ -142,6 +145,8 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     groups: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     timeline: dict[str, Any] = field(default_factory=dict)
+    basis: str = "profile"
+    predicted_step_time_s: float | None = None
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""

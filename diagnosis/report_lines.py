@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnosis import presentation
-from diagnosis.analyzer.quantity import format_share, format_value
+from diagnosis.analyzer.quantity import digits, format_share, format_value
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 
 #: `attention 56.9 %` in the sentences that sum ops by family and module.
@@ -109,6 +109,13 @@ def _correlation(text: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
     for index, finding in enumerate(data.get("findings") or ()):
         if text.startswith(f"{finding['title']}. "):
             return _referred(finding.get("evidence") or (), f"finding-{index}")
+    if text.startswith("Predicted breakdown "):
+        shares = data.get("breakdown_share") or {}
+        return [
+            {"label": key.replace("ici:", "ICI "), "value": value, "unit": "share", "origin": "predicted",
+             "text": f"{digits(100.0 * value, 2)} %", "ref": f"term-{key}"}
+            for key, value in shares.items()
+        ]  # fmt: skip
     if text.startswith("Breakdown "):
         shares = data.get("breakdown_share") or {}
         return [

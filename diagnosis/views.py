@@ -19,6 +19,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
+from experiments.step_profile import PROFILE
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
@@ -58,6 +59,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     mesh = config.get("mesh") or page.experiment.mesh or {}
     step_s = data.get("kpis", {}).get("step_time_s")
     in_seconds = bool(data.get("breakdown_s"))
+    predicted = data.get("basis", PROFILE) != PROFILE
     parts = data.get("breakdown_s") or data.get("breakdown_share") or {}
     terms = bars.step_terms(parts, mesh.get("axis_roles"))
     modules, module_unit = presentation.modules(record.ops.all())
@@ -88,6 +90,9 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "modules": modules,
         "module_unit": module_unit,
         "terms_unit": "s" if in_seconds else "share",
+        "terms_origin": "predicted" if predicted else "computed",
+        "terms_predicted": predicted,
+        "terms_how": "by the performance model" if predicted else "sum over its ops",
         "profile": summary,
         "notes": notes,
         "note_count": len(data.get("warnings") or ()) + len(notes) + len(page.experiment.config_warnings or ()),

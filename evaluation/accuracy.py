@@ -17,6 +17,7 @@ from evaluation.held_out import Evaluation, HeldOut, naive_error
 from evaluation.ranges import Errors, errors_at
 from evaluation.time_rows import TimeRow
 from perfmodel.distance import DISTANCES
+from perfmodel.optico import agreement
 from perfmodel.published import load_published
 
 Floats = npt.NDArray[np.float64]
@@ -67,6 +68,7 @@ def report(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
         "noise": noise(rows),
         "worst": worst(evaluations),
         "points": _points(evaluations),
+        "optico": asdict(agreement()),
         "unmapped": dict(load_published().unmapped),
     }
 

@@ -52,7 +52,7 @@ Z80 = 1.2815515655446004
 #: Share of the memory that cannot be filled, and of the held tensors that are still needed then: standard deviations.
 CRASH_PRIORS = {"unfilled": 0.1, "held_needed": 0.3}
 ROUNDS = 2
-Profiles = dict[str, MemoryProfile]
+Profiles = Mapping[str, MemoryProfile]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def fit_peaks(rows: Rows, name: str, start: Profiles, without: str | None = None
         robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
         return np.concatenate([robust, x])
 
-    return profile(least_squares(residuals, np.zeros(len(priors)), bounds=(-6.0, 6.0)).x)
+    near = np.array([max(getattr(start[name], key), 1e-9) for key in priors])
+    begin = np.clip((np.log(near) - log_prior) / deviation, -5.9, 5.9)
+    return profile(least_squares(residuals, begin, bounds=(-6.0, 6.0), xtol=1e-5, ftol=1e-6).x)
 
 
 def fit_crash(rows: Rows, name: str, start: Profiles) -> CrashFit:
@@ -97,7 +99,7 @@ def fit_crash(rows: Rows, name: str, start: Profiles) -> CrashFit:
         shrunk += ((needed - design_profiles()[name].held_needed) / CRASH_PRIORS["held_needed"]) ** 2
         return float(0.5 * shrunk - np.sum(np.log(np.where(rows.ran, ran, 1.0 - ran))))
 
-    first = np.array([start[name].unfilled, start[name].held_needed, np.log(0.1), 0.05])
+    first = np.array([start[name].unfilled, start[name].held_needed, np.log(start[name].crash_spread), 0.05])
     found = minimize(unlikely, first, method="L-BFGS-B", bounds=[(0.0, 0.3), (0.0, 1.0), (-4.0, -0.5), (0.0, 0.3)]).x
     return CrashFit(float(found[0]), float(found[1]), float(np.exp(found[2])), float(found[3]))
 
@@ -112,21 +114,20 @@ class Fit:
         return constants(self.profiles)
 
 
-def fit(left_out: Mask | None = None, without: str | None = None, changed: Profiles | None = None) -> Fit:
+def fit(left_out: Mask | None = None, start: Fit | None = None) -> Fit:
     """The fit on all rows of the sweeps, or without some.
 
-    left_out: mask over `sweep_rows("ultrascale")`.  without: a constant that is not fitted.  changed: profiles to start
-    from instead of those of the sources.
+    left_out: mask over `sweep_rows("ultrascale")`.  start: a fit near to it, from which it is found sooner.
     """
-    profiles = dict(changed or design_profiles())
+    profiles = dict(start.profiles if start else design_profiles())
     crashes = {}
     for name, source in FITTED.items():
         every = sweep_rows(source)
         kept = np.ones(len(every), dtype=bool) if left_out is None else ~left_out
         peaks = every.take(kept & np.isfinite(every.measured_bytes))
         judged = every.take(kept & ~unrunnable_rows(every))
-        for _ in range(ROUNDS):
-            profiles[name] = fit_peaks(peaks, name, profiles, without)
+        for _ in range(1 if start else ROUNDS):
+            profiles[name] = fit_peaks(peaks, name, profiles)
             crash = fit_crash(judged, name, profiles)
             profiles[name] = replace(
                 profiles[name], unfilled=crash.unfilled, held_needed=crash.held_needed, crash_spread=crash.spread
@@ -138,7 +139,13 @@ def fit(left_out: Mask | None = None, without: str | None = None, changed: Profi
 @cache
 def left_out_fits(by: str) -> tuple[tuple[str, Fit], ...]:
     """(what was left out, the fit without it) over whole `workloads`, `models`, or fifths of the `meshes`."""
-    return tuple((group, fit(mask)) for group, mask in folds(by))
+    return tuple((group, fit(mask, whole_fit())) for group, mask in folds(by))
+
+
+@cache
+def whole_fit() -> Fit:
+    """The fit on everything."""
+    return fit()
 
 
 def folds(by: str) -> list[tuple[str, Mask]]:
@@ -166,17 +173,33 @@ def unseen_source(source: str) -> Floats:
     return np.asarray(np.log(peak(rows, constants(design_profiles())) / rows.measured_bytes))
 
 
+def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | None = None) -> Floats:
+    """log(predicted / measured) of the sweep, each model by a fit of the peaks of the other, with a changed profile.
+
+    without: the constant that is not fitted.  changed_rows: the sweep's peaks with something changed in their runs.
+    """
+    rows = peak_rows("ultrascale") if changed_rows is None else changed_rows
+    error = np.empty(len(rows))
+    for model in sorted(set(rows.models)):
+        mask = rows.models == model
+        profiles = {**whole_fit().profiles, changed.name: changed}
+        found = fit_peaks(rows.take(~mask), changed.name, profiles, without)
+        chosen = rows.take(mask)
+        error[mask] = np.log(peak(chosen, constants({**profiles, changed.name: found})) / chosen.measured_bytes)
+    return error
+
+
 def spread_of(error: Floats) -> float:
     """Standard deviation at which 80 % of the errors lie in the 80 % range."""
     return float(np.quantile(np.abs(error), 0.8) / Z80)
 
 
 def finished(found: Fit) -> Profiles:
-    """The profiles with their spreads.  Where nobody published who ran out of memory, the spread of the peaks decides."""
+    """The profiles with their spreads.  Where nobody published who ran out of memory, that of the peaks decides."""
     profiles = dict(found.profiles)
     source = spread_of(np.concatenate([unseen_source(name) for name in memory_rows.PRINTED]))
     for name in profiles:
-        profiles[name] = replace(profiles[name], spread_source=source)
+        profiles[name] = replace(profiles[name], spread_mesh=source, spread_workload=source, spread_source=source)
     # Two models are all that the sweep ran: a workload of a user is more often another model than another scale.
     profiles["nanotron"] = replace(
         profiles["nanotron"],
@@ -232,7 +255,7 @@ def main(arguments: list[str]) -> None:
     from evaluation import memory_report
 
     if "--report" not in arguments:
-        write_fit(finished(fit()))
+        write_fit(finished(whole_fit()))
     memory_report.write()
 
 

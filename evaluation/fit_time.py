@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize
+from scipy.special import ndtr
 
 from evaluation.time_priors import (
     ARCHITECTURE_SPREAD,
@@ -45,6 +46,8 @@ SETTLED = 5e-4
 #: What a stall costs is read from pipelined rows SLOW times slower than estimated, of which there must be some; rows
 #: that are SLOWER by just that much have stalled, too.
 SLOW, SLOWER, FEWEST_STALLS = 2.0, 1.3, 20
+#: What is believed of stalls: rate of slow hosts, share of the memory at which half stall, spread; and how firmly.
+FULL_PRIOR, FULL_PRIOR_SPREAD = np.array([0.02, 1.0, 0.08]), np.array([1.0, 0.1, 0.5])
 #: Steps of a fold that starts from the solution over all rows; it settles in fewer.
 FOLD_STEPS = 8
 
@@ -61,10 +64,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Stalls:
-    """What a slow host costs a pipelined program: seconds per micro-batch and full pipeline, and its rate per host."""
+    """What a slow host or a full memory costs a pipelined program.
+
+    stall_s: seconds per micro-batch and full pipeline; per_host: rate of slow hosts; full_at: share of the memory at
+    which half of the runs stall, full_spread: of its logarithm.
+    """
 
     stall_s: float
     per_host: float
+    full_at: float
+    full_spread: float
 
 
 @dataclass(frozen=True)
@@ -133,10 +142,14 @@ class Problem:
         found = self.efficiencies(self.shifts(x))
         if stalls:
             profiles = [row.profile.name for row in self.rows]
+            none = Stalls(0.0, 0.0, 1.0, 1.0)
+            each = [stalls.get(name, none) for name in profiles]
             found = replace(
                 found,
-                stall_s=np.array([stalls[name].stall_s if name in stalls else 0.0 for name in profiles]),
-                stall_per_host=np.array([stalls[name].per_host if name in stalls else 0.0 for name in profiles]),
+                stall_s=np.array([one.stall_s for one in each]),
+                stall_per_host=np.array([one.per_host for one in each]),
+                full_at=np.array([one.full_at for one in each]),
+                full_spread=np.array([one.full_spread for one in each]),
             )
         return combine(self.terms, found)
 
@@ -269,11 +282,13 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
     """Stalls of the programs whose pipelined runs show them.
 
     A row is stalled where what it takes beyond the estimate, per micro-batch and full pipeline, lies within a factor of
-    two of the typical such excess.  Rate: most likely under 1 − exp(−rate · hosts).
+    two of the typical such excess.  Chances are the most likely ones under
+    1 − exp(−rate · hosts) · (1 − Φ(log(share / at) / spread)).
     """
     terms = p.terms
     share = np.broadcast_to(terms.micro_batches * (1.0 - 1.0 / terms.stages), p.measured_s.shape)
     hosts = np.broadcast_to(terms.hosts, p.measured_s.shape)
+    filled = np.broadcast_to(terms.memory_share, p.measured_s.shape)
     smooth = p.price(x).smooth_s
     found = {}
     for profile in sorted({row.profile.name for row in p.rows}):
@@ -289,10 +304,13 @@ def fit_stalls(p: Problem, x: Floats, train: Mask) -> dict[str, Stalls]:
         if stalled.sum() < FEWEST_STALLS:
             continue
 
-        def unlikely(rate: float, mine: Mask = mine, stalled: Mask = stalled) -> float:
-            chance = -np.expm1(-rate * hosts[mine])
-            return -float(np.sum(np.where(stalled[mine], np.log(chance), -rate * hosts[mine])))
+        def unlikely(at: Floats, mine: Mask = mine, stalled: Mask = stalled) -> float:
+            rate, full_at, spread = np.exp(at)
+            full = ndtr(np.log(np.maximum(filled[mine], 1e-9) / full_at) / spread)
+            quick = np.clip(np.exp(-rate * hosts[mine]) * (1.0 - full), 1e-9, 1.0 - 1e-9)
+            pulled = ((at - np.log(FULL_PRIOR)) / FULL_PRIOR_SPREAD) ** 2 / 2.0
+            return float(pulled.sum() - np.sum(np.where(stalled[mine], np.log1p(-quick), np.log(quick))))
 
-        rate = minimize_scalar(unlikely, bounds=(1e-5, 1.0), method="bounded").x
-        found[profile] = Stalls(float(np.median(excess[stalled])), float(rate))
+        rate, full_at, spread = np.exp(minimize(unlikely, np.log(FULL_PRIOR), method="Nelder-Mead").x)
+        found[profile] = Stalls(float(np.median(excess[stalled])), float(rate), float(full_at), float(spread))
     return found

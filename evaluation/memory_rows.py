@@ -6,9 +6,10 @@ stage; SimuMax the peak allocated; OptiCo what the device says, of the fullest G
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,19 +32,16 @@ PRINTED = {"ultrascale": "reserved", "simumax": "allocated", "optico": "device"}
 
 @dataclass(frozen=True)
 class Rows:
-    """Runs of one source.  workloads, models: names per run.  measured_bytes: nan where none; ran: whether it ran."""
+    """Runs of one source.  workloads, models: names per run; work: the runs priced at once.  measured_bytes: nan where
+    none; ran: whether it ran."""
 
     source: str
     labels: tuple[str, ...]
     workloads: npt.NDArray[np.str_]
     models: npt.NDArray[np.str_]
-    configs: tuple[ExperimentConfig, ...]
+    work: Workload
     measured_bytes: Floats
     ran: Mask
-
-    @cached_property
-    def work(self) -> Workload:
-        return stack([from_config(config) for config in self.configs])
 
     def take(self, mask: Mask) -> Rows:
         chosen = np.flatnonzero(mask)
@@ -52,7 +50,7 @@ class Rows:
             tuple(self.labels[i] for i in chosen),
             self.workloads[chosen],
             self.models[chosen],
-            tuple(self.configs[i] for i in chosen),
+            _chosen(self.work, chosen),
             self.measured_bytes[chosen],
             self.ran[chosen],
         )
@@ -97,6 +95,7 @@ def published_rows(kind: str) -> Rows:
     )
 
 
+@cache
 def peak_rows(source: str) -> Rows:
     """Runs of a source whose peak was measured."""
     rows = optico_rows() if source == "optico" else sweep_rows(source)
@@ -144,10 +143,19 @@ def _rows(
         tuple(run[0] for run in runs),
         np.array([run[1] for run in runs]),
         np.array([run[2] for run in runs]),
-        tuple(run[3] for run in runs),
+        stack([from_config(run[3]) for run in runs]),
         np.array([np.nan if value is None else value for value in peaks]),
         np.array(ran, dtype=bool),
     )
+
+
+def _chosen(part: Any, rows: npt.NDArray[np.int64]) -> Any:
+    """Some rows of a stacked workload, or of a part of it."""
+    if isinstance(part, np.ndarray):
+        return part[rows]
+    if isinstance(part, Mapping):
+        return {key: _chosen(value, rows) for key, value in part.items()}
+    return type(part)(**{field.name: _chosen(getattr(part, field.name), rows) for field in fields(part)})
 
 
 def _size(config: ExperimentConfig) -> str:

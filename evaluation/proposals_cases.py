@@ -26,7 +26,7 @@ def section(found: dict[str, Any]) -> list[str]:
         "legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
         "recomputation, weight sharding and flags held fast.",
         "",
-        "*Sweeps*: of one workload every mesh was run (LLaMA on A100, arXiv 2311.05610; OptiCo, Figure 5), and the "
+        "*Sweeps*: of one workload many meshes were run (OptiCo, Figure 5), and the "
         "answer is the fastest measured. Starts are drawn among those that took at least 10 % longer; batch, "
         "micro-batch and recomputation are held fast, and no sequence axis may be added, since nobody ran one.",
         "",

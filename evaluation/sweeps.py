@@ -28,7 +28,7 @@ _SHARDING = {0: "none", 1: "zero1", 2: "zero1", 3: "fsdp"}
 class SweepRun:
     """One run of a sweep.
 
-    workload: runs that are comparable.  status: `ran`, `failed` or `unclear`.  step_time_s: None unless it ran;
+    workload: as the source groups its runs.  status: `ran`, `failed` or `unclear`.  step_time_s: None unless it ran;
     peak_bytes: None where not published.  consistent: False where the published figures contradict each other.
     """
 
@@ -45,6 +45,23 @@ class SweepRun:
     @property
     def chip(self) -> Chip:
         return get_chip(self.config.hardware.chip)
+
+    @property
+    def model(self) -> str:
+        """The sweeps name no models: depth and width tell them apart."""
+        shape = self.config.model
+        assert shape is not None
+        return f"{shape.layers} layers of {shape.d_model}"
+
+    @property
+    def work(self) -> str:
+        """The same for runs that do the same work on as many of the same chips; one workload of llm-foundry holds
+        several models."""
+        training, hardware = self.config.training, self.config.hardware
+        return (
+            f"{self.model}, {hardware.chips} × {hardware.chip}, batch {training.global_batch} × {training.seq_len}, "
+            f"{training.precision}"
+        )
 
     @property
     def usable(self) -> bool:

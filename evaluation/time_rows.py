@@ -88,4 +88,5 @@ def _all_rows() -> Iterable[TimeRow]:
     for sweep in load_sweeps():
         if sweep.usable:
             assert sweep.step_time_s is not None
-            yield TimeRow(sweep.id, sweep.source, sweep.workload, sweep.config, sweep.step_time_s)
+            workload = sweep.work if sweep.source == "llm-foundry" else sweep.workload
+            yield TimeRow(sweep.id, sweep.source, workload, sweep.config, sweep.step_time_s)

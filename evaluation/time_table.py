@@ -14,6 +14,7 @@ from evaluation.fit_time import FOLD_STEPS, Fit, fitted, problem
 from evaluation.held_out import FOLDINGS, fold_of
 from evaluation.time_priors import PRECISION_LOSS, PRIORS
 from evaluation.time_rows import SAME_SILICON, TimeRow, load_rows
+from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import EfficiencyTable, ErrorRange, from_scale, load_efficiencies, to_scale
 
 Ranges = Mapping[str, Mapping[str, Mapping[str, ErrorRange]]]
@@ -46,7 +47,12 @@ def table(fits: Sequence[Fit], ranges: Ranges) -> EfficiencyTable:
                     row = shifts.setdefault(alike, {})
                     row[name] = row.get(name, 0.0) + shift
         for profile, stall in fit.stalls.items():
-            stalls[profile] = {"stall_s": stall.stall_s, "stall_per_host": stall.per_host}
+            stalls[profile] = {
+                "stall_s": stall.stall_s,
+                "stall_per_host": stall.per_host,
+                "full_at": stall.full_at,
+                "full_spread": stall.full_spread,
+            }
     counts = Counter(key for fit in fits for parameter in fit.problem.parameters for key in [parameter.key])
     for key in shifts:
         sources[f"shift.{key}"] = f"make fit: {_rows_of(key, fits)} measured runs" if key in counts else "prior"
@@ -118,24 +124,24 @@ def _whole(kind: str) -> Fit:
 
 
 @cache
-def _fold(kind: str, number: int) -> Fit:
-    key_of, count = FOLDINGS["workload"]
+def _fold_table(kind: str, rule: str, number: int) -> EfficiencyTable:
+    key_of, count = FOLDINGS[rule]
     assert count is not None
     whole = _whole(kind)
     train = np.array([fold_of(key_of(row), count) != number for row in whole.problem.rows])
-    return fitted(whole.problem, train, whole.x, FOLD_STEPS)
+    return table([fitted(whole.problem, train, whole.x, FOLD_STEPS)], load_efficiencies().ranges)
 
 
-@cache
-def _fold_table(kind: str, number: int) -> EfficiencyTable:
-    return table([_fold(kind, number)], load_efficiencies().ranges)
+def table_without(row: TimeRow, rule: str = "workload") -> EfficiencyTable:
+    """A table whose fit has seen no run of the row's workload (or model), nor of the others in its fold.
 
-
-def table_without(row: TimeRow) -> EfficiencyTable:
-    """A table whose fit has seen no run of the row's workload (nor of the others in its fold); fitted once per fold.
-
-    Ranges are those of the shipped table.
+    rule: of FOLDINGS, with a number of folds.  Fitted once per fold; ranges are those of the shipped table.
     """
-    key_of, count = FOLDINGS["workload"]
+    key_of, count = FOLDINGS[rule]
     assert count is not None
-    return _fold_table(row.chip.kind, fold_of(key_of(row), count))
+    return _fold_table(row.chip.kind, rule, fold_of(key_of(row), count))
+
+
+def table_without_model(config: ExperimentConfig) -> EfficiencyTable:
+    """A table whose fit has seen no run of the configuration's model on any chip.  The model must be given."""
+    return table_without(TimeRow("", "", "", config, 0.0), "model")

@@ -14,7 +14,9 @@ from typing import Any
 
 from django.http import QueryDict
 
+from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
+from perfmodel.execution import load_profiles, profile_named
 
 #: Axes offered to a form that starts empty, major to minor.
 DEFAULT_AXES = ("replica", "data", "seq", "model")
@@ -37,10 +39,12 @@ SHAPE_WINDOW = ("sliding_window", "sliding_window_every")
 
 #: Parts of a configuration that the form shows; what a file held beside them is kept as it was.
 _FORM_KEYS = {
-    "": {"name", "hardware", "mesh", "model", "training"},
+    "": {"name", "hardware", "mesh", "model", "training", "software", "measured"},
     "hardware": {"chip", "topology", "slices"},
     "mesh": {"ici", "dcn", "axis_roles"},
     "training": {*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags"},
+    "software": {"framework"},
+    "measured": {"step_time_s", "peak_memory_bytes"},
 }
 
 
@@ -126,10 +130,35 @@ def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[st
     if training or _kept(base, "training"):
         data["training"] = _kept(base, "training") | training
 
+    software = {"framework": text} if (text := form.get("framework", "").strip()) else {}
+    for part, values in (("software", software), ("measured", _measured(form))):
+        if values or _kept(base, part):
+            data[part] = _kept(base, part) | values
+
     for key, value in base.items():
         if key not in _FORM_KEYS[""]:
             data[key] = value
     return data
+
+
+def _measured(form: QueryDict) -> dict[str, Any]:
+    """Seconds and gigabytes as typed, in the contract's units."""
+    found: dict[str, Any] = {}
+    if text := form.get("step_time_s", "").strip():
+        found["step_time_s"] = _quantity(text, {"": 1.0, "s": 1.0, "ms": 1e-3})
+    if text := form.get("peak_memory_gb", "").strip():
+        value = _quantity(text, {"": 1e9, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20})
+        found["peak_memory_bytes"] = round(value) if isinstance(value, float) else value
+    return found
+
+
+def _quantity(text: str, units: Mapping[str, float]) -> Any:
+    """A number in the contract's unit; text that is none as it stands, for the check to name."""
+    match = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*([a-z]*)", text.replace(",", "").lower())
+    if match is None or match[2] not in units:
+        return text
+    value = float(match[1]) * units[match[2]]
+    return float(f"{value:.15g}")
 
 
 def _kept(base: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -180,7 +209,31 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
         fields["shape"] = {key: value for key, value in model.items() if key != "name"} if is_shape else {}
     for key in (*TRAINING_NUMBERS, *TRAINING_WORDS):
         fields[key] = _text(training.get(key))
+    measured = _part(data, "measured")
+    peak = measured.get("peak_memory_bytes")
+    fields["step_time_s"] = _text(measured.get("step_time_s"))
+    fields["peak_memory_gb"] = _text(peak)
+    if isinstance(peak, int | float) and not isinstance(peak, bool):
+        fields["peak_memory_gb"] = f"{peak / 1e9:.12g}"
+    fields["framework"] = _text(_part(data, "software").get("framework"))
     return fields
+
+
+def frameworks() -> dict[str, str]:
+    """What the form offers as framework: titles by the name that a configuration gives."""
+    return {name: profile.title for name, profile in load_profiles().items()}
+
+
+def priced_as(data: Mapping[str, Any]) -> str:
+    """How the framework is read: `not given: priced as …`, or as which profile a name counts; empty without a chip."""
+    chip = load_chips().get(str(_part(data, "hardware").get("chip") or ""))
+    if chip is None:
+        return ""
+    framework = _part(data, "software").get("framework")
+    title = profile_named(framework if isinstance(framework, str) else None, chip.kind).title
+    if not framework:
+        return f"not given: priced as {title}"
+    return "" if framework in load_profiles() else f"priced as {title}"
 
 
 def _part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -258,6 +311,7 @@ def errors_by_slot(errors: Mapping[str, str], slots: set[str]) -> dict[str, str]
 SLOTS = (
     {"name", "hardware-chip", "hardware-topology", "hardware-slices"}
     | {"mesh-ici", "mesh-dcn", "mesh-axis_roles", "model"}
+    | {"software-framework", "measured-step_time_s", "measured-peak_memory_bytes"}
     | {f"training-{key}" for key in (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags")}
     | {f"model-{key}" for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)}
 )

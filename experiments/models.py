@@ -19,6 +19,7 @@ class Origin(models.TextChoices):
     UPLOADED = "uploaded", "Uploaded"
     RECORDED = "recorded", "Recorded by asap record"
     RECONSTRUCTED = "reconstructed", "Reconstructed from the paper"
+    STEP_TIME = "step_time", "Step time only"  # no profile: what the configuration says was measured
 
 
 class RunStatus(models.TextChoices):
@@ -97,7 +98,8 @@ class Experiment(models.Model):
 class Profile(models.Model):
     """One profiling session: the uploaded files, and the StepProfile read from them.
 
-    data: path, below the data folder, of the gzipped JSON of the StepProfile; empty until ingested.
+    data: path, below the data folder, of the gzipped JSON of the StepProfile; empty until ingested.  One without files
+    stands for the step time that the configuration says was measured (`experiments.without_profile`).
     summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).
     """
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: How the profile came to be; shown wherever its numbers are.
-PROVENANCES = ("measured", "reconstructed")
+#: How the profile came to be; shown wherever its numbers are.  `predicted`: nothing was measured.
+PROVENANCES = ("measured", "reconstructed", "predicted")
+#: What is known of a step (`StepProfile.basis`): a profile, its time alone, or what the performance model says of it.
+PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class StepProfile:
     """
 
     provenance: str
-    source_kind: str  # "xplane" or "xprof_json"
+    source_kind: str  # "xplane" or "xprof_json"; `step_time` or `model` without a profile
     device: Device
     files: tuple[SourceFile, ...] = ()
     step_time_s: float | None = None
@@ -195,6 +197,11 @@ class StepProfile:
     computed: dict[str, str] = field(default_factory=dict)
     label: str = ""  # e.g. "CPU recording", "reconstructed from the paper, experiment 3"
     timeline: Timeline = Timeline()
+
+    @property
+    def basis(self) -> str:
+        """PROFILE, or STEP_TIME or MODEL where there is none (`experiments.without_profile`)."""
+        return self.source_kind if self.source_kind in (STEP_TIME, MODEL) else PROFILE
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

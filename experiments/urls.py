@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from experiments import views, views_memory
+from experiments import views, views_memory, views_step_time
 from experiments.stream import stream
 
 urlpatterns = [
     path("experiments/new/", views.upload, name="upload"),
+    path("experiments/new/step-time/", views_step_time.step_time, name="start_from_step_time"),
     path("experiments/configuration/check/", views.check_configuration, name="check_configuration"),
     path("experiments/<int:pk>/configuration/", views.configuration, name="configuration"),
     path("experiments/<int:pk>/events/", stream, name="event_stream"),

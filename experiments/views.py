@@ -43,6 +43,8 @@ def form_context(
         "models": model_names(),
         "roles": ROLES,
         "form": config_form,
+        "frameworks": config_form.frameworks(),
+        "priced_as": config_form.priced_as(data or {}),
         "prefilled": prefilled or {},
     }
 
@@ -107,7 +109,8 @@ def check_configuration(request: HttpRequest) -> HttpResponse:
         experiment = experiment_page(request, int(request.POST["experiment"])).experiment
         base = experiment.config or experiment.config_draft
     data = config_form.data_from(request.POST, base)
-    checked = configurations.check(data)
+    no_profile = bool(request.POST.get("without_profile"))
+    checked = configurations.check_without_profile(data) if no_profile else configurations.check(data)
     touched = set(request.POST.getlist("touched"))
     context = form_context(data, checked.errors)
     context["warnings"] = checked.warnings
@@ -169,6 +172,8 @@ def _prefilled(page: ExperimentPage) -> dict[str, str]:
     found = {"chip": "from profile"} if "chip" in data.get("hardware", {}) else {}
     if "topology" in data.get("hardware", {}):
         found["topology"] = "suggested"
+    if "software" in data:
+        found["framework"] = "from profile"
     return found | ({"mesh": "suggested"} if "mesh" in data else {})
 
 

@@ -28,7 +28,7 @@ from perfmodel.observation import Observation, ObservedCollective, by_group, obs
 from perfmodel.step_time import Z80, Priced, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.topology import Floats
-from perfmodel.workload import REMAT, Workload, chip_of, from_config, stack
+from perfmodel.workload import REMAT, Workload, from_config, stack
 
 #: Relative uncertainty (standard deviation of the logarithm) of a measured part that keeps its size, and what is added
 #: per unit of |log(ratio)| it is rescaled by; of a part the baseline did not have, with the shape known and assumed;
@@ -70,8 +70,9 @@ class Calibration:
     """A baseline, what was measured on it, and what had to be assumed.  Build it with `calibrate`.
 
     baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  scale: measured
-    over modelled compute time.  group_s: measured time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the
-    same across slices.  efficiencies: the generic ones, for what was not measured.
+    over modelled compute time, or step where its parts were not measured.  group_s: measured time by group of axes
+    (keys of `workload.GROUPS`), group_dcn_s: the same across slices.  efficiencies: the generic ones, for what was
+    not measured.
     """
 
     baseline: ExperimentConfig
@@ -105,6 +106,8 @@ class Calibration:
         base_work = from_config(self.baseline)
         base_terms, terms = step_terms(base_work), step_terms(workload)
         base, new = combine(base_terms, self.efficiencies), combine(terms, self.efficiencies)
+        if not any(self.observation.parts_s.values()):
+            return self._finished(*self._scaled(base, new), workload, base_work, distance)
         seen = dict(self.observation.parts_s)
         parts: dict[str, Floats] = {}
         spreads: dict[str, Floats] = {}
@@ -150,6 +153,24 @@ class Calibration:
             spreads[name] = np.full(1, SPREAD_KEPT)
         self._idle(parts, spreads, base_terms, terms)
         return self._finished(parts, spreads, workload, base_work, distance)
+
+    def _scaled(self, base: Priced, new: Priced) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Parts and their spreads where only the step time is known: every modelled part, times measured over modelled
+        step.  What the model does not explain of the step may as well stay as it is: half of the difference between the
+        two is a spread, booked under compute."""
+        parts, spreads = {}, {}
+        for name, after in new.parts_s.items():
+            key, before = {"bubble": "idle", "overhead": "other"}.get(name, name), base.parts_s[name]
+            ratio = np.where(before > 0, after / np.maximum(before, 1e-30), 1.0)
+            parts[key] = self.scale * after
+            spreads[key] = np.where(
+                before > 0, SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(ratio, 1e-3))), SPREAD_NEW
+            )
+        total = sum(parts.values(), np.zeros(1))
+        kept = np.maximum(new.estimate_s + (self.scale - 1.0) * base.estimate_s, new.estimate_s)
+        unexplained = 0.5 * np.abs(np.log(total / kept)) * (self.scale > 1.0)
+        spreads["compute"] = np.hypot(spreads["compute"], unexplained * total / parts["compute"])
+        return parts, spreads
 
     def _communication(
         self, measured: float, before: Floats, after: Floats, hidden_before: Floats, hidden_after: Floats
@@ -235,17 +256,22 @@ def calibrate(
 ) -> Calibration:
     """Calibration of a run from what was measured of it.
 
-    config: the baseline; model, batch and sequence length may be absent.  Raises ValueError where nothing was measured,
-    ConfigError for a chip that is not known.
+    config: the baseline; model, batch and sequence length may be absent.  Where only the step time is known, every
+    modelled part is scaled by measured over modelled step.  Raises ValueError where nothing was measured, ConfigError
+    for a chip that is not known.
     """
-    if not any(value > 0 for value in observation.parts_s.values()):
+    divided = any(value > 0 for value in observation.parts_s.values())
+    if not divided and not observation.step_time_s:
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
-        table = table.resolve(chip_of(config.hardware), config.training.precision, config.model)
+        table = table.for_config(config)
     filled, assumed = fill_in(config, observation, table)
     terms = step_terms(from_config(filled))
     base = combine(terms, table)
+    if not divided:
+        scale = (observation.step_time_s or 0.0) / float(base.estimate_s.reshape(-1)[0])
+        return Calibration(filled, observation, assumed, table, scale, {}, {}, 0.0)
     # How much slower than modelled this program's own work runs; waiting for weights says nothing about that.
     measured = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)
     modelled = float((base.parts_s["compute"] + base.parts_s["hbm"]).reshape(-1)[0])

@@ -134,8 +134,23 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What was measured of this configuration as it ran; None where it was not.
+
+    step_time_s: mean wall time of an optimizer step, seconds.  peak_memory_bytes: most device memory that the program
+    held on the fullest chip.
+    """
+
+    step_time_s: float | None = None
+    peak_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
 class ExperimentConfig:
-    """One training run as configured.  `model` is None where the user did not say what was trained."""
+    """One training run as configured.  `model` is None where the user did not say what was trained.
+
+    measured: of this very configuration; whoever derives another one from it leaves it out.
+    """
 
     hardware: Hardware
     mesh: Mesh
@@ -144,3 +159,4 @@ class ExperimentConfig:
     name: str = ""
     notes: str = ""
     extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    measured: Measured | None = None

@@ -14,11 +14,12 @@ from typing import Any
 from perfmodel.checks import Checker, shown, suggestion
 from perfmodel.chips import PRECISIONS, Chip, get_chip, load_chips
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.measured_file import measured_to_json, read_measured
 from perfmodel.model_file import model_to_json, read_model
 from perfmodel.strict_text import decode, parse_text
 from perfmodel.workload import REMAT_OPEN
 
-TOP_KEYS = ("name", "notes", "hardware", "mesh", "model", "training", "axis_roles", "software")
+TOP_KEYS = ("name", "notes", "hardware", "mesh", "model", "training", "axis_roles", "software", "measured")
 HARDWARE_KEYS = ("chip", "topology", "slices", "overrides")
 MESH_KEYS = ("ici", "dcn", "axis_roles")
 TRAINING_KEYS = tuple(Training.__dataclass_fields__)
@@ -105,11 +106,12 @@ def _read(data: Mapping[str, Any]) -> tuple[ExperimentConfig | None, Checker]:
     name = check.text("name", data.get("name"), limit=300)
     notes = check.text("notes", _free_text(data.get("notes")), limit=100_000)
     extra = _software(check, check.mapping("software", data.get("software")))
+    measured = read_measured(check, data.get("measured"), hardware)
     if chip is not None and chip.kind == "gpu" and training.remat == "none" and not _given(data, "training", "remat"):
         extra = MappingProxyType({**extra, REMAT_OPEN: True})
     if check.errors or hardware is None or mesh is None:
         return None, check
-    return ExperimentConfig(hardware, mesh, model, training, name, notes, extra), check
+    return ExperimentConfig(hardware, mesh, model, training, name, notes, extra, measured), check
 
 
 def _given(data: Mapping[str, Any], part: str, key: str) -> bool:
@@ -361,6 +363,8 @@ def config_to_json(config: ExperimentConfig) -> dict[str, Any]:
     software = {key: config.extra[f"software_{key}"] for key in SOFTWARE_KEYS if f"software_{key}" in config.extra}
     if software:
         result["software"] = software
+    if measured := measured_to_json(config.measured):
+        result["measured"] = dict(measured)
     if config.notes:
         result["notes"] = config.notes
     return result
@@ -391,7 +395,7 @@ def parse_mesh_argument(text: str, axis_roles: Mapping[str, str] | None = None) 
 def with_mesh(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:
     """The configuration on another mesh of the same chips; without DCN axes the mesh keeps the configuration's.
 
-    Raises ConfigError where a product does not match.
+    What was measured stays with the mesh it was measured on.  Raises ConfigError where a product does not match.
     """
     if not mesh.dcn:
         mesh = replace(mesh, dcn=config.mesh.dcn, axis_roles={**config.mesh.axis_roles, **mesh.axis_roles})
@@ -399,4 +403,5 @@ def with_mesh(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:
     _products(check, mesh, config.hardware)
     if check.errors:
         raise ConfigError("--mesh", str(check.errors[0]))
-    return replace(config, mesh=mesh)
+    same = (mesh.ici, mesh.dcn) == (config.mesh.ici, config.mesh.dcn)
+    return replace(config, mesh=mesh, measured=config.measured if same else None)

@@ -59,7 +59,8 @@ class Efficiencies:
     software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
     software; at `software_year` they are as stated, and a configuration that names no release is taken to be of then.
     stall_s: time that a program loses per micro-batch passed between all its stages when a host of the job is slow to
-    send, as runs of nanotron showed; stall_per_host: rate of such hosts.
+    send, as runs of nanotron showed; stall_per_host: rate of such hosts; full_at: share of the memory, as computed, at
+    which every second pipelined run stalls as long for want of memory; full_spread: of its logarithm.
     low80_*, high80_*: 80 % of measurements lie between estimate · exp(low80) and estimate · exp(high80): of dense
     models without a pipeline (plain), with one (pipelined), and of mixtures of experts.
     """
@@ -106,6 +107,8 @@ class Efficiencies:
     software_year: Value = 2026.25
     stall_s: Value = 0.0
     stall_per_host: Value = 0.0
+    full_at: Value = 1.05
+    full_spread: Value = 0.1
     low80_plain: Value = -0.15
     high80_plain: Value = 0.15
     low80_pipelined: Value = -0.2
@@ -180,10 +183,15 @@ class ErrorRange:
     rows: int
     borrowed: bool
 
+    @property
+    def meaning(self) -> str:
+        """The distance in words."""
+        return DESCRIBED[self.distance]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "distance": self.distance,
-            "meaning": DESCRIBED[self.distance],
+            "meaning": self.meaning,
             "median": self.median,
             "naive_median": self.naive_median,
             "rows": self.rows,

@@ -31,9 +31,10 @@ class ExecutionProfile:
 
     family: profiles whose fitted numbers are alike.  gradient_bytes: per gradient that crosses links;
     gradient_sum_bytes: per gradient added up over micro-batches.  unfused_attention: whether attention scores pass
-    through HBM.  balanced_stages: whether layers and head are spread over pipeline stages by their
-    work.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
-    configuration does not say.  frameworks, measured: see execution.toml.
+    through HBM.  sequence_parallel: whether a tensor axis also shards what is as wide as the model, where the
+    configuration does not say.  balanced_stages: whether layers and head are spread over pipeline stages by their work.
+    stalls_when_full: whether a pipeline stalls at every micro-batch where the memory is nearly full, as the allocator
+    gives back and asks again.  frameworks, measured: see execution.toml.
     """
 
     name: str
@@ -46,11 +47,13 @@ class ExecutionProfile:
     unfused_attention: bool
     sequence_parallel: bool
     balanced_stages: bool
+    stalls_when_full: bool
     source: str
 
     def has_measured(self, framework: str) -> bool:
-        """Whether the fit has seen runs of this framework."""
-        return any(part in framework.lower() for part in self.measured)
+        """Whether the fit has seen runs of this framework; the profile's own name stands for those it has."""
+        text = framework.lower()
+        return text == self.name or any(part in text for part in self.measured)
 
 
 @cache

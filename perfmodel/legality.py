@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ROLES, ExperimentConfig
-from perfmodel.memory_profiles import fitted_constants
 from perfmodel.memory_stages import has_empty_stage, has_too_few_micro_batches
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Floats, lay_out, physical_dims
@@ -99,8 +98,7 @@ def broken_rules(
 
 def schedule_fails(w: Workload) -> Bools:
     """Pipelines that the program of the configuration cannot run, whatever the memory (nanotron's)."""
-    by_cost = fitted_constants().split_by_cost[w.training.memory_profile]
-    return has_too_few_micro_batches(w, by_cost) | has_empty_stage(w, by_cost)
+    return has_too_few_micro_batches(w) | has_empty_stage(w)
 
 
 def sizes_of(config: ExperimentConfig) -> Sizes:
@@ -144,10 +142,7 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     if shape is not None and training.global_batch and training.seq_len:
         work = from_config(config)
         if bool(np.any(schedule_fails(work))):
-            found["schedule"] = (
-                f"A pipeline of {int(sizes.pipeline[0])} stages needs at least {int(sizes.pipeline[0]) - 1} micro-batches "
-                f"here ({sizes.micro_batches[0]:g} are given), and a head that costs less than three stages."
-            )
+            found["schedule"] = _schedule_sentence(work)
         used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
@@ -155,6 +150,22 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
             f"A chip would need {total / 1e9:.1f} GB, and a program can fill {capacity / 1e9:.1f} GB of it."
         )
     return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
+
+
+def _schedule_sentence(w: Workload) -> str:
+    stages, micro = int(w.mesh.pipeline[0]), float(w.training.micro_batches[0])
+    if micro < stages - 1:
+        return f"A pipeline of {stages} stages needs {stages - 1} micro-batches or more; there are {micro:g}."
+    return f"The head costs as much as three of {stages} stages, which leaves the last ones without a layer."
+
+
+def sentence(rule: str, config: ExperimentConfig) -> str | None:
+    """What `check` says of a configuration that breaks a rule of `broken_rules`, without checking the others; None for
+    other rules."""
+    divides = rule in ("batch", "sequence") or (
+        config.model is not None and rule in ("heads", "kv_heads", "d_ff", "experts", "layers")
+    )
+    return _sentence(rule, config, sizes_of(config)) if divides else None
 
 
 def _counted(number: float, noun: str) -> str:

@@ -50,9 +50,10 @@ class MemoryUse:
 
     spared: activations that the framework must recompute or offload so that the rest fits, where nobody said what is
     recomputed; `activations` are without them.  held: of the activations, what the allocator keeps but gives back where
-    the room is needed.  sparable: of the activations, what the framework would recompute or offload besides where
-    nobody said what is recomputed.  runtime: of the activations, what lies outside the framework's allocator.
-    crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
+    the room is needed; wanted: the total if the memory had no end.  sparable: of the activations, what the framework
+    would recompute or offload besides where nobody said what is recomputed.  runtime: of the activations, what lies
+    outside the framework's allocator.  crash_spread: of log(needed / capacity) among runs that ran and that ran out of
+    memory.
     """
 
     params: Floats
@@ -62,6 +63,7 @@ class MemoryUse:
     capacity: Floats
     spared: Floats
     held: Floats
+    wanted: Floats
     sparable: Floats
     runtime: Floats
     crash_spread: Floats
@@ -79,6 +81,11 @@ class MemoryUse:
     def share(self) -> Floats:
         """How full the memory is: near 1, an allocator that must give back and ask again makes a step slow."""
         return self.total / self.capacity
+
+    @property
+    def pressure(self) -> Floats:
+        """The same of what the allocator would take if it could: above 1, by how much it must give back."""
+        return self.wanted / self.capacity
 
     @property
     def fits(self) -> np.ndarray:
@@ -102,14 +109,23 @@ def probability_fits(used: MemoryUse) -> Floats:
     return found
 
 
+def peak_spread(w: Workload, distance: str | None = None) -> Floats:
+    """Standard deviation of log(measured / predicted) of the peak, per candidate.
+
+    distance: one of `memory_profiles.DISTANCES`, where it is known how near the fit has come; by default another
+    workload of a program whose peaks were measured, and another program where none were.
+    """
+    name = "spread" if distance is None else f"spread_{distance}"
+    return fitted_constants().of(name, w.training.memory_profile)
+
+
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the fullest pipeline stage of every candidate.  constants: the fitted ones by default."""
     found = constants or fitted_constants()
-    by_cost = found.split_by_cost[w.training.memory_profile]
-    first = of_stage(w, first_stage(w, by_cost), found)
+    first = of_stage(w, first_stage(w), found)
     if not bool(np.any(w.mesh.pipeline > 1)):
         return first
-    last = of_stage(w, last_stage(w, by_cost), found)
+    last = of_stage(w, last_stage(w), found)
     later = last.needed > first.needed
     return MemoryUse(
         **{part.name: np.where(later, getattr(last, part.name), getattr(first, part.name)) for part in fields(first)}
@@ -119,7 +135,7 @@ def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse
 def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
     """Memory of the first pipeline stage, where rank 0 is, which is the one that some programs report."""
     found = constants or fitted_constants()
-    return of_stage(w, first_stage(w, found.split_by_cost[w.training.memory_profile]), found)
+    return of_stage(w, first_stage(w), found)
 
 
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
@@ -130,7 +146,9 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     gpu = chip.gpu > 0
     rows = _rows(w)
     saved, formed, least_saved, none = _saved(w, stage, rows, c)
-    logits = rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
+    logits = (
+        rows * w.model.vocab / mesh.model * np.where(_classic(w), LOGIT_BYTES_CLASSIC, c.of("logit_bytes", profile))
+    )
     logits = np.where(gpu & (train.whole_logits > 0), rows * w.model.vocab * LOGIT_BYTES_WHOLE, logits)
     # The logits are gone when the backward pass reaches the layers, and the gradients of its weights come one by one.
     head = np.maximum(logits * stage.has_head, kept * c.of("transient_gradient_bytes", profile))
@@ -151,7 +169,8 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
     sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
     flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
-    held = np.clip(handed - forced + flat, 0.0, np.maximum(0.0, room - activations))
+    elastic = handed - forced + flat
+    held = np.clip(elastic, 0.0, np.maximum(0.0, room - activations))
     return MemoryUse(
         params=params,
         optimizer=optimizer,
@@ -160,6 +179,7 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
         capacity=capacity,
         spared=spared,
         held=held,
+        wanted=params + optimizer + gradients + activations + elastic,
         sparable=sparable,
         runtime=runtime,
         crash_spread=c.of("crash_spread", profile),
@@ -210,8 +230,9 @@ def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) ->
     mesh, profile = w.mesh, w.training.memory_profile
     pipelined = mesh.pipeline > 1
     most = c.of("held_tensors", profile)
-    # With one micro-batch in flight, the host waits for the gradients of each; before, it only sends.
-    warm_up = np.maximum(0.0, stage.micro_batches - 1.0)
+    # The host runs ahead while it only sends, over the forward passes of the warm-up and at least one; then it waits
+    # for the gradients of each micro-batch.
+    warm_up = np.maximum(1.0, stage.micro_batches - 1.0)
     count = np.where(pipelined, np.minimum(most, REDUCED_PER_LAYER * stage.layers * warm_up), most)
     count = count * np.where(pipelined, c.of("held_share", profile), 1.0)
     found: Floats = count * rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / mesh.model)
@@ -263,9 +284,7 @@ def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
     groups = config.mesh.size("replica", "data", "fsdp", "expert")
     training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
     w = from_config(replace(config, training=training))
-    constants = fitted_constants()
-    stage = first_stage(w, constants.split_by_cost[w.training.memory_profile])
-    params, optimizer, gradients, _ = _states(w, stage, constants)
+    params, optimizer, gradients, _ = _states(w, first_stage(w), fitted_constants())
     return {
         "params": float(params[0]),
         "optimizer": float(optimizer[0]),

@@ -1,4 +1,4 @@
-"""Memory profiles: what a kind of program allocates, from memory_profiles.toml and what is fitted in memory_fit.toml."""
+"""Memory profiles: what a kind of program allocates, from memory_profiles.toml and, fitted, memory_fit.toml."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,6 @@ class MemoryProfile:
     held_needed: float
     fragmentation: float
     unfilled: float
-    split: str
     source: str
     spread_mesh: float = SPREAD_UNSEEN
     spread_workload: float = SPREAD_UNSEEN
@@ -70,13 +70,9 @@ NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "flo
 
 @dataclass(frozen=True)
 class MemoryConstants:
-    """The profiles as arrays, one entry per profile in the order of `profile_names()`; `split_by_cost` is 1 or 0."""
+    """The profiles as arrays, one entry per profile in the order of `profile_names()`."""
 
     values: Mapping[str, Floats]
-    split_by_cost: Floats
-
-    def __getitem__(self, name: str) -> Floats:
-        return self.values[name]
 
     def of(self, name: str, profile: npt.NDArray[np.int64]) -> Floats:
         """One number for the profile of every candidate."""
@@ -85,9 +81,9 @@ class MemoryConstants:
 
 
 @cache
-def load_memory_profiles() -> dict[str, MemoryProfile]:
+def load_memory_profiles() -> Mapping[str, MemoryProfile]:
     """All profiles by name, with what is fitted.  Raises ExecutionDataError on an unknown or missing key."""
-    found = design_profiles()
+    found = dict(design_profiles())
     if FIT_FILE.exists():
         with FIT_FILE.open("rb") as file:
             fitted = tomllib.load(file)["profile"]
@@ -97,11 +93,11 @@ def load_memory_profiles() -> dict[str, MemoryProfile]:
             if name not in found or wrong or not row.get("source"):
                 raise ExecutionDataError(f"memory_fit.toml, {name}: {wrong[0] if wrong else 'source'!r} is wrong")
             found[name] = replace(found[name], **values)
-    return found
+    return MappingProxyType(found)
 
 
 @cache
-def design_profiles() -> dict[str, MemoryProfile]:
+def design_profiles() -> Mapping[str, MemoryProfile]:
     """All profiles by name as their sources say, before any fit."""
     with DESIGN_FILE.open("rb") as file:
         data = tomllib.load(file)
@@ -115,7 +111,7 @@ def design_profiles() -> dict[str, MemoryProfile]:
             raise ExecutionDataError(f"memory_profiles.toml, {name}: {wrong[0]!r} is missing or unknown")
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
         found[name] = MemoryProfile(name=name, **values)
-    return found
+    return MappingProxyType(found)
 
 
 def profile_names() -> tuple[str, ...]:
@@ -136,7 +132,7 @@ def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryCons
     ordered = [chosen[name] for name in profile_names()]
     values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
     values["spread"] = np.array([profile.spread for profile in ordered])
-    return MemoryConstants(values, np.array([1.0 if profile.split == "cost" else 0.0 for profile in ordered]))
+    return MemoryConstants(values)
 
 
 @cache

@@ -1,7 +1,8 @@
 """Pipeline stages as memory sees them: layers and micro-batches of the first and the last stage.
 
-Either layers fall on stages evenly, or by cost (nanotron's `build_model`): blocks go to a stage until its share of the
-cost is reached, the head counting as the layers it is worth, so that the first stage gets more layers than the last.
+Either layers fall on stages evenly, or balanced by cost (nanotron's `build_model`): blocks go to a stage until its
+share of the cost is reached, the head counting as the layers it is worth, so that the first stage gets more layers than
+the last.
 Schedules are 1F1B (Megatron-LM, arXiv 2104.04473, 2.2): the first stage holds as many micro-batches as there are
 stages, the last one; interleaved schedules hold more.
 """
@@ -30,13 +31,12 @@ class Stage:
     vocabulary: Floats
 
 
-def first_stage(w: Workload, by_cost: Floats) -> Stage:
-    """by_cost: 1 where layers are shared out by cost, per candidate."""
+def first_stage(w: Workload) -> Stage:
     stages, layers = w.mesh.pipeline, w.model.layers
     virtual = _virtual(w)
     held = stages + np.where(virtual > 1, (stages - 1.0) / virtual, 0.0)
     alone = stages <= 1
-    own = np.where(by_cost > 0, np.minimum(layers, _blocks(w, 1.0)), layers / stages)
+    own = np.where(w.training.balanced_stages > 0, np.minimum(layers, _blocks(w, 1.0)), layers / stages)
     return Stage(
         layers=np.where(alone, layers, own),
         micro_batches=np.minimum(held, w.training.micro_batches),
@@ -45,13 +45,13 @@ def first_stage(w: Workload, by_cost: Floats) -> Stage:
     )
 
 
-def last_stage(w: Workload, by_cost: Floats) -> Stage:
+def last_stage(w: Workload) -> Stage:
     """The same as the first where there is one stage."""
     stages, layers = w.mesh.pipeline, w.model.layers
     virtual = _virtual(w)
     held = (stages * (virtual - 1.0) + 1.0) / virtual
     alone = stages <= 1
-    own = np.where(by_cost > 0, np.maximum(0.0, layers - _blocks(w, stages - 1.0)), layers / stages)
+    own = np.where(w.training.balanced_stages > 0, np.maximum(0.0, layers - _blocks(w, stages - 1.0)), layers / stages)
     return Stage(
         layers=np.where(alone, layers, own),
         micro_batches=np.minimum(held, w.training.micro_batches),
@@ -65,17 +65,18 @@ def head_layers(w: Workload) -> Floats:
     return w.model.d_model * w.model.vocab * w.model.layers / (w.model.params_dense + w.model.params_experts)
 
 
-def has_too_few_micro_batches(w: Workload, by_cost: Floats) -> npt.NDArray[np.bool_]:
+def has_too_few_micro_batches(w: Workload) -> npt.NDArray[np.bool_]:
     """nanotron's 1F1B engine asserts at least as many micro-batches as stages less one."""
-    found: npt.NDArray[np.bool_] = (by_cost > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0)
+    found: npt.NDArray[np.bool_] = (w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0)
     return found
 
 
-def has_empty_stage(w: Workload, by_cost: Floats) -> npt.NDArray[np.bool_]:
+def has_empty_stage(w: Workload) -> npt.NDArray[np.bool_]:
     """Shared out by cost, a head worth three stages or more leaves the last stages without a block: head, cast and loss
     take one each."""
     stages, head = w.mesh.pipeline, head_layers(w)
-    found: npt.NDArray[np.bool_] = (by_cost > 0) & (stages > 1) & (stages * head >= 3.0 * (w.model.layers + head))
+    balanced = (w.training.balanced_stages > 0) & (stages > 1)
+    found: npt.NDArray[np.bool_] = balanced & (stages * head >= 3.0 * (w.model.layers + head))
     return found
 
 

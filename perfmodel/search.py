@@ -19,6 +19,7 @@ import numpy.typing as npt
 from perfmodel import legality, memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.from_baseline import Baseline, baseline_of
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats, Ints, Links
@@ -68,10 +69,11 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A legal configuration with its prediction."""
+    """A legal configuration with its prediction, and what that was calibrated from, None where it was not."""
 
     config: ExperimentConfig
     prediction: Prediction
+    calibrated_from: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         training = self.config.training
@@ -83,6 +85,7 @@ class Candidate:
                 "weight_sharding": training.weight_sharding,
             },
             **self.prediction.to_json(),
+            **({"calibrated_from": dict(self.calibrated_from)} if self.calibrated_from is not None else {}),
         }
 
 
@@ -99,16 +102,21 @@ class Rejection:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """candidates: fastest per token first.  rejected: the first few; rejected_by_rule counts all of them."""
+    """candidates: fastest per token first.  rejected: the first few; rejected_by_rule counts all of them.
+
+    baseline: the measured run that prices were calibrated from, None where the configuration has none.
+    """
 
     candidates: tuple[Candidate, ...]
     rejected: tuple[Rejection, ...]
     considered: int
     rejected_by_rule: Mapping[str, int]
+    baseline: Baseline | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap search`."""
         return {
+            **({"calibrated_from": self.baseline.facts} if self.baseline is not None else {}),
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "rejected": [rejection.to_json() for rejection in self.rejected],
             "considered": self.considered,
@@ -156,7 +164,7 @@ class Space:
             remat=self.remats[remat],
             weight_sharding=self.weight_shardings[sharding],
         )
-        return replace(self.config, mesh=self.mesh(mesh), training=training)
+        return replace(self.config, mesh=self.mesh(mesh), training=training, measured=None)
 
 
 @dataclass(frozen=True)
@@ -329,8 +337,11 @@ def _spread(links: Links) -> Links:
     return Links(**{part.name: shaped(getattr(links, part.name)) for part in fields(Links)})
 
 
-def price_space(space: Space, efficiencies: Efficiencies) -> PricedSpace:
-    """Price every candidate, legal or not.  Raises ConfigError where model, batch or sequence length is absent."""
+def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | None = None) -> PricedSpace:
+    """Price every candidate, legal or not, relative to the baseline where there is one.
+
+    Raises ConfigError where model, batch or sequence length is absent.
+    """
     missing = missing_facts(space.config)
     lacking = [name for name in missing if name != "training.global_batch" or not space.global_batches]
     if lacking:
@@ -342,8 +353,12 @@ def price_space(space: Space, efficiencies: Efficiencies) -> PricedSpace:
     for start in range(0, len(space.sizes), step):
         rows = slice(start, start + step)
         workload = space_workload(space, rows)
-        estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
         used = memory.per_chip(workload)
+        if baseline is None:
+            estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
+        else:
+            estimate[rows] = baseline.calibration.price_workload(workload, np.zeros(1)).step_time_s
+            used = baseline.memory(used)
         total[rows] = used.total
         broken[rows] = _first_broken(space, workload, used)
     return PricedSpace(space, estimate, total, broken)
@@ -376,22 +391,21 @@ def search(
 ) -> SearchResult:
     """The `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
 
-    Raises ConfigError where the configuration does not hold together or lacks model, batch or sequence length.
+    Where the configuration has a measured step time, prices are calibrated from it.  Raises ConfigError where the
+    configuration does not hold together or lacks model, batch or sequence length.
     """
     check_products(config)
     space = build_space(config, constraints)
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
         table = table.for_config(config)
-    priced = price_space(space, table)
-    order = ranking(priced)[:top]
-    candidates = []
-    for flat in order:
-        at = [int(i) for i in np.unravel_index(flat, space.shape)]
-        chosen = space.config_at(*at)
-        candidates.append(Candidate(chosen, predict(chosen, table)))
+    measured = config.measured is not None and config.measured.step_time_s is not None
+    baseline = baseline_of(config) if measured else None
+    priced = price_space(space, table, baseline)
+    chosen = [space.config_at(*(int(i) for i in np.unravel_index(flat, space.shape))) for flat in ranking(priced)[:top]]
     return SearchResult(
-        candidates=tuple(candidates),
+        candidates=_predicted(chosen, table, baseline),
+        baseline=baseline,
         rejected=_rejections(priced),
         considered=space.count,
         rejected_by_rule={
@@ -399,6 +413,17 @@ def search(
             for number, rule in enumerate(legality.RULES)
             if (count := np.count_nonzero(priced.broken == number))
         },
+    )
+
+
+def _predicted(
+    chosen: Sequence[ExperimentConfig], efficiencies: Efficiencies, baseline: Baseline | None
+) -> tuple[Candidate, ...]:
+    if baseline is None:
+        return tuple(Candidate(config, predict(config, efficiencies)) for config in chosen)
+    prices = baseline.price(chosen) if chosen else ()
+    return tuple(
+        Candidate(config, price.prediction, price.calibrated_from) for config, price in zip(chosen, prices, strict=True)
     )
 
 

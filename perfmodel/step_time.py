@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
@@ -142,9 +143,13 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
-    # A job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
+    # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
+    # One whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
-    chance = np.where((t.stages > 1) & (t.hosts > 1), 1.0 - np.exp(-np.asarray(e.stall_per_host) * t.hosts), 0.0)
+    quick_hosts = np.where(t.hosts > 1, np.exp(-np.asarray(e.stall_per_host) * t.hosts), 1.0)
+    with np.errstate(divide="ignore"):
+        full = ndtr(np.log(t.memory_share / e.full_at) / e.full_spread)
+    chance = np.where((t.stages > 1) & (stall > 0), 1.0 - quick_hosts * (1.0 - full), 0.0)
     overhead = overhead + stall * chance**SHARP / (chance**SHARP + (1.0 - chance) ** SHARP)
     estimate = busy + exposed_comms + bubble + overhead
 
@@ -202,14 +207,15 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
     """
     moving = np.maximum(traffic.ici_s / np.asarray(e.link), traffic.network_s / np.asarray(e.network))
     if traffic.group == "pipeline":
-        return moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0)
+        return np.asarray(moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0))
     beyond = np.maximum(traffic.domains - 1.0, 0.0) ** np.asarray(e.network_power)
     call = np.where(traffic.ranks > 1, e.message_s + e.network_message_s * beyond, 0.0)
     if traffic.group == "model":
         call = call + np.where(traffic.ranks > 1, beside * e.beside_pipeline_s * traffic.ranks, 0.0)
     each = moving + traffic.calls * call
     after = moving + np.asarray(e.reduce_s) * np.log2(np.maximum(traffic.ranks, 1.0))
-    return np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
+    found: Floats = np.where(traffic.sharded > 0, after, np.where(traffic.reduced > 0, moving, each))
+    return found
 
 
 def overlap(traffic: Traffic, e: Efficiencies) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel import accounting
+from perfmodel import accounting, memory
 from perfmodel.topology import Floats, Links
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
@@ -60,7 +60,8 @@ class Terms:
     the MLP, of an expert; mlp_share: of the work with dense weights that is the MLP's.  scores_padding: how much more
     an attention kernel computes than the scores that count; narrow_heads: 128 over the head size of a GPU; softmax_s:
     HBM traffic of scores where the kernel is not fused.  layer_passes: layers × micro-batches a chip runs through
-    forward.  bubble: idle share of the pipeline relative to its busy time.
+    forward.  bubble: idle share of the pipeline relative to its busy time.  memory_share:
+    of the memory that a program can fill, where being full makes it stall.
     """
 
     dense_s: Floats
@@ -91,6 +92,7 @@ class Terms:
     bubble: Floats
     micro_batches: Floats
     stages: Floats
+    memory_share: Floats
     hosts: Floats
     doublings_of_hosts: Floats
     doublings_of_slices: Floats
@@ -179,6 +181,7 @@ def step_terms(w: Workload) -> Terms:
         bubble=(stages - 1.0) / (virtual * micro),
         micro_batches=micro,
         stages=stages,
+        memory_share=_memory_share(w),
         hosts=chip.hosts,
         doublings_of_hosts=np.log2(np.maximum(chip.hosts, 1.0)),
         doublings_of_slices=np.log2(np.maximum(_slices(w), 1.0)),
@@ -209,6 +212,13 @@ def _busiest_stage(w: Workload, stages: Floats, virtual: Floats) -> tuple[Floats
     balanced = (w.training.balanced_stages > 0) & (stages > 1)
     beyond = np.clip((last - filled) / head, 0.0, 1.0)
     return np.where(balanced, filled, busiest), np.where(balanced, beyond, head_share)
+
+
+def _memory_share(w: Workload) -> Floats:
+    """What the program would allocate over what it can fill, of programs that full memory makes stall; 0 of others."""
+    if not np.any(w.training.stalls_when_full > 0):
+        return np.zeros(1)
+    return np.where(w.training.stalls_when_full > 0, memory.per_chip(w).pressure, 0.0)
 
 
 def _narrow_heads(w: Workload) -> Floats:

@@ -142,8 +142,8 @@ class TrainingNumbers:
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
     WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
-    offloads what does not fit.  gradient_bytes, gradient_sum_bytes, unfused_attention, balanced_stages: of
-    the execution profile (`perfmodel.execution`), whose place in PROFILES is `profile`; memory_profile: place of the
+    offloads what does not fit.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`),
+    whose place in PROFILES is `profile`; memory_profile: place of the
     memory profile (`perfmodel.memory_profiles`) in MEMORY_PROFILES.
     """
 
@@ -164,6 +164,7 @@ class TrainingNumbers:
     gradient_sum_bytes: Floats
     unfused_attention: Floats
     balanced_stages: Floats
+    stalls_when_full: Floats
     profile: npt.NDArray[np.int64]
     memory_profile: npt.NDArray[np.int64]
 
@@ -374,6 +375,7 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "gradient_sum_bytes": _array(profile.gradient_sum_bytes),
         "unfused_attention": _array(1.0 if profile.unfused_attention else 0.0),
         "balanced_stages": _array(1.0 if profile.balanced_stages else 0.0),
+        "stalls_when_full": _array(1.0 if profile.stalls_when_full else 0.0),
         "profile": np.array([PROFILES.index(profile.name)]),
         "memory_profile": np.array([MEMORY_PROFILES.index(memory_profile_named(framework, profile.name))]),
         "sequence_parallel": _array(1.0 if parallel else 0.0),

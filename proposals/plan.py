@@ -182,7 +182,8 @@ class Plan:
     observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}.
     considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
     `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
-    argued the proposals; empty: the built-in reasoner.
+    argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
+    Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.
     """
 
     baseline: Predicted
@@ -195,6 +196,7 @@ class Plan:
     constraints: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     author: str = ""
+    basis: str = "profile"
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = asdict(self)

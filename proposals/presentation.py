@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
+from experiments.step_profile import PROFILE
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import facts, measured, torus
@@ -36,7 +37,7 @@ def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
 class Side:
     """A step as a bar: its terms, its time and range.  scaled: divided to the baseline's batch, for a common axis.
 
-    hbm_share: measured peak of a device's memory, where nothing was computed.
+    hbm_share: measured peak of a device's memory, where nothing was computed.  parts: where the terms come from.
     """
 
     terms: list[bars.Term]
@@ -47,6 +48,12 @@ class Side:
     hbm: Mapping[str, float] | None
     scaled: bool = False
     hbm_share: float | None = None
+    parts: str = "measured"
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether its terms are predicted though its time may be measured."""
+        return self.parts == "predicted"
 
     @property
     def total_hbm(self) -> float | None:
@@ -217,15 +224,18 @@ def _round_up(value: float) -> float:
 def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRecord | None) -> Side:
     predicted = plan.data.get("baseline") or {}
     measured = (diagnosis.data.get("kpis") or {}).get("step_time_s") if diagnosis else None
-    breakdown = (diagnosis.data.get("breakdown_s") if diagnosis and measured else None) or predicted.get("breakdown_s")
+    divided = diagnosis is not None and diagnosis.data.get("basis", PROFILE) == PROFILE
+    found = diagnosis.data.get("breakdown_s") if diagnosis and measured and divided else None
+    breakdown = found or predicted.get("breakdown_s")
     time = predicted.get("step_time_s") or {}
     terms = bars.step_terms(breakdown or {}, roles)
     hbm = predicted.get("hbm_per_chip_bytes")
     share = (diagnosis.data.get("kpis") or {}).get("memory_peak_share") if diagnosis else None
     if measured:
-        return Side(terms, measured, None, None, "measured", hbm, hbm_share=share)
+        parts = "measured" if divided else "predicted"
+        return Side(terms, measured, None, None, "measured", hbm, hbm_share=share, parts=parts)
     estimate, low, high = (time.get(key) for key in _RANGE)
-    return Side(terms, estimate, low, high, "predicted", hbm, hbm_share=share)
+    return Side(terms, estimate, low, high, "predicted", hbm, hbm_share=share, parts="predicted")
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:

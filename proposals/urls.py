@@ -21,6 +21,7 @@ urlpatterns = [
     path("proposals/<int:pk>/launch/", views_launch.of_proposal, name="launch-proposal"),
     path("proposals/<int:pk>/launch/<str:name>", views_launch.download, name="launch-file"),
     path("proposals/<int:pk>/upload/", views_measure.upload, name="upload-measured"),
+    path("proposals/<int:pk>/step-time/", views_measure.step_time, name="step-time-measured"),
     path("proposals/<int:pk>/measurement/", views_measure.link, name="measure"),
     path("proposals/<int:pk>/measurement/unlink/", views_measure.unlink, name="unmeasure"),
     path("proposals/<int:pk>/measurement/failed/", views_measure.failed, name="measure-failed"),

@@ -11,10 +11,11 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
-from experiments import config_form
+from experiments import config_form, views_step_time
 from experiments.models import Experiment
 from experiments.services import uploads
 from experiments.views import config_text, form_context
+from perfmodel.strict_text import parse_text
 from proposals import measured
 from proposals.models import Measurement, Proposal
 from proposals.services import launching, measuring, unmeasured
@@ -76,6 +77,30 @@ def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object
         messages.error(request, f"Uploaded, but not linked to the proposal: {error}")
     address = reverse("experiment", args=[experiment.pk])
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def step_time(request: HttpRequest, pk: int) -> HttpResponse:
+    """Enter the step time of the run that a proposal led to, where there is no profile of it; the two are linked."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    more: dict[str, object] = {"measures": proposal}
+    if measuring.has_result(proposal):
+        more["problem"] = "This proposal already has its result; what you enter here is not linked to it."
+    if request.method == "POST":
+        experiment, checked = views_step_time.start(request, proposal.team)
+        if experiment is None:
+            return views_step_time.page(request, proposal.team, checked, **more)
+        try:
+            measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
+        except measuring.MeasureError as error:
+            messages.error(request, f"Started, but not linked to the proposal: {error}")
+        return redirect("experiment", experiment.pk)
+    try:
+        data = parse_text(launching.configuration_text(proposal))
+    except launching.LaunchError as error:
+        data, more["problem"] = {}, str(error)
+    return render(request, "experiments/step_time.html", views_step_time.context(proposal.team, data) | more)
 
 
 @require(Role.VIEWER)

@@ -7,26 +7,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfmodel.config_file import parse_mesh_argument, read_config, with_mesh
-from perfmodel.step_time import predict
+from perfmodel.config import ConfigError
+from perfmodel.config_file import parse_mesh_argument, read_config
+from perfmodel.from_baseline import Baseline, answer, baseline_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("predict", help="step time, memory and legality of a configuration")
     parser.add_argument("configs", nargs="+", metavar="CONFIG", help="configuration file, JSON or YAML")
     parser.add_argument("--mesh", help="another mesh for it, e.g. data=8,seq=16,model=2 (across slices: dcn.data=2)")
+    parser.add_argument(
+        "--from",
+        dest="baseline",
+        metavar="BASELINE",
+        help="a configuration with `measured: {step_time_s: …}`; prices are calibrated from it",
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any] | list[dict[str, Any]]:
     """The contract's object, or a list of them for several files.  Raises ConfigError."""
-    results = [_one(path, args.mesh) for path in args.configs]
+    baseline = _baseline(args.baseline) if args.baseline else None
+    results = [_one(path, args.mesh, baseline) for path in args.configs]
     return results[0] if len(results) == 1 else results
 
 
-def _one(path: str, mesh: str | None) -> dict[str, Any]:
-    config, warnings = read_config(Path(path))
-    if mesh:
-        config = with_mesh(config, parse_mesh_argument(mesh, config.mesh.axis_roles))
-    prediction = predict(config)
-    prediction = replace(prediction, warnings=(*warnings, *prediction.warnings))
-    return {"name": config.name, "mesh": config.mesh.to_json(), **prediction.to_json()}
+def _baseline(path: str) -> Baseline:
+    """The baseline, named by its file where it has no name.  Raises ConfigError that names the file."""
+    config, _ = read_config(Path(path))
+    try:
+        return baseline_of(config if config.name else replace(config, name=Path(path).name))
+    except ConfigError as error:
+        raise ConfigError("", f"--from {Path(path).name[:60]}: {error}") from None
+
+
+def _one(path: str, mesh: str | None, baseline: Baseline | None) -> dict[str, Any]:
+    given, warnings = read_config(Path(path))
+    return answer(given, parse_mesh_argument(mesh, given.mesh.axis_roles) if mesh else None, baseline, warnings)

@@ -13,15 +13,17 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument, read_config
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer
+from proposals.proposer.from_step_time import start
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("propose", help="three ranked configurations: mesh, predicted step, reasons")
     parser.add_argument(
         "profiles",
-        nargs="+",
+        nargs="*",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports; without "
+        "one, proposals rest on the configuration's measured step time, or on the performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
     asked = parser.add_argument_group("constraints, which every proposal obeys")
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     constraints = _constraints(args, config)
     own, changes = args.mesh is not None or bool(args.set), dict(_pair("--set", text) for text in args.set)
     mesh = parse_mesh_argument(args.mesh, config.mesh.axis_roles) if args.mesh is not None else config.mesh
-    profile = read_profile(args.profiles)
+    profile = read_profile(args.profiles) if args.profiles else start(config)
     diagnosis = diagnose(profile, config)
     pricer = Pricer(profile, config, diagnosis)
     if own:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from asapweb.explore.treemap import Rectangle, treemap
-from asapweb.explore.trust import Trust, trust_in
 from experiments import bars
 from experiments.bars import Term
 from perfmodel.chips import get_chip
@@ -82,7 +81,6 @@ class Answer:
 
     config: ExperimentConfig
     prediction: Prediction
-    trust: Trust | None
     chip_title: str
     terms: list[TermRow]
     parts: list[Part]
@@ -106,7 +104,6 @@ def answer(config: ExperimentConfig) -> Answer:
     return Answer(
         config=config,
         prediction=prediction,
-        trust=trust_in(config.hardware.chip),
         chip_title=get_chip(config.hardware.chip).title,
         terms=_terms(config, prediction),
         parts=parts,

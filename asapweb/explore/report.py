@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.accuracy import FOLDINGS, HEADLINE
+from perfmodel.distance import DESCRIBED, DISTANCES
 
-#: What a range that claims 80 % should hold, and bounds should.
+#: What a range that claims 80 % should hold.
 CLAIMED_80 = (0.75, 0.85)
-CLAIMED_BOUNDS = 0.95
 KIND_WORDS = {"tpu": "TPU", "gpu": "GPU"}
 #: Rows of a group below which its shares say little.
 FEW = 5
@@ -27,64 +26,80 @@ class Line:
     def few(self) -> bool:
         return int(self.row["rows"]) < FEW
 
-    @property
-    def gain(self) -> float:
-        """Naive median error over ours: above one is better."""
-        return float(self.row["naive_median"]) / max(float(self.row["median"]), 1e-9)
+
+@dataclass(frozen=True)
+class Table:
+    """A table of errors.  first: head of its first column."""
+
+    id: str
+    title: str
+    first: str
+    lines: list[Line]
+    note: str = ""
 
 
 def context(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    distances = _by_distance(numbers)
     return {
-        "heads": [(KIND_WORDS.get(kind, kind), row) for kind, row in numbers["foldings"][HEADLINE].items()],
+        "distances": distances,
+        "tables": [_by_source(numbers), _by_chip(numbers)],
+        "heads": list(_heads(numbers)),
         "claimed_80": CLAIMED_80,
-        "claimed_bounds": CLAIMED_BOUNDS,
-        "headline_words": FOLDINGS[HEADLINE],
-        "tables": _tables(numbers),
-        "ranking": sorted(numbers["ranking"], key=lambda row: -row["meshes"]),
-        "ranking_summary": _ranking(numbers["ranking"]),
+        "ranking": [(source, both["ours"], both["naive"]) for source, both in numbers["ranking"].items()],
+        "ablation": _ablation(numbers.get("ablation")),
+        "noise": list(numbers["noise"].items()),
         "worst": numbers["worst"],
         "optico": numbers.get("optico"),
         "unused": _unused(numbers.get("unmapped", {})),
         "scatter": _scatter(numbers["points"]),
         "points": numbers["points"],
-        "bar_scale": max((max(row["median"], row["naive_median"]) for row in numbers["by_chip"].values()), default=0.0),
+        "bar_scale": max((max(line.row["median"], line.row["naive_median"]) for line in distances.lines), default=0.0),
     }
 
 
-def _tables(numbers: Mapping[str, Any]) -> list[tuple[str, str, str, list[Line]]]:
-    """(id, title, head of the first column, lines)."""
-    folds = [
-        Line(f"{KIND_WORDS.get(kind, kind)}: {FOLDINGS.get(name, name)}", row)
-        for name, kinds in numbers["foldings"].items()
-        for kind, row in kinds.items()
+def _by_distance(numbers: Mapping[str, Any]) -> Table:
+    lines = [
+        Line(f"{word}: {DESCRIBED[distance]}", numbers["distances"][kind][distance])
+        for kind, word in KIND_WORDS.items()
+        for distance in reversed(DISTANCES)
+        if distance in numbers["distances"].get(kind, {})
     ]
+    return Table("distances", "By distance from what was measured", "Distance", lines)
 
-    def lines(key: str) -> list[Line]:
-        return [Line(_words(name), row) for name, row in numbers[key].items()]
 
-    return [
-        ("chips", "By chip", "Chip", lines("by_chip")),
-        ("parallelism", "By kind of parallelism", "Axes larger than one", lines("by_parallelism")),
-        ("folds", "By what was left out of the fit", "Left out", folds),
-        ("sorts", "Dense models and mixtures of experts", "Models", lines("by_sort")),
-        ("precisions", "By chip and precision", "Chip, precision", lines("by_chip_and_precision")),
-        ("models", "By model and chip", "Model on chip", lines("by_model")),
+def _by_source(numbers: Mapping[str, Any]) -> Table:
+    lines = [
+        Line(f"{part}: {DESCRIBED[distance]}", row)
+        for part, rows in numbers["parts"].items()
+        for distance, row in rows.items()
     ]
+    return Table("sources", "By source of the runs", "Source and distance", lines)
 
 
-def _words(name: str) -> str:
-    kind, colon, rest = name.partition(": ")
-    return f"{KIND_WORDS.get(kind, kind)}: {rest}" if colon else name
+def _by_chip(numbers: Mapping[str, Any]) -> Table:
+    lines = [
+        Line(f"{chip}, {left} left out", row) for chip, rows in numbers["chips"].items() for left, row in rows.items()
+    ]
+    return Table("chips", "By chip", "Chip and what was left out", lines)
 
 
-def _ranking(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    known = [row for row in rows if row["spearman"] is not None]
+def _heads(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Label, scores and distance in words of the nearest and the farthest distance that most predictions have."""
+    for kind, word in KIND_WORDS.items():
+        known = numbers["distances"].get(kind, {})
+        for distance in ("model", next((d for d in reversed(DISTANCES) if d in known), "")):
+            if distance in known:
+                yield word, known[distance], DESCRIBED[distance]
+
+
+def _ablation(rows: list[Mapping[str, Any]] | None) -> dict[str, Any] | None:
+    """Median error by part with everything, and what each missing term adds to it."""
+    if not rows:
+        return None
+    parts = list(rows[0]["parts"])
     return {
-        "groups": len(rows),
-        "right": sum(row["regret"] <= 1e-9 for row in rows),
-        "within": sum(row["regret"] <= 0.01 for row in rows),
-        "spearman": sum(row["spearman"] for row in known) / len(known) if known else None,
-        "worst_regret": max((row["regret"] for row in rows), default=None),
+        "parts": parts,
+        "rows": [(row["term"], [row["parts"].get(part, {}).get("median") for part in parts]) for row in rows],
     }
 
 

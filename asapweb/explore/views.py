@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -126,6 +128,7 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
         "fixes": _fixes(state),
         "product": config_form.product_check(state.data),
         "query": state.query(),
+        "handed_over": urlencode({"config": json.dumps(state.data)}),
     }
 
 
@@ -187,7 +190,7 @@ def _controls(state: State) -> dict[str, Any]:
             kept = set(legal.get(axis, every)) | ({size} if size in every else {1})
             stops[axis] = sorted(kept)
     overrides = state.data.get("hardware", {}).get("overrides", {})
-    software = state.data.get("software", {})
+    software = {key: value for key, value in state.data.get("software", {}).items() if key != "framework"}
     return {
         "fields": fields,
         "axes": [(field, stops.get(field.name, [])) for field in fields["ici"]],
@@ -198,6 +201,8 @@ def _controls(state: State) -> dict[str, Any]:
         "models": model_names(),
         "chips": list(load_chips()),
         "optimizers": OPTIMIZERS,
+        "frameworks": config_form.frameworks(),
+        "priced_as": config_form.priced_as(state.data),
         "total": total,
         "has_roles": any(field.role for field in fields["ici"]),
         "hidden": [(f"override_{key}", value) for key, value in overrides.items()]

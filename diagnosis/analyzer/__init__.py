@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from diagnosis.analyzer import bottleneck, breakdown, kpis, links, report, rules, tables
+from diagnosis.analyzer import bottleneck, breakdown, kpis, links, predicted, report, rules, tables
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
@@ -54,9 +54,12 @@ def diagnose(profile: StepProfile, config: ExperimentConfig | None = None) -> Di
     """Why the step takes the time it takes, and what each cause could save at most.
 
     Works with whatever was measured: without steps, without a configuration, with five ops or none; what cannot be told
-    is None with its reason, and the last finding says what to record.
+    is None with its reason, and the last finding says what to record.  Without a profile (`profile.basis`) the step's
+    division is predicted, and marked so.
     """
     try:
+        if (basis := predicted.read(profile, config)) is not None:
+            return predicted.diagnose(read_facts(profile, config), basis)
         return _diagnose(profile, config)
     finally:
         # What was remembered of this profile's text (megabytes of it) must not outlive it in a worker.

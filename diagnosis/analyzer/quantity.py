@@ -1,6 +1,7 @@
 """Numbers as they stand in sentences: each is an `Evidence`, so that text and table cannot drift apart.
 
-Every formatter keeps at least three significant digits: a number in a sentence is within 0.5 % of its value.
+Every formatter keeps at least three significant digits, so that a number in a sentence is within 0.5 % of its value,
+unless asked for fewer: a prediction is not known to three.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def format_share(value: float) -> str:
     return f"{digits(percent)} %"
 
 
-def format_time(value: float) -> str:
+def format_time(value: float, significant: int = 3) -> str:
     for least, unit, name in _TIMES:
         if abs(value) >= least:
-            return f"{digits(value / unit)} {name}"
-    return f"{digits(value)} s"
+            return f"{digits(value / unit, significant)} {name}"
+    return f"{digits(value, significant)} s"
 
 
 def format_bytes(value: float) -> str:

@@ -39,14 +39,14 @@ _KPI_WORDS = {
 
 def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     return {
-        DETAILS: _details(facts),
-        HEALTH: [*_health(facts), _hypothesis(facts)],
+        DETAILS: details(facts),
+        HEALTH: [*health(facts), _hypothesis(facts)],
         IDENTIFICATION: _ops(facts),
         CORRELATION: _correlation(facts, bottleneck, findings),
     }
 
 
-def _details(facts: Facts) -> list[str]:
+def details(facts: Facts) -> list[str]:
     profile, config = facts.profile, facts.config
     device = profile.device
     said = []
@@ -100,7 +100,7 @@ def mark_defaults(
     return marked
 
 
-def _health(facts: Facts) -> list[str]:
+def health(facts: Facts) -> list[str]:
     said = []
     if facts.step_time_s:
         spread = facts.kpis.get("step_time_spread")

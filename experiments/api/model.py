@@ -16,9 +16,9 @@ from experiments.api.serializers import PredictRequest, SearchRequest
 from experiments.api.views import refuse_errors
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.config_file import parse_mesh_argument, with_mesh
+from perfmodel.config_file import parse_mesh_argument
+from perfmodel.from_baseline import Baseline, answer, baseline_of
 from perfmodel.search import count_factorisations, default_axes, search
-from perfmodel.step_time import predict
 
 MAX_CONFIGS = 100
 #: Meshes that a search may price while somebody waits: about a second.
@@ -50,18 +50,25 @@ class PredictView(APIView):
         given = PredictRequest(data=request.data)
         given.is_valid(raise_exception=True)
         data, mesh = given.validated_data["config"], given.validated_data.get("mesh")
+        baseline = self._baseline(given.validated_data.get("baseline"))
         if isinstance(data, list):
             if len(data) > MAX_CONFIGS:
                 raise Invalid(f"At most {MAX_CONFIGS} configurations at once.")
-            return Response([self._predict(item, mesh) for item in data])
-        return Response(self._predict(data, mesh))
+            return Response([self._predict(item, mesh, baseline) for item in data])
+        return Response(self._predict(data, mesh, baseline))
 
-    def _predict(self, data: Any, mesh: str | None) -> dict[str, Any]:
+    def _baseline(self, data: Any) -> Baseline | None:
+        if data is None:
+            return None
+        try:
+            return baseline_of(read_config(data))
+        except ConfigError as error:
+            raise Invalid(f"baseline: {error}") from error
+
+    def _predict(self, data: Any, mesh: str | None, baseline: Baseline | None) -> dict[str, Any]:
         config = read_config(data)
         try:
-            if mesh:
-                config = with_mesh(config, parse_mesh_argument(mesh, config.mesh.axis_roles))
-            return predict(config).to_json()
+            return answer(config, parse_mesh_argument(mesh, config.mesh.axis_roles) if mesh else None, baseline)
         except ConfigError as error:
             raise Invalid(str(error)) from error
 

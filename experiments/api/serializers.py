@@ -100,6 +100,14 @@ class UploadSerializer(serializers.Serializer[Any]):
     team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
 
 
+class StepTimeSerializer(serializers.Serializer[Any]):
+    """A run without a profile: its configuration, with `measured: {step_time_s, peak_memory_bytes}`."""
+
+    config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
+    name = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
+
+
 class ConfigurationSerializer(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
     saved = serializers.BooleanField(help_text="False: nothing is saved yet, and this is prefilled from the profile.")
@@ -130,6 +138,9 @@ class EventSerializer(serializers.ModelSerializer[Event]):
 class PredictRequest(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="An experiment configuration, or a list of them.")
     mesh = serializers.CharField(required=False, help_text="Replaces mesh.ici, e.g. data=8,seq=16,model=2")
+    baseline = serializers.JSONField(
+        required=False, help_text="A configuration with measured.step_time_s; prices are calibrated from it."
+    )
 
 
 class SearchRequest(serializers.Serializer[Any]):

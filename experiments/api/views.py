@@ -32,10 +32,11 @@ from experiments.api.serializers import (
     ExperimentSerializer,
     ProfileSerializer,
     RunSerializer,
+    StepTimeSerializer,
     UploadSerializer,
 )
 from experiments.models import Experiment, Profile, Run
-from experiments.services import configuration, events, profiles, runs, storage, uploads
+from experiments.services import configuration, events, profiles, runs, starting, storage, uploads
 from experiments.services.text import clean
 
 EXACT = ("state", "chip", "model_name", "bottleneck", "origin")
@@ -113,6 +114,26 @@ class ExperimentViewSet(
             if error.too_large:
                 raise TooLarge(str(error)) from error
             raise Invalid(str(error)) from error
+        data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
+        return Response(data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(
+        request=StepTimeSerializer,
+        responses={201: ExperimentDetailSerializer, 400: ConfigErrors},
+        tags=["experiments"],
+    )
+    @action(detail=False, methods=["post"], url_path="step-time", url_name="step-time")
+    def step_time(self, request: Request) -> Response:
+        """Start a run without a profile from its measured step time: three proposals, calibrated from that number."""
+        team = team_for(request, Role.ENGINEER)
+        given = StepTimeSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        data = given.validated_data["config"]
+        if not isinstance(data, dict):
+            raise Invalid("config must be a configuration (a JSON object).")
+        name = given.validated_data.get("name", "")
+        experiment, checked = starting.from_step_time(team, request.user, data, name)
+        refuse_errors(checked)
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)
 

@@ -14,7 +14,7 @@ from accounts.models import User
 from experiments.models import Experiment, Profile, RunStatus
 from experiments.services import events, runs
 from experiments.services.text import title
-from perfmodel import config_file
+from perfmodel import config_file, from_baseline
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.search import factorisations
@@ -22,6 +22,10 @@ from perfmodel.strict_text import MAX_BYTES, parse_text
 
 #: A configuration larger than this is something else that was dropped into the field.
 MAX_TEXT_BYTES = MAX_BYTES
+
+
+#: Framework that a kind of profile tells: XProf records what XLA runs.
+_FRAMEWORKS = {"xplane": "xla", "xprof_json": "xla"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,15 @@ def check(data: Mapping[str, Any]) -> Checked:
     return Checked(plain, config, {}, tuple(warnings))
 
 
+def check_without_profile(data: Mapping[str, Any]) -> Checked:
+    """`check`, and that a step time is given which other configurations can be calibrated from."""
+    checked = check(data)
+    if checked.config is None:
+        return checked
+    lacking = from_baseline.lacking(checked.config)
+    return Checked(checked.data, None, lacking) if lacking else checked
+
+
 def load(experiment: Experiment) -> ExperimentConfig | None:
     """The experiment's configuration as values; None until one was saved."""
     if experiment.config is None:
@@ -98,6 +111,8 @@ def prefill(profile: Profile) -> dict[str, Any]:
         data["mesh"] = {"ici": {"data": cores}}
     if hardware:
         data["hardware"] = hardware
+    if framework := _FRAMEWORKS.get((profile.summary or {}).get("source_kind") or ""):
+        data["software"] = {"framework": framework}
     return data
 
 
@@ -149,10 +164,13 @@ def _rename(experiment: Experiment, checked: Checked) -> None:
 def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked:
     """Check and save the configuration, then start or restart the analysis with it; with errors nothing changes.
 
-    A run that waits for the configuration goes on; one that is being ingested will find it; any other is followed by a
-    new run from the diagnosis on.  The same configuration again starts nothing while its analysis is under way or done.
+    A run without a profile needs a measured step time.  A run that waits for the configuration goes on; one that is
+    being ingested will find it; any other is followed by a new run from the diagnosis on.  The same configuration again
+    starts nothing while its analysis is under way or done.
     """
-    checked = check(data)
+    newest = runs.newest(experiment)
+    no_files = newest is not None and runs.is_without_profile(newest)
+    checked = check_without_profile(data) if no_files else check(data)
     if not checked.ok:
         return checked
     with transaction.atomic():
@@ -180,7 +198,10 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
             runs.enqueue(run)
         elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (same and status != RunStatus.FAILED):
             pass  # the worker that reads the profile takes the configuration from the experiment
-        elif not run.profile.data:
+        elif not run.profile.data or runs.is_without_profile(run):
+            # What was measured is read again: of a run without a profile it is part of the configuration.
+            if status.is_working:
+                runs.fail(run, "The configuration changed; a new analysis has been started.", actor="user")
             runs.start(experiment, run.profile, user=user)
         else:
             if status.is_working:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from experiments.models import Experiment, Origin, Profile, Run
 from experiments.services import storage
 from experiments.services.text import clean, clean_json
-from experiments.step_profile import StepProfile
+from experiments.step_profile import PROFILE, StepProfile
 
 
 class NotIngested(LookupError):
@@ -56,10 +56,12 @@ def store(profile: Profile, value: StepProfile, path: str) -> None:
 
 
 def _label(profile: Profile, value: StepProfile) -> None:
-    """A profile that was reconstructed, not measured, says so wherever it is uploaded, as a shipped sample does."""
+    """A profile that was reconstructed, not measured, says so wherever it is uploaded, as a shipped sample does; a run
+    without a profile says so too, until one is added."""
     made = value.provenance == "reconstructed"
+    origin = Origin.RECONSTRUCTED if made else Origin.UPLOADED if value.basis == PROFILE else Origin.STEP_TIME
     Experiment.objects.filter(pk=profile.experiment_id, sample="").update(
-        origin=Origin.RECONSTRUCTED if made else Origin.UPLOADED, label=clean(value.label)[:200] if made else ""
+        origin=origin, label=clean(value.label)[:200] if made else ""
     )
 
 

@@ -32,6 +32,11 @@ def newest(experiment: Experiment) -> Run | None:
     return experiment.runs.select_related("profile").order_by("-pk").first()
 
 
+def is_without_profile(run: Run) -> bool:
+    """Whether nothing was ever uploaded for the run: it rests on the step time in its configuration."""
+    return not run.profile.files.exists()
+
+
 def start(
     experiment: Experiment, profile: Any, *, user: User | None, status: RunStatus = RunStatus.UPLOADED, **data: Any
 ) -> Run:

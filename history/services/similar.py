@@ -119,7 +119,11 @@ def _candidates(rows: QuerySet[HistoryRecord], case: Features) -> set[int]:
     if signs and case.bottleneck:
         conditions.append(Q(moves__contains=signs, bottleneck=case.bottleneck))
     if signs:
+        # Of many records that share a part of the move, those that share all of it or the chip must not be cut off.
+        conditions.append(Q(moves__contains=signs))
         conditions.append(Q(moves__overlap=signs))
+        if case.chip:
+            conditions.append(Q(moves__overlap=signs, chip=case.chip))
     if case.bottleneck and case.chip:
         conditions.append(Q(bottleneck=case.bottleneck, chip=case.chip))
     if case.model_name and case.bottleneck:

@@ -28,6 +28,8 @@ WORTH_A_CHANGE = 0.01
 WORTH_BEFORE_THE_CAUSE = 0.1
 #: Two moves whose directions differ by less than this cosine are one hypothesis.
 SAME_WAY = 0.8
+#: Meshes on which every combination of training keys is tried: the best ones, beside those one step away.
+BEAM = 32
 #: What the verdict asks for is proposed unless it is less likely than this to gain.
 LEAST_LIKELY = 0.3
 
@@ -127,6 +129,17 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     far = steps(c)[rows]
     fewest = rows[far == far.min()]
     return int(fewest[np.argmax(ranked.utility[fewest])])
+
+
+def beam(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
+    """Rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for, those
+    at most one doubling away, and the one that ran."""
+    order = np.argsort(-ranked.utility, kind="stable")
+    asked = asked_by(diagnosis, c, prices)
+    best = [order] if asked is None else [order, order[asked.given[order]]]
+    chosen = [list(dict.fromkeys(c.mesh_of[rows].tolist()))[:BEAM] for rows in best]
+    near = np.intersect1d(np.flatnonzero(c.mesh_doublings <= 1.0), c.mesh_of)
+    return np.unique(np.concatenate([*chosen, near, [c.home]]).astype(np.int64))
 
 
 def left_out(

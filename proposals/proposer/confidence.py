@@ -2,8 +2,8 @@
 
 The model's own spread leaves out what no term of it knows, and its errors have heavier tails than a normal
 distribution's.  The measured gain is therefore taken to lie around the predicted one as Student's t, scaled by
-`sqrt(sigma² + floor²)`; the floor is fitted (`fit_confidence`, docs/accuracy-confidence.md).  A team's own measured
-proposals move the fit a little each (`updated`).
+`sqrt(sigma² + floor²)`; the floor is fitted (`evaluation.fit_confidence`, docs/accuracy-confidence.md).  A team's own
+measured proposals move the fit a little each (`updated`).
 """
 
 from __future__ import annotations

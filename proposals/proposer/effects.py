@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+from experiments.step_profile import MODEL, PROFILE
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.facts import not_known
 from proposals.plan import Predicted
 from proposals.proposer.changes import RECOMPUTES
+from proposals.proposer.from_step_time import NOTES
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.wording import PRICED_KEYS, ROLE_NAMES, Case
 
@@ -25,10 +27,11 @@ def expected_impact(case: Case) -> Iterator[str]:
     if predicted.step_time_s and before.step_time_s:
         chips = chips_ratio(case.config, case.changes)
         each = f"; {predicted.speedup / chips:.2f}× per token and chip" if chips < 1 else ""
+        how = "predicted" if case.observed.basis == MODEL else "measured"
         low, high = predicted.speedup_low80 or predicted.speedup, predicted.speedup_high80 or predicted.speedup
         yield (
             f"Step time {format_time(predicted.step_time_s['estimate'])} against "
-            f"{format_time(before.step_time_s['estimate'])} measured: {predicted.speedup:.2f}× per token, "
+            f"{format_time(before.step_time_s['estimate'])} {how}: {predicted.speedup:.2f}× per token, "
             f"between {low:.2f}× and {high:.2f}× in four of five such cases{each}."
         )
     else:
@@ -159,7 +162,7 @@ def _fits(case: Case) -> bool | None:
 
 def raises(case: Case) -> Iterator[str]:
     verdict = case.diagnosis.bottleneck
-    if verdict.confidence >= 0.7:
+    if verdict.confidence >= 0.7 and case.observed.basis == PROFILE:
         yield f"The verdict ({verdict.primary}) is {verdict.confidence * 100:.0f} % certain."
     distance = case.doublings
     if case.moved and distance <= 1:
@@ -191,11 +194,13 @@ def lowers(case: Case) -> Iterator[str]:
     if distance > 1:
         yield f"{distance:g} doublings away from what was measured."
     fresh = [ROLE_NAMES[role] for role in case.moved if sizes_by_role(case.config.mesh).get(role, 1) == 1]
-    if fresh:
+    if fresh and case.observed.basis == PROFILE:
         yield f"The profile has no {' and no '.join(fresh)} to learn from."
     if case.config.model is None and case.moved.get("model", 0.0) > 0:
         yield "Heads and KV heads may not divide by the tensor shards; check the model's shape first."
-    if case.observed.coverage < 0.9:
+    if case.observed.basis in NOTES:
+        yield NOTES[case.observed.basis].partition(". ")[0] + "."
+    elif case.observed.coverage < 0.9:
         yield f"The profile lists ops for only {format_share(case.observed.coverage)} of the step."
     memory = case.predicted.hbm_per_chip_bytes
     if memory and _fits(case) is False:

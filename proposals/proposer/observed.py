@@ -34,7 +34,8 @@ class Observed:
     flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s:
     what the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
-    coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.
+    coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  basis: as
+    StepProfile.basis; without a profile every part is predicted (`from_step_time`).
     """
 
     step_s: float
@@ -46,6 +47,7 @@ class Observed:
     weights_arithmetic_s: float = 0.0
     stand_in: bool = False
     timed: bool = True
+    basis: str = "profile"
 
     @property
     def total_s(self) -> float:

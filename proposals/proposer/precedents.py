@@ -24,6 +24,8 @@ ROLES = ("data", "replica", "seq", "model", "expert", "pipeline")
 KEYS = ("global_batch", "grad_accum", "remat", "weight_sharding", "xla_flags")
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
+#: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
+MOST_TELLING = 4.0
 #: Failures that tell of a mesh rather than of its program.
 TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
 
@@ -62,7 +64,8 @@ class Precedent:
 def from_record(record: Record) -> Precedent | None:
     """The precedent of a record, None where it does not say enough or changed more than a proposal can.
 
-    A failed run needs only its own mesh; any other both meshes, where the mesh changed, and the effect per token.
+    A failed run needs only its own mesh; any other both meshes, where the mesh changed, and the effect per token, up to
+    `MOST_TELLING`.
     """
     if not record.chip or not record.chips or record.chip not in load_chips():
         return None
@@ -70,6 +73,8 @@ def from_record(record: Record) -> Precedent | None:
     if failed and record.failure not in TELLING_FAILURES:
         return None
     if not failed and (not record.speedup or not set(record.changes) <= COMPARABLE):
+        return None
+    if record.speedup and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING:
         return None
     before, after = _sizes(record.before), _sizes(record.after)
     if after is None and (failed or "mesh" in record.changes):

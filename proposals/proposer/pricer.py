@@ -16,16 +16,16 @@ import numpy as np
 
 from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
+from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
-from proposals.proposer import detail, effects, wording
+from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
-from proposals.proposer.choose import choose, in_order, keeping_is_right, left_out
+from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.fewer import fewer_chips
@@ -41,8 +41,6 @@ from proposals.proposer.verdict import asked_by
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
 NAMED_PRECEDENT = 0.3
-#: Meshes on which every combination of training keys is tried: the best ones, beside those one step away.
-BEAM = 32
 
 
 class Pricer:
@@ -62,7 +60,9 @@ class Pricer:
         confidence: Confidence | None = None,
     ) -> None:
         check_products(config)
-        observed = observe(profile, config, diagnosis)
+        no_profile = profile.basis != PROFILE
+        find = from_step_time.observe if no_profile else observe
+        observed = find(profile, config, diagnosis)
         if observed is None:
             raise ConfigError(
                 "",
@@ -74,7 +74,10 @@ class Pricer:
         self.confidence = confidence or shipped()
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
-        self.calibration = calibrated(ran, profile, diagnosis, observed)
+        self.calibration = (
+            from_step_time.calibration(ran, profile) if no_profile else calibrated(ran, profile, diagnosis, observed)
+        )
+        self.sigma_of_baseline = from_step_time.spread_of_baseline(profile, config)
         self.missing = missing_facts(config)
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
@@ -120,6 +123,7 @@ class Pricer:
             priced=priced,
             constraints=asked.to_json(),
             notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
+            basis=self.observed.basis,
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
@@ -197,25 +201,15 @@ class Pricer:
         prices, ranked = self._priced(candidates)
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
-        beam = candidates.meshes.take(self._beam(candidates, prices, ranked))
+        closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
         together = with_flags(
             (*further_changes(self.config, asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked)
         )
-        candidates, _ = legal(beam, self.config, together, asked)
+        candidates, _ = legal(closer, self.config, together, asked, listed=0)
         priced += len(candidates)
         prices, ranked = self._priced(candidates)
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         return candidates, rejected, considered, priced, prices, ranked
-
-    def _beam(self, c: Candidates, prices: Prices, ranked: Ranked) -> np.ndarray:
-        """Rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for,
-        those at most one doubling away, and the one that ran."""
-        order = np.argsort(-ranked.utility, kind="stable")
-        verdict = asked_by(self.diagnosis, c, prices)
-        best = [order] if verdict is None else [order, order[verdict.given[order]]]
-        chosen = [list(dict.fromkeys(c.mesh_of[rows].tolist()))[:BEAM] for rows in best]
-        near = np.intersect1d(np.flatnonzero(c.mesh_doublings <= 1.0), c.mesh_of)
-        return np.unique(np.concatenate([*chosen, near, [c.home]]).astype(np.int64))
 
     @cached_property
     def _space(self) -> Space:
@@ -240,8 +234,9 @@ class Pricer:
         return tuple(without_model(self.config, asked)) if self.missing else ()
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
-        seconds = self.profile.step_time_s is not None
+        seconds = self.observed.timed
         prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
+        prices = replace(prices, sigma_of_baseline=self.sigma_of_baseline)
         return prices, rank(candidates, prices, self.profile, self._library)
 
     def _with_room(
@@ -260,6 +255,8 @@ class Pricer:
 
     def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
         found = []
+        if self.observed.basis in from_step_time.NOTES:
+            found.append(from_step_time.NOTES[self.observed.basis])
         if self.observed.stand_in:
             found.append(
                 f"The profile was recorded on {self.profile.device.kind or 'another chip'}, and the configuration "
@@ -353,7 +350,9 @@ class Pricer:
             return baseline
         step = (baseline.step_time_s or {})["estimate"]
         exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
-        return replace(baseline, step_time_s=exact, breakdown_s=dict(self.diagnosis.breakdown_s), speedup=1.0)
+        # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
+        parts = self.diagnosis.breakdown_s if self.observed.basis == PROFILE else baseline.breakdown_s
+        return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)
 
     def _impossible(self, mesh: Mesh, change: Change, wrong: tuple[Broken, ...]) -> ProposalPlan:
         """What names other chips than there are: no time, no memory, only what is wrong."""

@@ -58,7 +58,8 @@ class Prices:
     parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
     `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
     where no peak was measured.  stall_s: see above.  seconds: whether the profile had a step time.  confidence: how far
-    gains like these were measured to come true.
+    gains like these were measured to come true.  sigma_of_baseline: spread of the logarithm of the baseline's own time,
+    0 where it was measured.
     """
 
     calibration: Calibration
@@ -70,6 +71,7 @@ class Prices:
     stall_s: float
     seconds: bool
     confidence: Confidence
+    sigma_of_baseline: float = 0.0
 
     def take(self, keep: npt.NDArray[np.int64]) -> Prices:
         high = self.memory_high_bytes
@@ -92,7 +94,8 @@ class Prices:
         time = float(self.time_s[index]) * ratio
         parts = {name: float(values[index]) * ratio for name, values in self.parts_s.items() if values[index] > 0}
         work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
-        low, high = time * np.exp(-Z80 * spread), time * np.exp(Z80 * spread)
+        absolute = np.hypot(spread, self.sigma_of_baseline)
+        low, high = time * np.exp(-Z80 * absolute), time * np.exp(Z80 * absolute)
         step = {
             "lower": min(max(parts.values(), default=0.0), float(low)),
             "estimate": time,

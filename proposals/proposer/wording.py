@@ -10,6 +10,7 @@ import numpy as np
 
 from diagnosis.analyzer.quantity import format_share, format_time
 from diagnosis.report import Diagnosis, Finding
+from experiments.step_profile import MODEL, PROFILE
 from perfmodel.config import ExperimentConfig, Mesh
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
@@ -222,7 +223,8 @@ def _keep_reasons(case: Case) -> Iterator[str]:
     elif case.rank == 1:
         yield "As far as this profile and configuration tell, no legal mesh is likely to be faster."
     else:
-        yield "It is the ground that was measured, and the yardstick for the others."
+        what = "what runs" if case.observed.basis == MODEL else "the ground that was measured"
+        yield f"It is {what}, and the yardstick for the others."
 
 
 def _remat_reason(case: Case) -> str:
@@ -281,6 +283,8 @@ def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
     if seconds < 0.001 * observed.step_s:
         return text
     share = format_share(seconds / observed.step_s)
+    if observed.basis != PROFILE:
+        return f"{text} ({format_time(seconds, 2)} per step predicted)"
     if not observed.timed:
         return f"{text} ({share} of device time {when})"
     return f"{text} ({format_time(seconds)} per step {when}, {share})"

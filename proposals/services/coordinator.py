@@ -18,15 +18,16 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
+from diagnosis.analyzer.quantity import format_time
 from diagnosis.report import Diagnosis
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, workers
 from experiments.services.text import clean, clean_json, counted
-from experiments.step_profile import StepProfile
+from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
-from proposals.proposer import propose
+from proposals.proposer import from_step_time, propose
 from proposals.services import checks, confidence, consulting, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
@@ -173,6 +174,19 @@ def _start(work: Work) -> None:
 
 def _ingest(work: Work) -> None:
     """Read the files; then on to the diagnosis, or wait for the configuration."""
+    value = _measured(work) if runs.is_without_profile(work.run) else _read(work)
+    path = profiles.write(work.run, value)
+    with transaction.atomic():
+        events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
+        profiles.store(work.run.profile, value, path)
+        configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
+        Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
+        if not configured and value.device.chip:
+            Experiment.objects.filter(pk=work.run.experiment_id).update(chip=value.device.chip)
+        work.move(RunStatus.DIAGNOSING if configured else RunStatus.CONFIGURING)
+
+
+def _read(work: Work) -> StepProfile:
     files = list(work.run.profile.files.filter(included=True))
     if not files:
         raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
@@ -184,21 +198,25 @@ def _ingest(work: Work) -> None:
         exclude=work.run.profile.excluded,
         on_progress=Reporter(work),
     )
-    path = profiles.write(work.run, value)
     steps, ops = counted(len(value.steps), "step"), counted(len(value.ops), "op")
     work.progress(f"Read {steps} and {ops} of {counted(value.device.core_count, 'core')}", 1.0)
-    with transaction.atomic():
-        events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
-        profiles.store(work.run.profile, value, path)
-        configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
-        Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
-        if not configured and value.device.chip:
-            Experiment.objects.filter(pk=work.run.experiment_id).update(chip=value.device.chip)
-        work.move(RunStatus.DIAGNOSING if configured else RunStatus.CONFIGURING)
+    return value
+
+
+def _measured(work: Work) -> StepProfile:
+    """What stands for the profile where there is none: the step time that the configuration says was measured."""
+    value = from_step_time.start(work.config)
+    if value.step_time_s is None:
+        raise StageFailed("Nothing was uploaded and no step time is given; add one of them to go on.")
+    work.progress(f"No profile: the measured step time of {format_time(value.step_time_s)} is all there is", 1.0)
+    return value
 
 
 def _diagnose(work: Work) -> None:
-    work.progress(f"Diagnosing {counted(len(work.profile.ops), 'op')}", actor="analyzer")
+    what = f"Diagnosing {counted(len(work.profile.ops), 'op')}"
+    work.progress(
+        what if work.profile.basis == PROFILE else "Predicting where the measured step goes", actor="analyzer"
+    )
     found = work.diagnosis
     with transaction.atomic():
         diagnosis_services.store(work.run, found, work.profile)

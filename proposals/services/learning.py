@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diagnosis.models import DiagnosisRecord
 from experiments import formatting
 from experiments.models import Experiment
+from experiments.step_profile import PROFILE
 from history.record import CHANGES, Record, Side
 from history.services import rows, store
 from perfmodel.accounting import parameters
@@ -36,7 +37,7 @@ def keep(made: Measurement, found: Compared) -> str:
         Side(made.proposal.experiment.name, *_configured(found.before_config), before),
         Side(found.after.run.experiment.name, *_configured(found.after_config), after),
         found.after_config,
-        bottleneck=found.before.bottleneck,
+        bottleneck=_bottleneck(found.before),
     )
     return _add(made, record, made.experiment)
 
@@ -52,9 +53,14 @@ def keep_failure(made: Measurement, before: ExperimentConfig | None, proposed: E
         Side(made.proposal.experiment.name, *_configured(before), kpis),
         Side(f"{made.proposal.experiment.name}, proposal {made.proposal.rank}", *_configured(proposed)),
         proposed,
-        bottleneck=diagnosed.bottleneck if diagnosed is not None else "",
+        bottleneck=_bottleneck(diagnosed) if diagnosed is not None else "",
     )
     return _add(made, record, None)
+
+
+def _bottleneck(diagnosed: DiagnosisRecord) -> str:
+    """As diagnosed; empty where no profile said so: what was predicted is nothing to learn from."""
+    return diagnosed.bottleneck if diagnosed.data.get("basis", PROFILE) == PROFILE else ""
 
 
 def _record(made: Measurement, before: Side, after: Side, config: ExperimentConfig, *, bottleneck: str) -> Record:

@@ -23,6 +23,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
 from experiments.services import configuration, events
 from experiments.services.text import clean
+from experiments.step_profile import PROFILE
 from history.record import FAILURES, outcome_of
 from perfmodel.config import ExperimentConfig
 from proposals.candidate import chips_ratio
@@ -289,6 +290,9 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
     """What stands between the proposal's changes and the effect."""
     comparison = comparing.summary(before, after)
     said = list(fit.further)
+    bare = [side.run.experiment.name for side in (before, after) if side.data.get("basis", PROFILE) != PROFILE]
+    if bare:
+        said.append(f"Only the step time of {' and '.join(bare)} was measured: what else differed is unavailable.")
     said += [line for line in comparison.comparability.reasons if line.startswith("The profiles were recorded on")]
     if comparison.comparability.comparable and comparison.comparability.allowed:
         said.append(comparison.comparability.allowed)

@@ -142,7 +142,7 @@ def test_kinds_on_the_batch_axes_tell_how_weights_are_sharded():
 
 def test_nothing_measured_cannot_calibrate():
     with pytest.raises(ValueError, match="no measured part"):
-        calibrate(known(), Observation(1.0, {}))
+        calibrate(known(), Observation(None, {}))
 
 
 def test_all_to_all_belongs_to_the_expert_axis():

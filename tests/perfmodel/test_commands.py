@@ -141,3 +141,66 @@ def test_search_needs_a_whole_number(asap):
     code, out, err = asap("search", "--top", "many")
     assert (code, out) == (2, "")
     assert "--top" in err
+
+
+BASELINE = CONFIG | {"name": "the run", "measured": {"step_time_s": 3.2, "peak_memory_bytes": 25e9}}
+
+
+def test_candidates_are_priced_from_a_baseline(asap, tmp_path):
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(json.dumps(BASELINE))
+    plain = json.loads(asap("predict", "--json")[1])
+    other = CONFIG | {"name": "dp", "mesh": {"ici": {"data": 16}}}
+    code, out, err = asap("predict", "--from", str(baseline), "--json", configs=(CONFIG, other))
+    assert (code, err) == (0, "")
+    same, found = json.loads(out)
+    assert [same["name"], found["name"]] == [CONFIG["name"], "dp"]
+    assert set(plain) < set(same) and set(same) - set(plain) == {"calibrated_from"}
+    assert same["step_time_s"]["estimate"] == pytest.approx(3.2)
+    assert same["hbm_per_chip_bytes"]["total"] == pytest.approx(25e9)
+    assert found["step_time_s"]["low80"] < found["step_time_s"]["estimate"] < found["step_time_s"]["high80"]
+    assert found["calibrated_from"]["name"] == "the run" and found["calibrated_from"]["step_time_s"] == 3.2
+    assert found["calibrated_from"]["speedup"]["estimate"] == pytest.approx(3.2 / found["step_time_s"]["estimate"])
+
+
+def test_the_measured_run_itself_is_predicted_by_the_model_alone_and_its_other_meshes_from_it(asap):
+    own = json.loads(asap("predict", "--json", configs=(BASELINE,))[1])
+    assert "calibrated_from" not in own
+    assert own["step_time_s"] == json.loads(asap("predict", "--json")[1])["step_time_s"]
+    other = json.loads(asap("predict", "--json", "--mesh", "data=16", configs=(BASELINE,))[1])
+    assert other["calibrated_from"]["step_time_s"] == 3.2
+
+
+def test_a_search_is_calibrated_where_a_step_time_was_measured(asap):
+    code, out, _ = asap("search", "--top", "2", "--json", configs=(BASELINE,))
+    found = json.loads(out)
+    assert code == 0 and found["calibrated_from"]["step_time_s"] == 3.2
+    assert all(item["calibrated_from"]["name"] == "the run" for item in found["candidates"])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "words"),
+    [
+        (CONFIG, "measured.step_time_s: is missing"),
+        (BASELINE | {"measured": {"peak_memory_bytes": 25e9}}, "measured.step_time_s: is missing"),
+        (BASELINE | {"measured": {"step_time_s": 1e-3}}, "at the peak of 16 v6e"),
+        (BASELINE | {"measured": {"step_time_s": "3"}}, "must be a number"),
+        (BASELINE | {"measured": {"step_time_s": 3, "peak_memory_bytes": 25}}, "give bytes of one chip"),
+        (BASELINE | {"measured": 3}, "must be a mapping"),
+        ({key: value for key, value in BASELINE.items() if key != "model"}, "model: is missing"),
+        ("no: [configuration", ""),
+    ],
+)
+def test_a_baseline_that_cannot_calibrate_is_one_sentence(asap, tmp_path, baseline, words):
+    path = tmp_path / "baseline.json"
+    path.write_text(baseline if isinstance(baseline, str) else json.dumps(baseline))
+    for arguments in (("--from", str(path)), ("--from", str(path), "--json")):
+        code, out, err = asap("predict", *arguments)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1 and len(err) <= 301 and words in err
+
+
+def test_an_unknown_key_of_the_measured_block_is_a_warning(asap):
+    config = BASELINE | {"measured": {"step_time": 3.2}}
+    found = json.loads(asap("predict", "--json", configs=(config,))[1])
+    assert any("measured.step_time" in line and "step_time_s" in line for line in found["warnings"])

@@ -134,3 +134,9 @@ def test_distance_goes_from_the_same_configuration_to_an_unknown_framework():
         replace(measured, extra=MappingProxyType({"software_framework": "homemade"})),
     ]
     assert [distance_to(config, seen) for config in steps] == list(DISTANCES)
+
+
+def test_a_profile_s_own_name_counts_as_measured():
+    for name, profile in load_profiles().items():
+        assert profile.has_measured(name)
+    assert not load_profiles()["fsdp"].has_measured("PyTorch FSDP2")

@@ -1,129 +1,228 @@
-"""The fit: it recovers what generated its data, never sees what it is judged on, and the shipped file is its own."""
+"""The fit: it recovers what generated its data, never sees what it is judged on, and the shipped files are its own."""
 
+import tomllib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from perfmodel import accuracy, optico
-from perfmodel.accuracy_plots import bars, scatter
-from perfmodel.efficiency import load_efficiencies
-from perfmodel.fit import cross_validate, problem, solve, spreads, table
-from perfmodel.published import load_published
+from evaluation.accuracy_plots import bars, scatter
+from evaluation.fit_time import Fit, Stalls, fit_stalls, fitted, problem, solve
+from evaluation.held_out import FOLDINGS, folds, held_out, naive_error
+from evaluation.ranges import Errors, errors_at, quantiles
+from evaluation.scores import rank, rank_all, summary
+from evaluation.time_rows import load_rows
+from evaluation.time_table import table, write
+from perfmodel import optico
+from perfmodel.accuracy import load_accuracy
+from perfmodel.distance import DISTANCES, distance_to
+from perfmodel.efficiency import CLASSES, load_efficiencies
+from perfmodel.execution import load_profiles
 from perfmodel.step_time import predict
 
 
 @pytest.fixture(scope="module")
 def some():
-    runs = [run for run in load_published().runs if run.chip.name in ("v5e", "v5p", "h100")]
-    return problem(runs)
+    rows = [row for row in load_rows("tpu") if row.chip.name in ("v5e", "v5p", "v6e")]
+    return problem(rows)
 
 
 def everything(p):
-    return np.ones(len(p.runs), dtype=bool)
+    return np.ones(len(p.rows), dtype=bool)
 
 
 def test_a_world_that_follows_the_model_is_recovered(some):
     """Measurements made by the model itself, with efficiencies off the priors, are predicted almost exactly."""
     rng = np.random.default_rng(1)
-    truth = np.array([parameter.spread for parameter in some.parameters]) * rng.uniform(-0.7, 0.7, len(some.parameters))
+    truth = some.spreads * rng.uniform(-0.7, 0.7, len(some.parameters))
     times = some.price(truth).estimate_s
-    world = problem([replace(run, step_time_s=float(t)) for run, t in zip(some.runs, times, strict=True)])
+    world = problem([replace(row, step_time_s=float(t)) for row, t in zip(some.rows, times, strict=True)])
     found = solve(world, everything(world))
-    assert np.median(np.abs(world.log_error(found))) < 0.01
+    assert np.median(np.abs(world.log_error(found))) < 0.015
     assert np.median(np.abs(world.log_error(found))) < np.median(np.abs(world.log_error(0 * found))) / 5
 
 
+def test_the_derivatives_are_those_of_the_error(some):
+    rng = np.random.default_rng(2)
+    x = some.spreads * rng.uniform(-0.5, 0.5, len(some.parameters))
+    errors, slopes = some.derivatives(x)
+    assert errors == pytest.approx(some.log_error(x))
+    step = 1e-4 * some.spreads
+    assert some.log_error(x + step) - errors == pytest.approx(slopes @ step, abs=1e-5)
+
+
 def test_rows_left_out_do_not_move_the_fit(some):
-    groups = [run.chip.name for run in some.runs]
-    out = np.array(groups) == "h100"
+    out = np.array([row.chip.name == "v5e" for row in some.rows])
     wild = problem(
         [
-            replace(run, step_time_s=run.step_time_s * (50.0 if o else 1.0))
-            for run, o in zip(some.runs, out, strict=True)
+            replace(row, step_time_s=row.step_time_s * (50.0 if left else 1.0))
+            for row, left in zip(some.rows, out, strict=True)
         ]
     )
+    # A configuration's weight counts its rows, which the times have no part in.
     assert solve(wild, ~out) == pytest.approx(solve(some, ~out))
 
 
-def test_errors_out_of_fold_exceed_those_of_fitted_rows(some):
-    x = solve(some, everything(some))
-    held = cross_validate(some, [run.shape.name for run in some.runs], x)
-    assert np.abs(held.log_error).mean() > np.abs(some.log_error(x)).mean()
-    assert np.all(held.lower_s <= held.low80_s)
-    assert np.all(held.low80_s <= held.high80_s)
-    assert np.all(held.high80_s <= held.upper_s)
+def test_one_wild_row_moves_the_others_little(some):
+    wild = problem(
+        [replace(row, step_time_s=row.step_time_s * (20.0 if i == 0 else 1.0)) for i, row in enumerate(some.rows)]
+    )
+    calm = some.log_error(solve(some, everything(some)))
+    moved = wild.log_error(solve(wild, everything(wild)))
+    assert np.abs(moved[1:] - calm[1:]).max() < 0.1
 
 
-def test_the_spread_puts_eighty_percent_inside(some):
-    error = np.random.default_rng(0).normal(0.0, 0.1, len(some.runs))
-    dense, mixture = spreads(some, error, everything(some))
-    inside = np.abs(error) <= 1.2816 * np.where(some.mixture, mixture, dense)
-    weight = some.weights**2
-    assert np.average(inside, weights=weight) == pytest.approx(0.8, abs=0.1)
+@pytest.fixture(scope="module")
+def whole(some):
+    return fitted(some, everything(some))
 
 
-def test_the_written_tables_predict_what_the_fit_predicts(some):
+@pytest.fixture(scope="module")
+def evaluation(whole):
+    return held_out(whole, ("model", "chip"))
+
+
+def test_no_fold_sees_what_it_leaves_out(some):
+    for rule, (key_of, _) in FOLDINGS.items():
+        for out in folds(some.rows, rule):
+            left = {key_of(row) for row, o in zip(some.rows, out, strict=True) if o}
+            kept = {key_of(row) for row, o in zip(some.rows, out, strict=True) if not o}
+            assert not left & kept, rule
+
+
+def test_errors_out_of_fold_exceed_those_of_fitted_rows(whole, evaluation):
+    held = evaluation.by_rule["model"]
+    assert np.abs(held.log_error).mean() > np.abs(whole.log_error[held.index]).mean()
+
+
+def test_chips_left_out_are_farther_than_models_left_out(evaluation):
+    assert set(evaluation.by_distance) <= set(DISTANCES)
+    assert {"model", "chip"} <= set(evaluation.by_distance)
+    assert len(evaluation.by_rule["chip"].index) == len(evaluation.rows)
+
+
+def test_the_naive_model_sees_no_row_of_its_own_group(some):
+    out = folds(some.rows, "model")[0]
+    before = naive_error(some, ~out)
+    doubled = problem(
+        [
+            replace(row, step_time_s=2 * row.step_time_s if left else row.step_time_s)
+            for row, left in zip(some.rows, out, strict=True)
+        ]
+    )
+    assert naive_error(doubled, ~out)[out] == pytest.approx(before[out] - np.log(2.0))
+
+
+def test_quantiles_leave_a_tenth_on_either_side():
+    errors = np.random.default_rng(0).normal(0.05, 0.1, 4000)
+    low, high = quantiles(errors, np.ones(len(errors)))
+    assert low == pytest.approx(-0.05 - 0.1 * 1.2816, abs=0.01)
+    assert high == pytest.approx(-0.05 + 0.1 * 1.2816, abs=0.01)
+
+
+def test_a_range_is_judged_without_the_row_s_own_workload(evaluation):
+    errors: Errors = errors_at(evaluation.rows, evaluation.by_distance)["model"]
+    assert 0.5 < errors.inside.mean() < 1.0
+
+
+def test_the_written_table_predicts_what_the_fit_predicts(some, whole, tmp_path):
     from perfmodel.efficiency import parse_efficiencies
+    from perfmodel.strict_text import decode
 
-    x = solve(some, everything(some), max_steps=5)
-    tables = table(some, x, some.log_error(x))
-    written = parse_efficiencies({"table": {key: row | {"source": "test"} for key, row in tables.items()}})
-    estimates = some.price(x).estimate_s
-    for i in range(0, len(some.runs), 7):
-        predicted = predict(some.runs[i].config, written).step_time_s["estimate"]
-        assert predicted == pytest.approx(estimates[i], rel=1e-9)
+    found = table([whole], load_efficiencies().ranges)
+    write(tmp_path / "efficiencies.toml", found)
+
+    again = parse_efficiencies(tomllib.loads(decode((tmp_path / "efficiencies.toml").read_bytes())))
+    estimates = whole.priced.estimate_s
+    for i in range(0, len(some.rows), 7):
+        for written, exact in ((found, 1e-9), (again, 1e-3)):
+            assert predict(some.rows[i].config, written).step_time_s["estimate"] == pytest.approx(
+                estimates[i], rel=exact
+            )
+
+
+def test_stalls_are_found_where_runs_stall():
+    """Nanotron's pipelined rows with 2 s per micro-batch and stage share added to a quarter of those on many hosts."""
+    rows = [row for row in load_rows("gpu") if row.source == "ultrascale" and row.pipelined][::3]
+    p = problem(rows)
+    x = np.zeros(len(p.parameters))
+    smooth = p.price(x).smooth_s
+    rng = np.random.default_rng(3)
+    hosts = np.broadcast_to(p.terms.hosts, smooth.shape)
+    stalled = rng.uniform(size=len(rows)) < 1 - np.exp(-0.03 * hosts)
+    share = p.terms.micro_batches * (1 - 1 / p.terms.stages)
+    world = problem(
+        [
+            replace(row, step_time_s=float(s + (2.0 * m if stall else 0.0)))
+            for row, s, m, stall in zip(rows, smooth, share, stalled, strict=True)
+        ]
+    )
+    found = fit_stalls(world, x, everything(world))["nanotron"]
+    assert found.stall_s == pytest.approx(2.0, rel=0.1)
+    assert 0.01 < found.per_host < 0.06
+    calm = problem([replace(row, step_time_s=float(s)) for row, s in zip(rows, smooth, strict=True)])
+    assert fit_stalls(calm, x, everything(calm)) == {}
+    errors = Fit(world, x, {"nanotron": Stalls(2.0, 0.03, 5.0, 0.1)}).mode_error
+    assert np.abs(errors).max() < 1e-6
+
+
+def test_ranking_of_three_by_hand():
+    found = rank("w", np.array([1.0, 2.0, 3.0, 4.0]), np.array([4.0, 2.2, 2.0, 8.0]))
+    assert found.regret == pytest.approx(1.0)
+    assert found.regret_of_three == pytest.approx(0.0)
+    assert found.trials == 3
+    assert found.spearman == pytest.approx(0.2)
+    assert rank_all(["a", "a"], np.array([1.0, 2.0]), np.array([1.0, 2.0])) == []
+    assert summary([found, found])["workloads"] == 2
+
+
+# the shipped files
 
 
 def test_shipped_efficiencies_say_where_they_come_from():
     shipped = load_efficiencies()
     assert shipped.provenance["state"] == "fitted"
-    assert shipped.provenance["rows"] == len(load_published().runs)
+    assert shipped.provenance["rows"] == len(load_rows())
     assert all(shipped.sources.values())
+    for profile in load_profiles():
+        for name in CLASSES:
+            for distance, known in shipped.ranges[profile][name].items():
+                assert known.low80 < 0 < known.high80, (profile, name, distance)
+
+
+def test_every_measured_run_is_recognised():
+    rows = load_rows()
+    assert {distance_to(row.config) for row in rows[:: len(rows) // 50]} == {"configuration"}
 
 
 def test_shipped_accuracy_meets_its_aims_or_says_so():
-    """Aims of issue 3 that the report must not fall behind again; the others stand in the report as they are."""
-    numbers = accuracy.load_accuracy()
-    pair = numbers["foldings"]["pair"]
-    assert pair["gpu"]["median"] <= 0.09
-    assert pair["gpu"]["mean"] <= 0.14
+    """What the report must not fall behind again; the other aims stand in the report as they are."""
+    numbers = load_accuracy()
+    parts = numbers["parts"]
+    assert parts["vtrain-single"]["scale"]["median"] <= 0.06
+    assert parts["llm-foundry"]["scale"]["median"] <= 0.06
+    assert parts["ultrascale, no pipeline"]["scale"]["median"] <= 0.085
+    assert parts["ultrascale, with a pipeline"]["scale"]["median"] <= 0.4
+    assert numbers["ranking"]["vtrain-single"]["ours"]["spearman"] >= 0.93
+    assert numbers["ranking"]["ultrascale"]["ours"]["spearman"] >= 0.85
     for kind in ("tpu", "gpu"):
-        assert pair[kind]["median"] < pair[kind]["naive_median"]
-        assert pair[kind]["mean"] < pair[kind]["naive_mean"]
-        assert pair[kind]["in_bounds"] >= 0.95
-        assert 0.75 <= pair[kind]["in_80_range"] <= 0.85
+        model = numbers["distances"][kind]["model"]
+        assert model["median"] < model["naive_median"]
+        assert 0.7 <= model["in_80_range"] <= 0.9
 
 
 def test_optico_agreement_is_recomputed_not_remembered():
     found = optico.agreement()
     assert found.spearman >= 0.9
-    assert found.regret <= 0.01
     assert found.missed == 0
     assert found.false_alarms <= 1
-    assert found.memory_median <= 0.1
-    assert found.spearman == pytest.approx(accuracy.load_accuracy()["optico"]["spearman"], abs=1e-3)
+    assert found.spearman == pytest.approx(load_accuracy()["optico"]["spearman"], abs=2e-3)
 
 
-def test_the_report_is_written_from_the_numbers(some):
-    groups = accuracy.foldings(some.runs)
-    assert set(groups) == set(accuracy.FOLDINGS)
-    points = accuracy.load_accuracy()["points"]
-    drawing = scatter(points, "a & b")
-    assert drawing.count("<circle") >= len(points)
+def test_the_plots_are_drawn_from_the_numbers():
+    numbers = load_accuracy()
+    drawing = scatter(numbers["points"], "a & b")
+    assert drawing.count("<circle") >= len(numbers["points"])
     assert "a &amp; b" in drawing
-    assert bars(accuracy.load_accuracy()["by_chip"], "bars").count("<rect") > 10
-
-
-def test_the_naive_model_sees_no_row_of_its_own_group(some):
-    groups = [run.shape.name for run in some.runs]
-    before = accuracy.baseline(some, groups)
-    doubled = problem(
-        [
-            replace(run, step_time_s=2 * run.step_time_s if run.shape.name == groups[0] else run.step_time_s)
-            for run in some.runs
-        ]
-    )
-    after = accuracy.baseline(doubled, groups)
-    mine = np.array(groups) == groups[0]
-    assert after[mine] == pytest.approx(before[mine] - np.log(2.0))
+    nearest = {part: next(iter(rows.values())) for part, rows in numbers["parts"].items()}
+    assert bars(nearest, "bars").count("<rect") > 10

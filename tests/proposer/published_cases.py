@@ -27,7 +27,6 @@ from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
 from perfmodel.calibration import mesh_distance
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.layouts import layouts
 from perfmodel.optico import tuned_runs
 from perfmodel.published import PublishedRun, load_published
 from perfmodel.search import build_space, default_axes
@@ -134,13 +133,8 @@ def recipes() -> tuple[Case, ...]:
 
 @cache
 def sweeps() -> tuple[Case, ...]:
-    """Starts of every sweep: of one workload with the same kernels, micro-batch and recomputation."""
+    """Starts of every sweep: OptiCo's hand-tuned runs of one workload with the same micro-batch."""
     groups: dict[str, dict[Sizes, tuple[ExperimentConfig, float | None]]] = defaultdict(dict)
-    for layout in layouts():
-        training = layout.config.training
-        parallel = " sequence parallel" if training.sequence_parallel else ""
-        name = f"{layout.workload} {layout.kernel} micro-batch {training.micro_batch} remat {training.remat}{parallel}"
-        groups[name][sizes(layout.config.mesh)] = (_plain(layout.config), layout.step_time_s)
     for run in tuned_runs():
         training = run.config.training
         name = f"OptiCo Figure 5 B{training.global_batch} micro-batch {training.micro_batch}"

@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from diagnosis.report import Diagnosis
+from experiments.step_profile import PROFILE, STEP_TIME
 from perfmodel.config import ConfigError
 from proposals.agents.surroundings import Unavailable
 from proposals.agents.workbench import Standing, Workbench
@@ -140,3 +142,23 @@ def cited(citation: Citation) -> dict[str, Any]:
 def suggestion(word: str, known: Sequence[str]) -> str:
     near = get_close_matches(word, known, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def without_profile(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What a reader must know of a diagnosis that rests on no profile; empty where it does."""
+    if diagnosis.basis == PROFILE:
+        return {}
+    measured = "only the step time was measured" if diagnosis.basis == STEP_TIME else "nothing was measured"
+    return {
+        "breakdown_origin": "predicted by the performance model, not measured",
+        "profile": f"none: {measured}",
+        "predicted_step_time_s": diagnosis.predicted_step_time_s,
+    }
+
+
+def refuse_without_profile(diagnosis: Diagnosis) -> None:
+    """Raise ToolError where ops and collectives are asked for and no profile was recorded."""
+    if diagnosis.basis != PROFILE:
+        raise ToolError(
+            "No profile was recorded, so neither ops nor collectives were measured; kpis has the predicted breakdown."
+        )

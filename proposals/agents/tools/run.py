@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Evidence
 from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
-from proposals.agents.tools.common import present, told
+from proposals.agents.tools.common import present, refuse_without_profile, told, without_profile
 from proposals.agents.workbench import Workbench
 
 #: Of a model's shape, what is said of it.
@@ -94,6 +94,7 @@ class RunTools:
             "mfu_convention": diagnosis.mfu_convention,
             "breakdown_s": diagnosis.breakdown_s,
             "breakdown_share": diagnosis.breakdown_share,
+            **without_profile(diagnosis),
             "memory": present({"peak_bytes": peak, "capacity_bytes": capacity}),
             "not_measured": diagnosis.not_measured,
         }
@@ -137,6 +138,7 @@ class RunTools:
     def collectives(self, asked: OnAxis) -> dict[str, Any]:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
         core, and achieved against possible bandwidth of the links."""
+        refuse_without_profile(self._bench.diagnosis)
         rows = [dict(row) for row in self._bench.diagnosis.collectives]
         axes = list(dict.fromkeys(str(row.get("axis") or "not matched") for row in rows))
         if asked.axis:

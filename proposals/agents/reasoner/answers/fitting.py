@@ -97,6 +97,10 @@ def _measured_memory(desk: Desk) -> Answer:
             f"Measured in this run: a peak of {words.size(held['peak_bytes'])} of "
             f"{words.size(held['capacity_bytes'])} per chip."
         )
+    elif held.get("peak_bytes"):
+        yield from desk.say(f"Measured in this run: a peak of {words.size(held['peak_bytes'])} per chip.")
+    elif found.data.get("profile"):
+        yield from desk.say("The peak memory of this run was not measured: there is no profile, and none was given.")
     else:
         yield from desk.say("The peak memory of this run was not measured: the profile holds no memory events.")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.step_profile import PROFILE
 from proposals import facts
 from proposals.agents.reasoner import words
 from proposals.agents.reasoner.axes import axis_of, words_for
@@ -55,8 +56,9 @@ def _breakdown(desk: Desk, kpis: Row) -> Answer:
     name = {part: _PARTS.get(part, f"communication on {part.removeprefix('ici:')}") for part in parts}
     if seconds:
         step = kpis.get("step_time_s")
+        how = "predicted, not measured" if kpis.get("breakdown_origin") else "measured"
         yield from desk.say(
-            f"Where the {words.time(step)} of a step go, measured:" if step else "Where the time goes, measured:"
+            f"Where the {words.time(step)} of a step go, {how}:" if step else f"Where the time goes, {how}:"
         )
         yield from desk.table(
             ["Part", "Time per step", "Share"],
@@ -66,11 +68,21 @@ def _breakdown(desk: Desk, kpis: Row) -> Answer:
         yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
 
 
+def _predicted(desk: Desk, error: str) -> Answer:
+    """In the place of what no profile measured: that it is so, and the predicted breakdown."""
+    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
+    kpis = yield from desk.look("kpis")
+    yield from _breakdown(desk, kpis.data)
+
+
 def op(desk: Desk, asked: Asked) -> Answer:
     name = asked.ops[0] if asked.ops else desk.focus.op or "#1"
     if name == "collective":
         yield from desk.say("The longest collective of the step:")
         found = yield from desk.look("ops", category="collective", top=1)
+        if not found:
+            yield from _predicted(desk, found.error)
+            return
         rows = found.data.get("rows") or []
         if not rows:
             yield from desk.say("The profile holds no collective.")
@@ -182,8 +194,11 @@ def _limit(row: Row) -> str:
 
 
 def ops(desk: Desk, asked: Asked) -> Answer:
-    yield from desk.say("The longest ops of the step, measured:")
     found = yield from desk.look("ops", top=8)
+    if not found:
+        yield from _predicted(desk, found.error)
+        return
+    yield from desk.say("The longest ops of the step, measured:")
     rows = found.data.get("rows") or []
     yield from desk.table(
         ["Op", "Time per step", "Share", "Kind", "Limited by"],
@@ -200,6 +215,9 @@ def communication(desk: Desk, asked: Asked) -> Answer:
     named = [axis_of(mesh, word) for word in words_for(mesh) if word in asked.text.split()]
     axis = next((each for each in named if each and dict(mesh.ici).get(each, 1) > 1), "")
     found = yield from desk.look("collectives", axis=axis)
+    if not found and desk.bench.profile.basis != PROFILE:
+        yield from _predicted(desk, found.error)
+        return
     if not found:
         yield from desk.say(found.error)
         found = yield from desk.look("collectives")

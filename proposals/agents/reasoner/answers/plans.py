@@ -357,6 +357,11 @@ def measure(desk: Desk, asked: Asked) -> Answer:
         items.append(
             f"**Tell me {facts.in_words(unknown)}**: costs nothing, and turns scaled terms into computed ones."
         )
+    if kpis.data.get("profile"):
+        items.append(
+            "**A profile of the run as it is**: it shows where the step goes, which is only predicted now, and "
+            "calibrates each part by itself."
+        )
     first = board.rows[0] if board.rows else None
     ran = board.ran.get("step_time_s") if first else None
     if first and first["kind"] != "keep" and ran and isinstance(first.get("step_time_s"), Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from experiments.step_profile import MODEL, STEP_TIME
 from perfmodel.config import ConfigError
 from proposals.agents.conversation import Question, Said
 from proposals.agents.reasoner import settings, words
@@ -69,7 +70,11 @@ def _opening(desk: Desk, asked: Asked, meant: common.Meant) -> str:
         if not asked.mesh
         else ""
     )
-    return f"Pricing {ways[0]}{filled}{f' with {changed}' if changed else ''}{of}, from what this profile measured."
+    known = {
+        STEP_TIME: "calibrated by the measured step time, without a profile",
+        MODEL: "by the performance model alone, as nothing was measured",
+    }.get(desk.bench.profile.basis, "from what this profile measured")
+    return f"Pricing {ways[0]}{filled}{f' with {changed}' if changed else ''}{of}, {known}."
 
 
 def _on_the_first(desk: Desk, asked: Asked, on_ran: Row) -> Answer:

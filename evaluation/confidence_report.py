@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfmodel.accuracy_plots import reliability
+from evaluation.accuracy_plots import reliability
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 _TITLES = {"known": "Model known", "unknown": "Model, batch and length hidden"}
-_RAN = ("layouts", "optico", "published")
-_SOURCES = {"published": "published runs", "optico": "OptiCo, Figure 5", "layouts": "sweeps of layouts"}
+_RAN = ("sweeps", "optico", "published")
+_SOURCES = {
+    "published": "published runs",
+    "optico": "OptiCo, Figure 5",
+    "ultrascale": "nanotron on H100 (Ultra-Scale Playbook)",
+    "vtrain-single": "Megatron-DeepSpeed on 2–8 A100 (vTrain)",
+    "vtrain-multi": "Megatron-DeepSpeed on 64 and 256 A100 (vTrain)",
+    "simumax": "Megatron-LM on 8 B200 (SimuMax)",
+    "llm-foundry": "PyTorch FSDP (llm-foundry)",
+}
 
 
 def write(numbers: Mapping[str, Any]) -> None:
@@ -28,11 +36,11 @@ def text(numbers: Mapping[str, Any]) -> str:
         [
             "# How far the confidence of a proposal may be trusted",
             "",
-            f"Written by `make fit` on {numbers['date']}. {total} pairs of measured runs that share model, chips, "
-            "batch and sequence length and differ in mesh, micro-batches, recomputation or stages: "
-            f"{numbers['pairs']['published']} of published runs, {numbers['pairs']['optico']} of OptiCo's Figure 5, "
-            f"{numbers['pairs']['layouts']} of ten sweeps of LLaMA layouts on A100 (arXiv 2311.05610). How good the "
-            "performance model's step times are: [accuracy.md](accuracy.md).",
+            f"Written by `make fit` on {numbers['date']}. {total:,} pairs of measured runs that share model, chips, "
+            "batch and sequence length and differ in mesh, micro-batches, weight sharding, recomputation or stages: "
+            + "; ".join(f"{_SOURCES[name]} {count:,}" for name, count in numbers["pairs"].items())
+            + ". Sources and licences of the sweeps: `evaluation/data/sweeps/README.md`. How good the performance "
+            "model's step times are: [accuracy.md](accuracy.md).",
             "",
             "![Reliability](accuracy/confidence.svg)",
             "",
@@ -41,7 +49,9 @@ def text(numbers: Mapping[str, Any]) -> str:
             "One run of the pair stands for the profile: its measured step time, in the parts that the model gives it, "
             "goes through the calibration (`perfmodel.calibration`) that prices proposals, and the other run is priced "
             "from there. Each pair counts once, from the run predicted slower to the one predicted faster: the "
-            "direction in which it would be proposed. Efficiencies had no part of the rows they predict. A profile "
+            "direction in which it would be proposed. Efficiencies had no part of the rows they predict. Of runs that "
+            "were repeated, the median counts; of a large sweep, a sample of pairs drawn by hash, five for each of its "
+            "n − 1 comparisons. A profile "
             "that shows where the time really goes predicts better than this; by how much, no published pair can tell, "
             "so the confidence is on the careful side.",
             "",
@@ -62,9 +72,10 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "A second number is learnt of memory, where no peak was measured: programs need more or less than the "
             f"model computes by a factor whose logarithm has the spread {fit['memory_spread']:.2f}, from who ran and "
-            "who did not among the sweeps, OptiCo's runs and the published ones (which all ran), sources counting "
-            "alike. That a program ran at its own computed memory says that it is none of the hungriest "
-            "(`Confidence.fits`).",
+            "who did not in the sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as "
+            "√n). nanotron's do not tell crashes from running out of memory: of its runs with three quarters of the "
+            f"memory left {_percent(numbers['crashes'])} failed, and as many are taken to fail at any filling. That a "
+            "program ran at its own computed memory says that it is none of the hungriest (`Confidence.fits`).",
             "",
             "| computed, of the memory a chip has | sweeps: ran | OptiCo: ran | published: ran | probability |",
             "|---|--:|--:|--:|--:|",
@@ -80,11 +91,13 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "*Picks*: after every run, the run of its group with the largest predicted gain, as the first proposal "
             f"would be: stated {_percent(known['picks']['stated'])}, right {_percent(known['picks']['right'])}. "
-            "Choosing the best of many does not make the confidence too high; the size of what they gain is more often "
-            "outside the range.",
+            f"Of their measured gains {_percent(known['picks']['covered'])} lie within the 80 % range, of all pairs "
+            f"{_percent(known['all']['covered'])}.",
             "",
-            "Brier scores and log losses are near those of the constant, since the direction alone is right four times "
-            "in five whatever its predicted size; against even odds (0.25 and 0.69) both are far better.",
+            f"The Brier score of one share for all is {known['all']['brier_constant']:.3f}, of the confidence "
+            f"{known['all']['brier']:.3f}; the log losses are {known['all']['log_loss_constant']:.3f} and "
+            f"{known['all']['log_loss']:.3f}. Even odds score 0.25 and 0.69. Where the direction is right about as "
+            "often whatever the size of the predicted gain, a confidence cannot be much better than one share.",
             "",
             "## Reliability",
             "",
@@ -99,18 +112,24 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "## Where it errs",
             "",
-            "- Gains of a smaller tensor axis are underpredicted on A100 (predicted "
-            f"{_percent(known['by_change']['mesh alone']['gain_predicted'])}, measured "
-            f"{_percent(known['by_change']['mesh alone']['gain_measured'])} on average where only the mesh changes): "
-            "the model's collectives and narrow products over four and eight GPUs are too fast there. That errs on "
-            "the safe side.",
-            "- Gradient reductions over a slow network at few sequences per GPU (30B on 256 GPUs) are underpredicted "
-            "when only a step time is known; a profile shows them.",
-            "- Published runs of mixtures differ in software and settings that no table names; two of the largest "
-            "errors are runs of which other releases are twice as fast.",
+            "By source, of pairs whose model is known: mean gain predicted and measured, and what a floor of its own "
+            "would be. A source whose floor is far above the shipped one has gains outside the range more often than "
+            "stated; one whose floor is far below is understated.",
+            "",
+            "| pairs | n | gain predicted | measured | in range | own floor |",
+            "|---|--:|--:|--:|--:|--:|",
+            *_errors(known["by_source"], numbers["floors"]),
             "",
         ]
     )
+
+
+def _errors(sources: Mapping[str, Any], floors: Mapping[str, float]) -> list[str]:
+    return [
+        f"| {_SOURCES[name]} | {row['pairs']} | {_percent(row['gain_predicted'])} | {_percent(row['gain_measured'])} | "
+        f"{_percent(row['covered'])} | {_percent(floors[name])} |"
+        for name, row in sources.items()
+    ]
 
 
 def _fills(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,24 +1,31 @@
 """Pairs of measured configurations of one workload: what a proposal claims, one against the other, was measured.
 
-Three sources: published runs of one model on the same chips (data/published_runs.json), OptiCo's hand-tuned runs
-(data/optico.json), and sweeps of layouts (data/layouts.json).
+Sources: published runs of one model on the same chips (perfmodel/data/published_runs.json), OptiCo's hand-tuned runs
+(perfmodel/data/optico.json), and the measured sweeps (data/sweeps).
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from itertools import combinations
 from math import log
+from statistics import median_low
 
+from evaluation import sweeps
+from evaluation.sweeps import SweepRun, load_sweeps
 from perfmodel.config import ExperimentConfig
-from perfmodel.layouts import layouts
+from perfmodel.config_file import config_to_json
 from perfmodel.optico import tuned_runs
 from perfmodel.published import PublishedRun, load_published
 
-SOURCES = ("published", "optico", "layouts")
+SOURCES = ("published", "optico", *sweeps.SOURCES)
+#: A sweep of n runs makes at most so many pairs for each of its n − 1 comparisons: 120 runs would make 7,140.
+PAIRS_PER_COMPARISON = 5
 
 
 @dataclass(frozen=True)
@@ -41,15 +48,13 @@ class Pair:
     """Two runs of one workload on the same chips, in no particular direction.
 
     group: runs that were compared with each other; family: groups that share a model and a source, which are left out
-    together when something is fitted on pairs; held_out: the group of `perfmodel.accuracy.foldings` whose efficiencies
-    must not have seen these rows, empty where no efficiency is fitted on them; weight: a group of n runs counts as
-    n − 1 comparisons, however many pairs it makes.
+    together when something is fitted on pairs; weight: a group of n runs counts as n − 1 comparisons, however many
+    pairs it makes.
     """
 
     source: str
     group: str
     family: str
-    held_out: str
     one: MeasuredRun
     other: MeasuredRun
     weight: float
@@ -78,8 +83,8 @@ def log_gain(before: MeasuredRun, after: MeasuredRun) -> float:
 
 @cache
 def measured_pairs() -> tuple[Pair, ...]:
-    """All pairs of all sources; OptiCo's and the sweeps' with the same kernels only."""
-    return (*_published(), *_optico(), *_layouts())
+    """All pairs of all sources; of large sweeps a sample, the same one each time."""
+    return (*_published(), *_optico(), *_sweeps())
 
 
 def _published() -> Iterable[Pair]:
@@ -92,10 +97,7 @@ def _published() -> Iterable[Pair]:
         runs = list(configurations.values())
         for first, second in combinations(runs, 2):
             one, other = _nearest_in_software(first, second)
-            held_out = f"{one.shape.name} on {one.chip.name}"
-            yield Pair(
-                "published", group, f"published {one.shape.name}", held_out, _run(one), _run(other), 2 / len(runs)
-            )
+            yield Pair("published", group, f"published {one.shape.name}", _run(one), _run(other), 2 / len(runs))
 
 
 def _nearest_in_software(
@@ -117,17 +119,43 @@ def _run(run: PublishedRun) -> MeasuredRun:
 def _optico() -> Iterable[Pair]:
     runs = {repr(run.config): MeasuredRun(run.config, run.step_time_s) for run in tuned_runs() if run.step_time_s}
     for one, other in combinations(runs.values(), 2):
-        yield Pair("optico", "OptiCo Figure 5", "optico", "", one, other, 2 / len(runs))
+        yield Pair("optico", "OptiCo Figure 5", "optico", one, other, 2 / len(runs))
 
 
-def _layouts() -> Iterable[Pair]:
-    groups: dict[tuple[str, str, bool], list[MeasuredRun]] = defaultdict(list)
-    for run in layouts():
-        if run.step_time_s:
-            key = (run.workload, run.kernel, bool(run.config.training.sequence_parallel))
-            groups[key].append(MeasuredRun(run.config, run.step_time_s))
-    for (workload, kernel, parallel), runs in groups.items():
-        model = workload.split()[0]
-        name = f"{workload} {kernel}{' sequence parallel' if parallel else ''}"
-        for one, other in combinations(runs, 2):
-            yield Pair("layouts", name, f"layouts {model}", "", one, other, 2 / len(runs))
+def _sweeps() -> Iterable[Pair]:
+    groups: dict[tuple[str, str], list[SweepRun]] = defaultdict(list)
+    for run in load_sweeps():
+        if run.usable:
+            groups[run.source, run.work].append(run)
+    for (source, workload), members in groups.items():
+        runs = distinct(members)
+        pairs = list(combinations(runs, 2))
+        most = PAIRS_PER_COMPARISON * (len(runs) - 1)
+        if len(pairs) > most:
+            pairs = sorted(pairs, key=lambda pair: _digest(*(run.config.name or "" for run in pair)))[:most]
+        family = f"{source} {members[0].model}"
+        for one, other in pairs:
+            yield Pair(source, workload, family, one, other, (len(runs) - 1) / len(pairs))
+
+
+def distinct(runs: Iterable[SweepRun]) -> list[MeasuredRun]:
+    """One run of every configuration: the median of those that were repeated, the faster of two."""
+    repeats: dict[str, list[MeasuredRun]] = defaultdict(list)
+    for run in runs:
+        if run.step_time_s is not None:
+            repeats[configuration_of(run.config)].append(MeasuredRun(run.config, run.step_time_s))
+    middle = [median_low([run.step_time_s for run in same]) for same in repeats.values()]
+    return [
+        next(run for run in same if run.step_time_s == time)
+        for same, time in zip(repeats.values(), middle, strict=True)
+    ]
+
+
+def configuration_of(config: ExperimentConfig) -> str:
+    """The same text for runs of one configuration, whatever they are called."""
+    data = config_to_json(config)
+    return json.dumps({key: value for key, value in data.items() if key not in ("name", "notes")}, sort_keys=True)
+
+
+def _digest(*names: str) -> str:
+    return sha256(" ".join(names).encode()).hexdigest()

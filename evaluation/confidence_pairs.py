@@ -1,8 +1,7 @@
 """Measured pairs as the Proposer would have predicted them: gain and spread of each, beside what was measured.
 
-Of a published run only the step time is known, so its parts are taken as the model has them, scaled to the measured
-step: a profile that shows every part where the model expects it.  A profile that shows where the time really goes
-predicts better than that; by how much no published pair can tell.
+Of a published run only the step time is known, and it calibrates the prediction of the other.  A profile that shows
+where the time really goes predicts better than that; by how much no published pair can tell.
 """
 
 from __future__ import annotations
@@ -10,27 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.accuracy import HEADLINE, foldings
+from evaluation.pairs import MeasuredRun, Pair, log_gain
+from evaluation.time_table import table_without_model
 from perfmodel.calibration import Observation, calibrate, mesh_distance
 from perfmodel.config import ExperimentConfig
-from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.fit import FOLD_STEPS, problem, solve, table
-from perfmodel.pairs import MeasuredRun, Pair, log_gain
-from perfmodel.published import load_published
-from perfmodel.step_time import combine
-from perfmodel.terms import step_terms
-from perfmodel.workload import GROUPS, chip_of, from_config, stack
+from perfmodel.efficiency import EfficiencyTable, load_efficiencies
+from perfmodel.workload import from_config, stack
 from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, SPREAD_PER_DOUBLING_UNKNOWN
 
 Floats = npt.NDArray[np.float64]
-
-#: What the model calls a part, and what a profile does.
-_NAMES = {"bubble": "idle", "overhead": "other"}
 
 
 @dataclass(frozen=True)
@@ -49,53 +40,20 @@ class Predicted:
     weight: float
 
 
-@cache
-def held_out_tables(names: frozenset[str]) -> Mapping[str, EfficiencyTable]:
-    """Efficiencies fitted without the rows of one pair of model and chip, for each name of such a pair."""
-    runs = load_published().runs
-    p = problem(runs)
-    everything = np.ones(len(runs), dtype=bool)
-    start = solve(p, everything)
-    groups = np.array(foldings(runs)[HEADLINE])
-    default = load_efficiencies().tables.get("default", {})
-    found = {}
-    for name in sorted(names):
-        x = solve(p, groups != name, start, FOLD_STEPS)
-        found[name] = EfficiencyTable({"default": default, **table(p, x, p.log_error(x))}, {}, {})
-    return found
-
-
-def observed_parts(run: MeasuredRun, efficiencies: Efficiencies) -> Observation:
-    """The step of a run whose time alone was measured, in the parts that the model gives it."""
-    config = run.config
-    priced = combine(step_terms(from_config(config)), efficiencies)
-    scale = run.step_time_s / _number(priced.estimate_s)
-    parts: dict[str, float] = {}
-    for name, seconds in priced.parts_s.items():
-        key = _NAMES.get(name, name)
-        if name.startswith("ici:"):
-            members = GROUPS[name.removeprefix("ici:")]
-            axes = [axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in members]
-            key = "ici:" + "+".join(axes) if axes else "ici"
-        if (value := _number(seconds) * scale) > 0:
-            parts[key] = parts.get(key, 0.0) + value
-    return Observation(step_time_s=run.step_time_s, parts_s=parts)
-
-
 def predict_pairs(pairs: Sequence[Pair], *, known: bool = True) -> tuple[Predicted, ...]:
     """Every pair predicted, by efficiencies that saw none of its rows.
 
     known: False hides the model, the batch and the sequence length from the prediction, as in a profile whose
     configuration does not name them.
     """
-    tables = held_out_tables(frozenset(pair.held_out for pair in pairs if pair.held_out))
     groups: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for pair in pairs:
         groups[pair.source, pair.group].append(pair)
     weight = weights(pairs)
     found: list[Predicted] = []
     for members in groups.values():
-        efficiencies = tables.get(members[0].held_out) or load_efficiencies()
+        fitted = members[0].source != "optico"
+        efficiencies = table_without_model(members[0].one.config) if fitted else load_efficiencies()
         runs = list({id(run): run for pair in members for run in (pair.one, pair.other)}.values())
         gains, spreads = _all_ways(runs, efficiencies, known)
         place = {id(run): i for i, run in enumerate(runs)}
@@ -127,9 +85,7 @@ def _all_ways(runs: Sequence[MeasuredRun], efficiencies: EfficiencyTable, known:
     work = stack([from_config(config) for config in configs]) if known else None
     distance = np.array([[mesh_distance(a.mesh, b.mesh) for b in configs] for a in configs])
     for i, run in enumerate(runs):
-        config = run.config
-        resolved = efficiencies.resolve(chip_of(config.hardware), config.training.precision, config.model)
-        calibration = calibrate(configs[i], observed_parts(run, resolved), efficiencies)
+        calibration = calibrate(configs[i], Observation(step_time_s=run.step_time_s, parts_s={}), efficiencies)
         prices = calibration.price(configs) if work is None else calibration.price_workload(work, distance[i])
         per_doubling = SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN
         gains[i] = np.log(prices.speedup)
@@ -140,7 +96,3 @@ def _all_ways(runs: Sequence[MeasuredRun], efficiencies: EfficiencyTable, known:
 def _hidden(run: MeasuredRun) -> ExperimentConfig:
     training = replace(run.config.training, global_batch=None, seq_len=None)
     return replace(run.config, model=None, training=training)
-
-
-def _number(value: object) -> float:
-    return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])

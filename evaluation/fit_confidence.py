@@ -1,4 +1,4 @@
-"""Fit the confidence of proposals on measured pairs: `make fit`, or `python -m proposals.proposer.fit_confidence`.
+"""Fit the confidence of proposals on measured pairs: `make fit`, or `python -m evaluation.fit_confidence`.
 
 One number is learnt, the error of a predicted log gain that the model's own spread does not hold, from pairs of known
 models; that it also holds where the model is hidden is checked.  Everything reported is of pairs whose family had no
@@ -21,19 +21,20 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import t as student
 
+from evaluation.confidence_pairs import Predicted, predict_pairs
+from evaluation.pairs import SOURCES, Pair, measured_pairs
+from evaluation.sweeps import load_sweeps
 from perfmodel import memory
-from perfmodel.layouts import layouts
 from perfmodel.optico import tuned_runs
-from perfmodel.pairs import SOURCES, Pair, measured_pairs
 from perfmodel.published import load_published
 from perfmodel.workload import from_config
+from proposals.proposer import confidence
 from proposals.proposer.confidence import Confidence
-from proposals.proposer.confidence_pairs import Predicted, predict_pairs
 
 Floats = npt.NDArray[np.float64]
 
-FILE = Path(__file__).with_name("confidence.toml")
-NUMBERS = Path(__file__).with_name("confidence.json")
+FILE = Path(confidence.__file__).with_name("confidence.toml")
+NUMBERS = FILE.with_suffix(".json")
 #: Degrees of freedom of Student's t: few, since one program in twenty surprises; more precisely pairs do not tell.
 FREEDOM = 4.0
 #: Bins of stated confidence in the reliability table.
@@ -65,10 +66,16 @@ def floor_of(rows: Sequence[Predicted]) -> float:
     return float(np.sqrt(max(at, 0.0)))
 
 
+#: Sources in which crashes are not told apart from running out of memory.
+CRASHES = ("ultrascale",)
+#: Below this share of the memory, as computed, a failure has another reason.
+ROOMY = 0.25
+
+
 @cache
 def fills() -> tuple[tuple[str, float, bool], ...]:
-    """(source, computed memory over capacity, whether it ran) of every run; the published ones all did."""
-    found = [("layouts", run.config, run.step_time_s is not None) for run in layouts()]
+    """(source, computed memory over capacity, whether it ran) of every run; only one sweep and OptiCo list failures."""
+    found = [(run.source, run.config, run.status == "ran") for run in load_sweeps() if run.status != "unclear"]
     found += [("optico", run.config, run.step_time_s is not None) for run in tuned_runs()]
     found += [(f"published {run.chip.kind}", run.config, True) for run in load_published().runs]
     used = [memory.per_chip(from_config(config)) for _, config, _ in found]
@@ -76,16 +83,29 @@ def fills() -> tuple[tuple[str, float, bool], ...]:
     return tuple((source, share, ran) for (source, _, ran), share in zip(found, filled, strict=True))
 
 
+@cache
+def crash_share() -> float:
+    """Share of the runs of CRASHES with plenty of memory left that failed all the same."""
+    roomy = [ran for source, filled, ran in fills() if source in CRASHES and filled < ROOMY]
+    return 1.0 - sum(roomy) / len(roomy)
+
+
+@cache
 def memory_spread() -> float:
-    """The spread at which who ran and who did not is likeliest, sources counting alike: without bias, since some need
-    more than computed and others less."""
-    sources = [source for source, _, _ in fills()]
-    weight = np.array([1.0 / sources.count(source) for source in sources])
-    logs = np.log([filled for _, filled, _ in fills()])
-    ran = np.array([came for _, _, came in fills()])
+    """The spread at which who ran and who did not is likeliest, without bias, since some need more than computed and
+    others less.  Of the sources that list failures: where only successes are published, that they fit was the
+    condition.  A source of n runs counts as √n, since they share a program; where crashes are listed too,
+    `crash_share` of the runs fail anyway, or every crash would widen the spread."""
+    told = {source for source, _, came in fills() if not came}
+    rows = [row for row in fills() if row[0] in told]
+    sources = [source for source, _, _ in rows]
+    weight = np.array([sources.count(source) ** -0.5 for source in sources])
+    logs = np.log([filled for _, filled, _ in rows])
+    ran = np.array([came for _, _, came in rows])
+    most = np.where([source in CRASHES for source in sources], 1.0 - crash_share(), 1.0)
 
     def unlikely(spread: float) -> float:
-        share = np.clip(ndtr(-logs / spread), 1e-6, 1.0 - 1e-6)
+        share = np.clip(most * ndtr(-logs / spread), 1e-6, 1.0 - 1e-6)
         return -float(np.sum(weight * np.log(np.where(ran, share, 1.0 - share))))
 
     return float(minimize_scalar(unlikely, bounds=(0.02, 1.0), method="bounded").x)
@@ -118,7 +138,11 @@ def numbers() -> dict[str, Any]:
     result: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "fit": {name: getattr(fit(), name) for name in ("floor", "freedom", "families", "memory_spread")},
-        "pairs": {source: sum(pair.source == source for pair in pairs()) for source in SOURCES},
+        "pairs": _count(),
+        "crashes": crash_share(),
+        "floors": {
+            source: floor_of([row for row in predictions(True) if row.pair.source == source]) for source in _count()
+        },
     }
     result["fills"] = _by_fill()
     for name, known in (("known", True), ("unknown", False)):
@@ -146,12 +170,22 @@ def _by_fill() -> list[dict[str, Any]]:
     found = []
     for low, high in pairwise(FILLS):
         row: dict[str, Any] = {"from": low, "to": high}
-        for name in ("layouts", "optico", "published"):
-            came = [ran for source, filled, ran in fills() if source.startswith(name) and low <= filled < high]
+        for name in ("sweeps", "optico", "published"):
+            came = [ran for source, filled, ran in fills() if _kind(source) == name and low <= filled < high]
             row[name] = [sum(came), len(came)]
         row["fits"] = float(ndtr(-np.log(min((low + high) / 2.0, low + 0.1)) / fit().memory_spread))
         found.append(row)
     return found
+
+
+def _kind(source: str) -> str:
+    return source.split()[0] if source.startswith(("optico", "published")) else "sweeps"
+
+
+def _count() -> dict[str, int]:
+    """Pairs by source, of those that have any at the same batch."""
+    count = {source: sum(pair.source == source for pair in pairs()) for source in SOURCES}
+    return {source: n for source, n in count.items() if n}
 
 
 _CHANGES = {
@@ -246,10 +280,9 @@ def reliability(rows: Sequence[tuple[Predicted, Confidence]]) -> list[dict[str, 
 
 def toml(found: Confidence) -> str:
     """confidence.toml: the fit with where it comes from."""
-    count = {source: sum(pair.source == source for pair in pairs()) for source in SOURCES}
     return "\n".join(
         [
-            "# Written by `make fit` (proposals/proposer/fit_confidence.py); its meaning: docs/accuracy-confidence.md.",
+            "# Written by `make fit` (evaluation/fit_confidence.py); its meaning: docs/accuracy-confidence.md.",
             "",
             "[confidence]",
             f"floor = {found.floor:.4f}",
@@ -259,7 +292,7 @@ def toml(found: Confidence) -> str:
             "",
             "[provenance]",
             'source = "measured pairs at the same batch: '
-            + ", ".join(f"{n} {name}" for name, n in count.items())
+            + ", ".join(f"{n} {name}" for name, n in _count().items())
             + '"',
             'weights = "a group of n runs counts as n - 1 comparisons, a family of m comparisons as the root of m"',
             f'date = "{datetime.now(UTC):%Y-%m-%d}"',
@@ -270,7 +303,7 @@ def toml(found: Confidence) -> str:
 
 def main() -> None:
     """Fit; write confidence.toml, confidence.json, and the report with its plot."""
-    from proposals.proposer import confidence_report
+    from evaluation import confidence_report
 
     FILE.write_text(toml(fit()), encoding="utf-8")
     found = _rounded(numbers())

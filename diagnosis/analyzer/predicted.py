@@ -1,0 +1,236 @@
+"""A diagnosis without a profile: what was measured is the step time, or nothing; where it goes is predicted.
+
+Every number says which: the step time, MFU and memory are measured or computed from it, the breakdown is the
+performance model's, scaled to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import log, sqrt
+from typing import Any
+
+from scipy.special import ndtr
+
+from diagnosis.analyzer import report
+from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
+from diagnosis.analyzer.facts import Facts
+from diagnosis.analyzer.quantity import digits, evidence, format_time
+from diagnosis.analyzer.rules.memory_traffic import near_capacity
+from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
+from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
+from perfmodel.config import ExperimentConfig
+from perfmodel.from_baseline import baseline_of, lacking
+from perfmodel.step_time import missing_facts, predict
+
+#: Standard deviation of the logarithm of one predicted part of a step.  A stated assumption, not a fit.
+SPREAD_OF_A_PART = 0.5
+#: A verdict without a profile is never surer than this: stalls of input and host are in no prediction at all.
+MOST_CONFIDENT = 0.75
+#: Measured over predicted step time from which the difference is a finding of its own.
+WORTH_SAYING = 1.25
+SOURCE = "performance model"
+_NAMES = {"bubble": "idle", "overhead": "other"}
+_WORDS = {"compute": "compute", "memory": "HBM traffic", "communication": "exposed communication", "idle": "the bubble"}
+WHAT_A_PROFILE_ADDS = (
+    "A profile adds what is unavailable here: the ops and their roofline position, exposed communication per mesh "
+    "axis, input and host stalls, stragglers."
+)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a diagnosis without a profile rests on.
+
+    kind: STEP_TIME or MODEL.  parts_s: predicted parts by the keys of Diagnosis.breakdown_s; they add up to the
+    measured step, or to the predicted one where none was measured.  predicted_s: the step as the model alone has it.
+    """
+
+    kind: str
+    parts_s: Mapping[str, float]
+    predicted_s: float
+
+
+def read(profile: StepProfile, config: ExperimentConfig | None) -> Basis | None:
+    """None where there is a profile, or too little is configured to predict anything."""
+    if profile.basis == PROFILE or config is None or missing_facts(config):
+        return None
+    if profile.basis == MODEL:
+        found = predict(config)
+        if found.step_time_s is None or found.parts_s is None:
+            return None
+        return Basis(MODEL, _flat(found.parts_s), found.step_time_s["estimate"])
+    if lacking(config):
+        return None
+    baseline = baseline_of(config)
+    priced = baseline.price([config])[0].prediction
+    if priced.parts_s is None or baseline.predicted.step_time_s is None:
+        return None
+    return Basis(STEP_TIME, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
+
+
+def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
+    """The diagnosis: measured KPIs where there are any, a predicted breakdown and verdict, and what to measure next."""
+    total = sum(basis.parts_s.values())
+    shares = {name: value / total for name, value in basis.parts_s.items()}
+    verdict = _judge(facts, basis, shares)
+    findings = (*_above_prediction(facts, basis), *near_capacity(facts), _missing_profile(basis))
+    return Diagnosis(
+        kpis=facts.kpis,
+        not_measured=facts.not_measured,
+        bottleneck=verdict,
+        findings=findings,
+        ops=(),
+        breakdown_s=dict(basis.parts_s),
+        breakdown_share=shares,
+        mfu_convention=facts.mfu_convention,
+        report=_report(facts, basis, shares, verdict, findings),
+        basis=basis.kind,
+        predicted_step_time_s=basis.predicted_s,
+    )
+
+
+def _flat(parts: Mapping[str, Any]) -> dict[str, float]:
+    """Parts of a prediction by the keys of Diagnosis.breakdown_s; what is nothing is left out."""
+    found: dict[str, float] = {}
+    for name, value in parts.items():
+        if isinstance(value, Mapping):
+            found |= {f"ici:{axis}": seconds for axis, seconds in value.items()}
+        else:
+            key = _NAMES.get(name, name)
+            found[key] = found.get(key, 0.0) + value
+    return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+
+def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottleneck:
+    """The largest predicted part by the thresholds that hold for measured ones (`bottleneck`)."""
+    talk = sum(value for name, value in shares.items() if name.startswith("ici") or name == "dcn")
+    by = {"compute": shares.get("compute", 0.0), "memory": shares.get("hbm", 0.0), "communication": talk}
+    bubble = shares.get("idle", 0.0)
+    over = {"communication": talk} if talk >= COMMUNICATION_THRESHOLD else {}
+    over |= {"idle": bubble} if bubble >= STALL_THRESHOLD else {}
+    if over:
+        primary = max(over, key=lambda name: over[name])
+        threshold = COMMUNICATION_THRESHOLD if primary == "communication" else STALL_THRESHOLD
+        sure = _certain(over[primary], threshold)
+    else:
+        primary = max(("compute", "memory"), key=lambda name: by[name])
+        other = by["memory" if primary == "compute" else "compute"]
+        sure = min(_certain(by[primary], other, sqrt(2.0)), _certain(COMMUNICATION_THRESHOLD, talk))
+    rest = {name: value for name, value in {**by, "idle": bubble}.items() if name != primary and value > 0.05}
+    step = facts.step_time_s
+    # Of what no term explains, nobody knows where it goes.
+    explained = min(1.0, basis.predicted_s / step, step / basis.predicted_s) if step else 1.0
+    confidence = min(MOST_CONFIDENT, 0.5 + (sure - 0.5) * explained)
+    rows = [_share(_WORDS[name], value) for name, value in {**by, "idle": bubble}.items() if value >= 0.0005]
+    return Bottleneck(
+        primary=primary,
+        confidence=round(confidence, 2),
+        statement=_statement(facts, basis, primary, rows),
+        evidence=(*rows, *_times(facts, basis)),
+        secondary=max(rest, key=lambda name: rest[name]) if rest else None,
+    )
+
+
+def _certain(larger: float, smaller: float, spreads: float = 1.0) -> float:
+    """Probability that the one is the larger, where so many predicted parts err as SPREAD_OF_A_PART says."""
+    if smaller <= 0:
+        return 1.0
+    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * spreads)))
+
+
+def _share(words: str, value: float) -> Evidence:
+    row = evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
+    return replace(row, text=f"{digits(100.0 * value, 2)} %")
+
+
+def _times(facts: Facts, basis: Basis) -> list[Evidence]:
+    predicted = evidence("predicted step time", basis.predicted_s, "s", "predicted", "asap predict", SOURCE)
+    predicted = replace(predicted, text=format_time(basis.predicted_s, 2))
+    if facts.step_time_s is None:
+        return [predicted]
+    return [
+        evidence("measured step time", facts.step_time_s, "s", "measured", "measured.step_time_s", "configuration"),
+        predicted,
+    ]
+
+
+def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -> str:
+    named = ", ".join(f"{row} {row.label.removeprefix('predicted share of ')}" for row in rows)
+    measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
+    limit = {
+        "compute": "compute limits the step",
+        "memory": "HBM bandwidth limits the step",
+        "communication": "communication limits the step",
+        "idle": "the pipeline bubble limits the step",
+    }[primary]
+    text = f"Predicted, not measured: {limit} ({named})."
+    if facts.step_time_s is None:
+        return f"{text} Nothing was measured of this run; the performance model predicts a step of {predicted}."
+    ratio = facts.step_time_s / basis.predicted_s
+    if ratio >= WORTH_SAYING:
+        return (
+            f"{text} The measured step of {measured} takes {digits(ratio, 2)}× the predicted {predicted}; where the "
+            "difference goes is unavailable without a profile."
+        )
+    return f"{text} Only the step time of {measured} was measured; the performance model alone predicts {predicted}."
+
+
+def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
+    step = facts.step_time_s
+    if step is None or step < WORTH_SAYING * basis.predicted_s:
+        return []
+    measured, predicted = _times(facts, basis)
+    gap = step - basis.predicted_s
+    row = evidence("measured less predicted step time", gap, "s", "computed", "measured − predicted step time", SOURCE)
+    row = replace(row, text=format_time(gap, 2))
+    return [
+        Finding(
+            rule="step_above_prediction",
+            title="Step time above prediction",
+            insight=(
+                f"The step takes {measured}, and a program that runs this configuration as others do is predicted to "
+                f"take {predicted}: {row} per step are unexplained."
+            ),
+            action=(
+                "Record a profile to see where they go. Without one, check the data loader, checkpoints within the "
+                "timed steps, a slow host or network link, and that model, batch and framework are those configured."
+            ),
+            impact="At most the unexplained time; a prediction that errs explains a part of it.",
+            evidence=(measured, predicted, row),
+            saving_s=gap,
+            saving_share=gap / step,
+        )
+    ]
+
+
+def _missing_profile(basis: Basis) -> Finding:
+    what = "only the step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
+    return Finding(
+        rule="missing_profile",
+        title="Missing profile data",
+        insight=f"No profile was recorded, {what}: the breakdown and the bottleneck are predicted.",
+        action="Record a profile of 3–5 steps and upload it.",
+        impact=WHAT_A_PROFILE_ADDS,
+    )
+
+
+def _report(
+    facts: Facts, basis: Basis, shares: Mapping[str, float], verdict: Bottleneck, findings: tuple[Finding, ...]
+) -> dict[str, list[str]]:
+    """The report's four sections; the first two are those of a profile, with what is unavailable said once."""
+    details = [line for line in report.details(facts) if not line.startswith("Profile:")]
+    measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
+    known = [line for line in report.health(facts) if "not measured" not in line]
+    parts = ", ".join(f"{name.replace('ici:', 'ICI ')} {digits(100.0 * value, 2)} %" for name, value in shares.items())
+    return {
+        report.DETAILS: [*details, f"Profile: none, {measured}."],
+        report.HEALTH: [*known, "All other KPIs: not measured, since they need a profile."],
+        report.IDENTIFICATION: ["No profile was recorded, so no ops are known."],
+        report.CORRELATION: [
+            verdict.statement,
+            f"Predicted breakdown of the step: {parts}.",
+            *(f"{item.title}. {item.insight}" for item in findings),
+        ],
+    }

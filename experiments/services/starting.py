@@ -1,0 +1,46 @@
+"""Start an experiment without a profile, from the step time that its configuration says was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from accounts.models import Team, User
+from experiments.models import Experiment, Origin, Profile
+from experiments.services import configuration, events, runs
+from experiments.services.configuration import Checked
+from experiments.services.text import title
+
+
+def from_step_time(
+    team: Team, user: User | None, data: Mapping[str, Any], name: str = ""
+) -> tuple[Experiment | None, Checked]:
+    """The experiment with its queued run, and the checked configuration; None, and nothing stored, where it has errors.
+
+    data: the contract's JSON with a `measured` block.
+    """
+    checked = configuration.check_without_profile(data)
+    if not checked.ok:
+        return None, checked
+    with transaction.atomic():
+        experiment = Experiment(
+            team=team, created_by=user, origin=Origin.STEP_TIME, name=title(name.strip()) or _name(checked)
+        )
+        configuration.keep(experiment, checked)
+        experiment.save()
+        profile = Profile.objects.create(team=team, experiment=experiment)
+        events.append(experiment, "config", "user", user=user, data=configuration.facts(checked))
+        runs.start(experiment, profile, user=user)
+    return experiment, checked
+
+
+def _name(checked: Checked) -> str:
+    """As the configuration is named, else what ran on what."""
+    given = title(str(checked.data.get("name") or ""))
+    if given or checked.config is None:
+        return given or "Unnamed experiment"
+    hardware, model = checked.config.hardware, checked.config.model
+    what = (model.name if model is not None else "") or "custom model"
+    return title(f"{what} on {hardware.chips:,} {hardware.chip}")
