@@ -164,7 +164,7 @@ def _weights(found: Mapping[str, Any]) -> list[str]:
         "| worth | " + " | ".join(f"{100 * gain:+.2f} ± {100 * error:.2f} %" for gain, error in tried.values()) + " |",
         "",
         f"Chosen: {weights['simplify']:g} (in the folds: {folds}), the largest that is worth no less than the best by "
-        f"more than a standard error. A failed trial costs {weights['failed_trial']:g}, which is stated and not learnt: "
+        f"more than a standard error. A failed trial costs {weights['failed_trial']:g}, which is stated, not learnt: "
         "no outcome "
         f"says what a trial costs. The discount of {weights['discount']:g} per step where the model is not known comes "
         "from measured pairs with the model hidden: what would be proposed gained 67 % of what was predicted.",
