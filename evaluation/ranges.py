@@ -1,13 +1,14 @@
 """Ranges of predictions from the errors of held-out rows: per program, class of configurations and distance.
 
-A class with runs of its own at a distance has their quantiles.  Elsewhere the runs of all programs of the kind of chip
+A class with enough groups of its own at a distance has their quantiles: workloads, or where whole architectures, chips
+or frameworks were left out, those.  Elsewhere the runs of all programs of the kind of chip
 at that distance stand in, and nothing is narrower than the class itself where it is nearer to the fit; what no program
 of the kind was left out for (frameworks on TPUs) is taken from the other kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from evaluation.held_out import HeldOut
 from evaluation.time_rows import TimeRow
-from perfmodel.distance import DISTANCES
+from perfmodel.distance import DISTANCES, architecture_key
 from perfmodel.efficiency import CLASSES, ErrorRange, class_of
 from perfmodel.execution import load_profiles
 from perfmodel.step_time import TAIL
@@ -25,11 +26,21 @@ Floats = npt.NDArray[np.float64]
 
 #: Groups of rows that a class needs at a distance to speak for itself.
 FEWEST_GROUPS = 4
+#: What was left out together, where that is more than a workload.
+UNITS: Mapping[str, Callable[[TimeRow], str]] = {
+    "architecture": lambda row: f"{row.profile.name} {architecture_key(row.shape)}",
+    "chip": lambda row: f"{row.profile.name} {row.silicon}",
+    "framework": lambda row: row.profile.name,
+}
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Held-out rows of one kind of chip at one distance.  groups: what is left out when a range is judged."""
+    """Held-out rows of one kind of chip at one distance.
+
+    groups: what errs together, and is left out when a range is judged: workloads, and where whole architectures, chips
+    or frameworks were left out, those.
+    """
 
     distance: str
     kind: str
@@ -46,14 +57,16 @@ class Errors:
 
     @cached_property
     def groups(self) -> npt.NDArray[np.str_]:
-        return np.array([f"{row.source} {row.workload}" for row in self.rows])
+        unit = UNITS.get(self.distance, lambda row: f"{row.source} {row.workload}")
+        return np.array([unit(row) for row in self.rows])
 
     @cached_property
     def weights(self) -> Floats:
-        """A group of n rows weighs as √n."""
+        """A workload of n rows weighs as √n; whole architectures, chips and frameworks weigh alike."""
         groups, counts = np.unique(self.groups, return_counts=True)
         sizes = dict(zip(groups, counts, strict=True))
-        return np.array([sizes[group] ** -0.5 for group in self.groups])
+        power = -1.0 if self.distance in UNITS else -0.5
+        return np.array([sizes[group] ** power for group in self.groups])
 
     @cached_property
     def inside(self) -> npt.NDArray[np.bool_]:

@@ -207,7 +207,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
     """
     moving = np.maximum(traffic.ici_s / np.asarray(e.link), traffic.network_s / np.asarray(e.network))
     if traffic.group == "pipeline":
-        return np.asarray(moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0))
+        return np.asarray(moving)
     beyond = np.maximum(traffic.domains - 1.0, 0.0) ** np.asarray(e.network_power)
     call = np.where(traffic.ranks > 1, e.message_s + e.network_message_s * beyond, 0.0)
     if traffic.group == "model":
