@@ -143,6 +143,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
+    # What hides beside launches still takes its time on the links.
+    unhidden = np.maximum(0.0, np.maximum.reduce(np.broadcast_arrays(dcn_total, *ici.values())) - smooth)
+    overhead, smooth = overhead + unhidden, smooth + unhidden
     # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
     # One whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
