@@ -19,7 +19,6 @@ from perfmodel.calibration import Observation, calibrate, mesh_distance
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import EfficiencyTable, load_efficiencies
 from perfmodel.workload import from_config, stack
-from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, SPREAD_PER_DOUBLING_UNKNOWN
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,9 +86,8 @@ def _all_ways(runs: Sequence[MeasuredRun], efficiencies: EfficiencyTable, known:
     for i, run in enumerate(runs):
         calibration = calibrate(configs[i], Observation(step_time_s=run.step_time_s, parts_s={}), efficiencies)
         prices = calibration.price(configs) if work is None else calibration.price_workload(work, distance[i])
-        per_doubling = SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN
         gains[i] = np.log(prices.speedup)
-        spreads[i] = np.sqrt(prices.sigma**2 + per_doubling**2 * distance[i])
+        spreads[i] = prices.sigma
     return gains, spreads
 
 

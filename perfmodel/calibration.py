@@ -1,10 +1,11 @@
-"""Calibration: candidates priced as the profile's own time, rescaled by how each term changes.
+"""Calibration: a profile is evidence about a few efficiencies; candidates are priced with those it leaves most likely.
 
-What a profile measured on the baseline mesh replaces the generic efficiencies: every measured part (compute, HBM, each
-collective on its axes, idle, input) is multiplied by the ratio of its modelled time on the candidate to that on the
-baseline.  A ratio needs sizes and links only where the term is proportional to them, so it holds without the model's
-shape; what the baseline did not have at all (an axis of size one) comes from the model, scaled to the measured compute.
-The uncertainty grows with the distance from what was measured.
+Around the fitted efficiencies lies a prior: how much single programs and machines differ (`perfmodel.evidence`).  What
+a profile measured (matmuls, attention, elementwise work, exposed time and time in flight of each kind of traffic, gaps,
+or the step time alone) moves them to a posterior, and candidates go through the same `step_terms` and `combine` as
+everywhere.  So structure comes from physics: narrow shards become wide, weights stop streaming, bubbles shrink.
+What a part measured beyond what the posterior explains is *unexplained*: it is kept as its own time, with its own
+uncertainty, and does not scale with what it was booked under.  On the baseline itself prices are what was measured.
 
     calibration = calibrate(config, Observation(step_time_s=1.2, parts_s=diagnosis.breakdown_s))
     prices = calibration.price([candidate, …])
@@ -15,74 +16,164 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.optimize import nnls
 
 from perfmodel import memory
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.arrays import picked, shape_of, taken
+from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
-from perfmodel.observation import Observation, ObservedCollective, by_group, observed_weight_sharding
-from perfmodel.step_time import Z80, Priced, combine
-from perfmodel.terms import Terms, step_terms
+from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
+from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
+from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
-from perfmodel.workload import REMAT, Workload, from_config, stack
+from perfmodel.workload import Workload, from_config, stack
 
-#: Relative uncertainty (standard deviation of the logarithm) of a measured part that keeps its size, and what is added
-#: per unit of |log(ratio)| it is rescaled by; of a part the baseline did not have, with the shape known and assumed;
-#: per halving or doubling of an axis for what no term sees (layouts, fusions, schedules).
-SPREAD_KEPT = 0.02
-SPREAD_PER_LOG = 0.25
-SPREAD_NEW = 0.5
-SPREAD_NEW_ASSUMED = 0.9
-SPREAD_PER_DOUBLING = 0.015
+#: Standard deviation of log(time) that the model's form adds per unit of a part's change
+#: on the log scale (up to the most), of what is unexplained when
+#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules), with the model's
+#: shape known and assumed.
+SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
+SPREAD_UNEXPLAINED = 0.5
+SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
+#: How far, as a logarithm, a part may be from the model and still scale as a whole.
+WITHIN_NOISE = 0.2
+#: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
+INPUT_SETS_PACE = 0.5
+#: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is
+#: computed, from which that of others is interpolated where there are more.
+BLOCK, SAMPLED = 32_768, 1_024
 
 
-@dataclass(frozen=True)
-class CalibratedPrices:
-    """Candidates as arrays, in the order given.
+class Shares(NamedTuple):
+    """Of work, what waits for weights; of gaps, what is bubble and waiting for launches."""
 
-    step_time_s, low80_s, high80_s: seconds (relative to a baseline of 1 where it had no step time).  speedup: measured
-    baseline time per token over the candidate's; speedup_low80 and _high80 its range.  sigma: standard deviation of
-    log(time).  probability_faster: that time per token falls.  parts_s: the candidate's parts by the names of the
-    observation's.  memory_low_bytes and _high_bytes: between all of the peak being state and all being activations;
-    None where no peak was measured.  distance: halvings and doublings of axes away from the baseline.
-    """
-
-    step_time_s: Floats
-    low80_s: Floats
-    high80_s: Floats
-    sigma: Floats
-    speedup: Floats
-    speedup_low80: Floats
-    speedup_high80: Floats
-    probability_faster: Floats
-    parts_s: Mapping[str, Floats]
-    distance: Floats
-    memory_low_bytes: Floats | None
-    memory_high_bytes: Floats | None
+    streaming: Floats
+    idle: Floats
 
 
 @dataclass(frozen=True)
 class Calibration:
     """A baseline, what was measured on it, and what had to be assumed.  Build it with `calibrate`.
 
-    baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  scale: measured
-    over modelled compute time, or step where its parts were not measured.  group_s: measured time by group of axes
-    (keys of `workload.GROUPS`), group_dcn_s: the same across slices.  efficiencies: the generic ones, for what was
-    not measured.
+    baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
+    time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the same across slices; unplaced_s: of collectives
+    that no group issues.  posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the
+    profile has a step time).
     """
 
     baseline: ExperimentConfig
     observation: Observation
     assumed: tuple[str, ...]
-    efficiencies: Efficiencies
-    scale: float
+    posterior: Posterior
     group_s: Mapping[str, float]
     group_dcn_s: Mapping[str, float]
     unplaced_s: float
+    unit_s: float = 1.0
+
+    @cached_property
+    def efficiencies(self) -> Efficiencies:
+        """The most likely ones."""
+        return self.posterior.values.at(self.posterior.z)[0]
+
+    @cached_property
+    def learnt(self) -> tuple[Learnt, ...]:
+        """All that the profile could inform, by how far it moved it, in prior standard deviations."""
+        values, z = self.posterior.values, self.posterior.z
+        before = _numbers(values.at(np.zeros_like(z)))
+        after = _numbers(values.at(z))
+        narrowed = np.sqrt(np.diag(self.posterior.covariance))
+        order = np.argsort(-np.abs(z))
+        return tuple(
+            Learnt(
+                name := values.informed[i].name,
+                before[name],
+                after[name],
+                float(values.spreads[i]),
+                float(values.spreads[i] * narrowed[i]),
+            )
+            for i in order
+        )
+
+    @cached_property
+    def unexplained_s(self) -> Mapping[str, float]:
+        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
+        collectives."""
+        modelled = self._base_parts
+        found = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
+        found["ici"] = self.unplaced_s
+        return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+    @cached_property
+    def _base_work(self) -> Workload:
+        return from_config(self.baseline)
+
+    @cached_property
+    def _base_asked(self) -> Asked:
+        return asked_by(self._base_work)
+
+    @cached_property
+    def _base_parts(self) -> dict[str, float]:
+        parts, _ = self._modelled(self._base_asked, self.posterior.z)
+        return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
+
+    @cached_property
+    def _base_shares(self) -> Shares:
+        return self._modelled(self._base_asked, self.posterior.z)[1]
+
+    @property
+    def _divided(self) -> bool:
+        """Whether parts of the step were measured."""
+        return any(value > 0 for value in self.observation.parts_s.values())
+
+    @cached_property
+    def _seen_s(self) -> dict[str, float]:
+        """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
+        seen = self.observation.parts_s
+        if not self._divided:
+            whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
+            return {name: seconds * whole for name, seconds in self._base_parts.items()}
+        found = {
+            "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
+            "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
+            "dcn": sum(self.group_dcn_s.values()),
+            **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
+        }
+        found["gaps"] = self.observation.gaps_s
+        return {name: seconds * self.unit_s for name, seconds in found.items()}
+
+    def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Shares]:
+        """The model's parts at z: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share of
+        work that waits for weights."""
+        efficiencies, factors = self.posterior.values.at(z)
+        moved = scaled(asked, factors)
+        priced = combine(moved, efficiencies)
+        parts = priced.parts_s
+        work = parts["compute"]
+        waiting: Floats = np.zeros(1)
+        if self._launches_matter:
+            silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
+            waiting = work - combine(moved, silent).parts_s["compute"]
+        found = {"work": work - waiting, "hbm": parts["hbm"]}
+        found |= {name: value for name, value in parts.items() if name.startswith("ici:")}
+        gaps = parts["bubble"] + parts["overhead"] + waiting
+        found |= {"dcn": parts["dcn"], "gaps": gaps}
+        streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
+        alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
+        idle = (parts["bubble"] + waiting) / np.maximum(gaps, 1e-30)
+        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), idle)
+
+    @cached_property
+    def _launches_matter(self) -> bool:
+        efficiencies = self.posterior.values.efficiencies
+        silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
+        loud, quiet = (combine(self._base_asked.terms, e).estimate_s for e in (efficiencies, silent))
+        return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
 
     def price(self, candidates: Sequence[ExperimentConfig]) -> CalibratedPrices:
         """Price configurations of the same run.  What a candidate leaves open is taken from the baseline."""
@@ -103,133 +194,187 @@ class Calibration:
 
     def price_workload(self, workload: Workload, distance: Floats) -> CalibratedPrices:
         """Price a workload of any number of candidates; distance: see CalibratedPrices."""
-        base_work = from_config(self.baseline)
-        base_terms, terms = step_terms(base_work), step_terms(workload)
-        base, new = combine(base_terms, self.efficiencies), combine(terms, self.efficiencies)
-        if not any(self.observation.parts_s.values()):
-            return self._finished(*self._scaled(base, new), workload, base_work, distance)
-        seen = dict(self.observation.parts_s)
-        parts: dict[str, Floats] = {}
-        spreads: dict[str, Floats] = {}
+        shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
+        count = int(np.prod(shape))
+        along = None
+        if count > SAMPLED:
+            index = np.unravel_index(np.unique(np.linspace(0, count - 1, SAMPLED).astype(int)), shape)
+            some, far = picked(workload, index, shape), picked(np.asarray(distance), index, shape)
+            along = self._interpolation(some, far)
+        step = max(1, BLOCK * shape[0] // count)
+        blocks = []
+        for start in range(0, shape[0], step):
+            rows = slice(start, start + step)
+            some, far = taken(workload, rows, shape[0]), taken(distance, rows, shape[0])
+            blocks.append(self._block(some, far, along))
+        parts = {name: _joined([block[0][name] for block in blocks], len(shape)) for name in blocks[0][0]}
+        total = _joined([block[1] for block in blocks], len(shape))
+        variance = _joined([block[2] for block in blocks], len(shape))
+        return self._finished(parts, total, np.sqrt(variance), workload, distance)
 
-        def rescaled(name: str, measured: float, before: Floats, after: Floats) -> None:
-            ratio = np.asarray(after) / np.maximum(before, 1e-30)
-            parts[name] = measured * ratio
-            spreads[name] = SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(ratio, 1e-9)))
-
-        rescaled("compute", seen.get("compute", 0.0), base.parts_s["compute"], new.parts_s["compute"])
-        rescaled("hbm", seen.get("hbm", 0.0), base.parts_s["hbm"], new.parts_s["hbm"])
-        for name, before, after in (
-            ("hbm:weights", base_terms.hbm_weights_s, terms.hbm_weights_s),
-            ("hbm:activations", _activation_traffic(base_terms), _activation_traffic(terms)),
-            ("hbm:optimizer", base_terms.hbm_optimizer_s, terms.hbm_optimizer_s),
-        ):
-            if seen.get(name):
-                rescaled(name, seen[name], before, after)
-        if "hbm:weights" in parts:
-            # With fewer weights to read, the products that waited for them are bound by their own arithmetic.
-            arithmetic = np.maximum(self.observation.weights_arithmetic_s, new.parts_s["compute"] - parts["compute"])
-            parts["hbm:weights"] = np.maximum(parts["hbm:weights"], np.minimum(arithmetic, seen["hbm:weights"]))
-        # Where a collective was hidden, a candidate hides as much of it as it has more or less work to hide it behind.
-        cover = np.asarray(new.parts_s["compute"]) / np.maximum(base.parts_s["compute"], 1e-30)
-        for name in terms.traffic:
-            key = f"ici:{name}"
-            parts[key], spreads[key] = self._communication(
-                self.group_s.get(name, 0.0),
-                base.resources_s[key],
-                new.resources_s[key],
-                base.parts_s[key] * cover,
-                new.parts_s[key],
-            )
-        before = sum((t.dcn_s for t in base_terms.traffic.values()), np.zeros(1))
-        after = sum((t.dcn_s for t in terms.traffic.values()), np.zeros(1))
-        parts["dcn"], spreads["dcn"] = self._communication(
-            sum(self.group_dcn_s.values()), before, after, base.parts_s["dcn"] * cover, new.parts_s["dcn"]
-        )
-        rescaled("ici", self.unplaced_s, _all_links(base), _all_links(new))
-        batch = workload.training.global_batch / base_work.training.global_batch
-        for name in ("input", "host"):
-            parts[name] = seen.get(name, 0.0) * batch
-            spreads[name] = np.full(1, SPREAD_KEPT)
-        self._idle(parts, spreads, base_terms, terms)
-        return self._finished(parts, spreads, workload, base_work, distance)
-
-    def _scaled(self, base: Priced, new: Priced) -> tuple[dict[str, Floats], dict[str, Floats]]:
-        """Parts and their spreads where only the step time is known: every modelled part, times measured over modelled
-        step.  What the model does not explain of the step may as well stay as it is: half of the difference between the
-        two is a spread, booked under compute."""
-        parts, spreads = {}, {}
-        for name, after in new.parts_s.items():
-            key, before = {"bubble": "idle", "overhead": "other"}.get(name, name), base.parts_s[name]
-            ratio = np.where(before > 0, after / np.maximum(before, 1e-30), 1.0)
-            parts[key] = self.scale * after
-            spreads[key] = np.where(
-                before > 0, SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(ratio, 1e-3))), SPREAD_NEW
-            )
+    def _block(
+        self, workload: Workload, distance: Floats, along: Floats | None
+    ) -> tuple[dict[str, Floats], Floats, Floats]:
+        """Named parts, total and variance of log(time) of some candidates.  along: how the efficiencies' part of it
+        follows from the changes of the parts; None to compute it."""
+        asked = asked_by(workload)
+        each = self._work_ratio(workload)
+        model, shares = self._modelled(asked, self.posterior.z)
+        parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = sum(parts.values(), np.zeros(1))
-        kept = np.maximum(new.estimate_s + (self.scale - 1.0) * base.estimate_s, new.estimate_s)
-        unexplained = 0.5 * np.abs(np.log(total / kept)) * (self.scale > 1.0)
-        spreads["compute"] = np.hypot(spreads["compute"], unexplained * total / parts["compute"])
-        return parts, spreads
+        variance = variance / total**2 + self._per_doubling**2 * distance
+        before = self._before(parts, model, each)
+        for name, value in parts.items():
+            far = np.abs(np.log(np.maximum(value, 1e-12) / np.maximum(before[name], 1e-12)))
+            variance = variance + (SPREAD_PER_LOG * np.minimum(far, MOST_LOG) * value / total) ** 2
+        if along is None:
+            variance = variance + self._variance(asked, each, distance, total)
+        else:
+            changes = ((parts[name] - before[name]) / total for name in parts)
+            spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
+            variance = variance + spread**2
+        shape = np.broadcast_shapes(total.shape, shape_of(workload), np.shape(distance))
+        return self._named(parts, shares), np.broadcast_to(total, shape), np.broadcast_to(variance, shape)
 
-    def _communication(
-        self, measured: float, before: Floats, after: Floats, hidden_before: Floats, hidden_after: Floats
-    ) -> tuple[Floats, Floats]:
-        """Exposed time and its spread.  before, after: modelled time on the links; hidden_after: what the model exposes
-        of the candidate; hidden_before: of what ran, behind as much work as the candidate's."""
-        ratio = after / np.maximum(before, 1e-30)
-        known = (before > 0) & (measured > 0)
-        appears = np.maximum(0.0, hidden_after - np.where(before > 0, hidden_before, 0.0)) * self.scale
-        time = np.where(known, measured * ratio, appears)
-        moved = SPREAD_KEPT + SPREAD_PER_LOG * np.abs(np.log(np.maximum(np.where(known, ratio, 1.0), 1e-3)))
-        fresh = SPREAD_NEW_ASSUMED if "model" in self.assumed else SPREAD_NEW
-        return time, np.where(known, moved, fresh)
+    def _work_ratio(self, workload: Workload) -> Floats:
+        """Tokens on a chip in a step over the baseline's."""
+        chips = workload.chip.chips / self._base_work.chip.chips
+        return np.asarray(_per_step_tokens(workload) / _per_step_tokens(self._base_work) / chips)
 
-    def _idle(self, parts: dict[str, Floats], spreads: dict[str, Floats], base: Terms, new: Terms) -> None:
-        """Idle time: the pipeline's bubble follows the schedule, the rest stays."""
+    def _before(self, parts: Mapping[str, Floats], model: Mapping[str, Floats], each: Floats) -> dict[str, Floats]:
+        """What each part was on the baseline, times the tokens of a step."""
+        seen = {name: self._seen_s.get(name, self._base_parts.get(name, 0.0)) for name in model}
+        return {name: np.asarray(seen.get(name, value) * each) for name, value in parts.items()}
+
+    def _variance(self, asked: Asked, each: Floats, distance: Floats, total: Floats) -> Floats:
+        """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
+        root = np.linalg.cholesky(self.posterior.covariance)
+        variance: Floats = np.zeros(1)
+        for column in root.T:
+            z = self.posterior.z + column
+            base, _ = self._modelled(self._base_asked, z)
+            numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
+            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, each, distance)
+            variance = variance + np.log(sum(parts.values(), np.zeros(1)) / total) ** 2
+        return variance
+
+    def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
+        """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
+        asked = asked_by(workload)
+        each = self._work_ratio(workload)
+        model, _ = self._modelled(asked, self.posterior.z)
+        parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
+        total = sum(parts.values(), np.zeros(1))
+        spread = np.sqrt(self._variance(asked, each, distance, total))
+        before = self._before(parts, model, each)
+        changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
+        found, _ = nnls(np.stack(changes, axis=1), spread)
+        return np.asarray(found)
+
+    @property
+    def _per_doubling(self) -> float:
+        return SPREAD_PER_DOUBLING_ASSUMED if "model" in self.assumed else SPREAD_PER_DOUBLING
+
+    @property
+    def _input_s(self) -> float:
+        return self.observation.parts_s.get("input", 0.0) * self.unit_s
+
+    def _with_unexplained(
+        self, model: Mapping[str, Floats], base: Mapping[str, float], asked: Asked, each: Floats, distance: Floats
+    ) -> tuple[dict[str, Floats], Floats]:
+        """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
+
+        It stays as it is, or follows the tokens of the step: half of each.
+        """
+        parts: dict[str, Floats] = {}
+        variance: Floats = np.zeros(1)
+        near = np.minimum(1.0, distance)
+        follows = (1.0 + each) / 2.0
+        for name, value in model.items():
+            seen = self._seen_s.get(name)
+            if seen is None:
+                parts[name] = value
+                continue
+            # Within the noise of the measurement and of the model's form, the part as a whole is so much longer.
+            within = 0.0 if name == "gaps" else WITHIN_NOISE
+            within = within if self._divided else np.inf
+            times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
+            rest = seen - base[name] * times
+            # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
+            parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), 0.0)
+            variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
+        for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
+            if seconds > 0:
+                stays = seconds * self.unit_s * follows * self._there(axes, asked)
+                parts["ici"] = parts.get("ici", np.zeros(1)) + stays
+                variance = variance + (seconds * self.unit_s * SPREAD_UNEXPLAINED * near) ** 2
+        # Copies change layouts between axes: of axes that go, some copies go too.
+        copies = self.observation.copies_s * self.unit_s
+        inner = tuple(
+            axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
+        )
+        parts["copies"] = copies * follows * (1.0 + self._there(inner, asked)) / 2.0
+        variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
+        if self._input_s:
+            busy = sum(parts.values(), np.zeros(1))
+            serial = self._input_s * each
+            beside_step = np.maximum(0.0, self.observation.measured_s * self.unit_s * each - busy)
+            parts["input"] = INPUT_SETS_PACE * beside_step + (1.0 - INPUT_SETS_PACE) * serial
+            variance = variance + ((beside_step - serial) / 2.0) ** 2
+        return parts, variance
+
+    def _role(self, axis: str) -> str:
+        return self.baseline.mesh.role(axis)
+
+    def _there(self, axes: tuple[str, ...], asked: Asked) -> Floats:
+        """1 where candidates have all these axes, 0 where one is gone."""
+        sizes = [np.asarray(getattr(asked.mesh, self._role(axis))) for axis in axes]
+        return np.asarray(np.prod(np.broadcast_arrays(*[size > 1 for size in sizes]), axis=0) if sizes else np.ones(1))
+
+    def _named(self, parts: Mapping[str, Floats], shares: Shares) -> dict[str, Floats]:
+        """The parts by the names of an observation; of what was not measured, in the shares that the model expects."""
         seen = self.observation.parts_s
-        inside = [name for name in parts if name == "compute" or name.split(":")[0] == "hbm"]
-        inside += ["ici:model", "ici:seq", "ici:expert"]
-        busy_before = self.observation.work_s
-        busy_before += sum(self.group_s.get(name, 0.0) for name in ("model", "seq", "expert"))
-        bubble_before = float(base.bubble.reshape(-1)[0]) * busy_before
-        busy = sum((parts[name] for name in inside), np.zeros(1))
-        rest = max(0.0, seen.get("idle", 0.0) - bubble_before)
-        parts["idle"] = rest + new.bubble * busy
-        spreads["idle"] = np.full(1, 3.0 * SPREAD_KEPT)
-        named = sum(seen.values())
-        total = self.observation.step_time_s or named
-        parts["other"] = np.full(1, seen.get("other", 0.0) + max(0.0, total - named))
-        spreads["other"] = np.full(1, SPREAD_KEPT)
+        found = {name: value for name, value in parts.items() if name not in ("work", "gaps", "copies")}
+        work_seen = seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0)
+        streaming = shares.streaming
+        if work_seen > 0:
+            base = self._base_shares.streaming
+            ratio = streaming / np.maximum(base, 1e-30) if base.max() > 1e-6 else np.ones(1)
+            streaming = np.clip(seen.get("hbm:weights", 0.0) / work_seen * ratio, 0.0, 1.0)
+        waits = parts["work"] * streaming
+        found["compute"] = parts["work"] - waits
+        found["hbm"] = parts["hbm"] + waits + parts["copies"]
+        whole = self.observation.gaps_s
+        if self._divided and whole > 0:
+            found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
+        else:
+            found |= {"idle": parts["gaps"] * shares.idle, "host": np.zeros(1)}
+        found["other"] = parts["gaps"] - found["idle"] - found["host"]
+        return found
 
     def _finished(
-        self,
-        parts: Mapping[str, Floats],
-        spreads: Mapping[str, Floats],
-        workload: Workload,
-        base_work: Workload,
-        distance: Floats,
+        self, parts: Mapping[str, Floats], total: Floats, sigma: Floats, workload: Workload, distance: Floats
     ) -> CalibratedPrices:
-        total = sum(parts.values(), np.zeros(1))
-        variance = sum(((parts[name] * spreads[name]) ** 2 for name in parts), np.zeros(1)) / total**2
-        sigma = np.sqrt(variance + SPREAD_PER_DOUBLING**2 * distance)
-        sigma = np.where((distance == 0) & _same_training(workload, base_work), 0.0, sigma)
-        baseline = self.observation.step_time_s or sum(self.observation.parts_s.values())
-        tokens = workload.training.global_batch * workload.training.seq_len
-        before = base_work.training.global_batch * base_work.training.seq_len
-        speedup = baseline / total * tokens / before
+        base_work = self._base_work
+        sigma = np.where((distance == 0) & same_training(workload, base_work), 0.0, sigma)
+        baseline = self.observation.measured_s
+        total = total / self.unit_s
+        speedup = baseline / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
         low, high = self._memory(workload, base_work)
         shape = np.broadcast_shapes(total.shape, sigma.shape)
         return CalibratedPrices(
             step_time_s=np.broadcast_to(total, shape),
             low80_s=total * np.exp(-Z80 * sigma),
             high80_s=total * np.exp(Z80 * sigma),
-            sigma=sigma,
+            sigma=np.broadcast_to(sigma, shape),
             speedup=speedup,
             speedup_low80=speedup * np.exp(-Z80 * sigma),
             speedup_high80=speedup * np.exp(Z80 * sigma),
-            probability_faster=_normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
-            parts_s={name: np.broadcast_to(value, shape) for name, value in parts.items()},
+            probability_faster=normal(np.log(speedup) / np.maximum(sigma, 1e-9)),
+            parts_s={
+                name: np.broadcast_to(value if self.unit_s == 1.0 else value / self.unit_s, shape)
+                for name, value in parts.items()
+            },
             distance=distance,
             memory_low_bytes=low,
             memory_high_bytes=high,
@@ -253,31 +398,31 @@ def calibrate(
     config: ExperimentConfig,
     observation: Observation,
     efficiencies: Efficiencies | EfficiencyTable | None = None,
+    *,
+    informed: Sequence[Informed] | None = None,
 ) -> Calibration:
-    """Calibration of a run from what was measured of it.
+    """Calibration of a run from what was measured of it: parts, or the step time alone.
 
-    config: the baseline; model, batch and sequence length may be absent.  Where only the step time is known, every
-    modelled part is scaled by measured over modelled step.  Raises ValueError where nothing was measured, ConfigError
-    for a chip that is not known.
+    config: the baseline; model, batch and sequence length may be absent.  informed: what the profile may move (default:
+    `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
-    divided = any(value > 0 for value in observation.parts_s.values())
-    if not divided and not observation.step_time_s:
+    if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
         raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
+    observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
         table = table.for_config(config)
     filled, assumed = fill_in(config, observation, table)
-    terms = step_terms(from_config(filled))
+    asked = asked_by(from_config(filled))
+    terms = asked.terms
     base = combine(terms, table)
-    if not divided:
-        scale = (observation.step_time_s or 0.0) / float(base.estimate_s.reshape(-1)[0])
-        return Calibration(filled, observation, assumed, table, scale, {}, {}, 0.0)
-    # How much slower than modelled this program's own work runs; waiting for weights says nothing about that.
-    measured = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)
-    modelled = float((base.parts_s["compute"] + base.parts_s["hbm"]).reshape(-1)[0])
-    if observation.parts_s.get("hbm:weights", 0.0) > 0.1 * observation.work_s:
-        measured = modelled
-    group_s, unplaced = by_group(filled.mesh, observation, base)
+    unit_s = 1.0
+    if not observation.step_time_s:
+        unit_s = float(base.estimate_s.reshape(-1)[0]) / observation.measured_s
+    bars, unplaced = by_group(filled.mesh, observation, base)
+    values = informed_by(table, "model" in assumed, informed)
+    equations = equations_of(filled.mesh, observation, base, unit_s)
+    posterior = solve(values, asked, equations)
     dcn_total = sum(float(t.dcn_s.reshape(-1)[0]) for t in terms.traffic.values())
     across = {
         name: observation.parts_s.get("dcn", 0.0) * float(t.dcn_s.reshape(-1)[0]) / dcn_total
@@ -290,52 +435,35 @@ def calibrate(
         baseline=filled,
         observation=observation,
         assumed=assumed,
-        efficiencies=table,
-        scale=measured / modelled if measured > 0 else 1.0,
-        group_s=group_s,
+        posterior=posterior,
+        group_s=bars,
         group_dcn_s=across,
         unplaced_s=unplaced,
+        unit_s=unit_s,
     )
 
 
-def _activation_traffic(terms: Terms) -> Floats:
-    again = np.isin(terms.remat, (REMAT.index("full"), REMAT.index("offload")))
-    return terms.hbm_activations_s + np.where(again, terms.hbm_recompute_s, 0.0)
+def _joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
+    """Blocks along the first dimension; one where they do not depend on it."""
+    if len(blocks) == 1 or blocks[0].ndim < dimensions or all(block.shape[0] == 1 for block in blocks):
+        return blocks[0]
+    return np.concatenate(blocks)
 
 
-def _all_links(priced: Priced) -> Floats:
-    return sum((v for k, v in priced.resources_s.items() if k.startswith("ici:")), np.zeros(1))
+def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
+    efficiencies, factors = found
+    plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
+    return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}
 
 
-def mesh_distance(old: Mesh, new: Mesh) -> float:
-    """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
-    before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
-    after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
-    names = before.keys() | after.keys()
-    return 0.5 * sum(abs(log(after.get(name, 1) / before.get(name, 1), 2)) for name in names)
-
-
-def _same_training(workload: Workload, base: Workload) -> np.ndarray:
-    mine, theirs = workload.training, base.training
-    same: np.ndarray = (
-        (mine.global_batch == theirs.global_batch)
-        & (mine.seq_len == theirs.seq_len)
-        & (mine.micro_batches == theirs.micro_batches)
-        & (mine.remat == theirs.remat)
-        & (mine.sharding == theirs.sharding)
-    )
-    return same
-
-
-def _normal(z: Floats) -> Floats:
-    """Cumulative normal distribution."""
-    values: Floats = np.array(ndtr(z), dtype=np.float64)
-    return values
+def _per_step_tokens(workload: Workload) -> Floats:
+    return np.asarray(workload.training.global_batch * workload.training.seq_len)
 
 
 __all__ = [
     "CalibratedPrices",
     "Calibration",
+    "Learnt",
     "Observation",
     "ObservedCollective",
     "calibrate",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from perfmodel.config import Mesh
+from perfmodel.evidence import Equation
 from perfmodel.step_time import Priced
 from perfmodel.workload import GROUPS
 
@@ -23,11 +26,13 @@ KINDS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class ObservedCollective:
-    """Time of one kind of collective on these axes, seconds per step and chip.  axes: names; across slices `dcn`."""
+    """Time of one kind of collective on these axes, seconds per step and chip.  axes: names; across slices `dcn`.
+    in_flight_s: from start to end, hidden or not; 0 where the profile has no intervals."""
 
     axes: tuple[str, ...]
     kind: str
     time_s: float
+    in_flight_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class Observation:
     known.  step_time_s: None where the profile has no steps; parts_s may then be shares, and prices are relative to the
     baseline.  memory_bytes: peak of the worst chip, flops: executed per step and chip; None if not measured.
     weights_arithmetic_s: what the products in `hbm:weights` would take if only their arithmetic bound them.
+    attention_s: of `compute`, time in attention kernels, None where they were not told apart.  Beside parts_s:
+    unexplained_s, of collectives that no parallelism of the mesh needs, by the axes they run on, and copies_s, of bytes
+    moved for layout alone.  coverage: share of the step whose ops were listed.
     """
 
     step_time_s: float | None
@@ -49,6 +57,42 @@ class Observation:
     memory_bytes: float | None = None
     flops: float | None = None
     weights_arithmetic_s: float = 0.0
+    attention_s: float | None = None
+    unexplained_s: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    copies_s: float = 0.0
+    coverage: float = 1.0
+
+    @property
+    def beside_s(self) -> float:
+        """Measured time that is in no part."""
+        return sum(self.unexplained_s.values()) + self.copies_s
+
+    @property
+    def measured_s(self) -> float:
+        """The step, or, where it has no time, all that was measured."""
+        return self.step_time_s or sum(self.parts_s.values()) + self.beside_s
+
+    def within_step(self) -> Observation:
+        """The same where parts sum to no more than the step; else, as ops overlap, all of them share the excess."""
+        named = sum(self.parts_s.values()) + self.beside_s
+        if not self.step_time_s or named <= self.step_time_s:
+            return self
+        share = self.step_time_s / named
+        return replace(
+            self,
+            parts_s={name: value * share for name, value in self.parts_s.items()},
+            unexplained_s={axes: value * share for axes, value in self.unexplained_s.items()},
+            attention_s=None if self.attention_s is None else self.attention_s * share,
+            weights_arithmetic_s=self.weights_arithmetic_s * share,
+            copies_s=self.copies_s * share,
+        )
+
+    @property
+    def gaps_s(self) -> float:
+        """Idle and host time, and what no op explains."""
+        named = sum(self.parts_s.values()) + self.beside_s
+        known = sum(self.parts_s.get(name, 0.0) for name in ("idle", "host", "other"))
+        return known + max(0.0, self.measured_s - named)
 
     @property
     def work_s(self) -> float:
@@ -76,10 +120,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
 
     Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
     """
-    talking = {
-        name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)
-        for name, members in GROUPS.items()
-    }
+    talking = _talking(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
     found: dict[str, float] = dict.fromkeys(talking, 0.0)
     unplaced = observation.parts_s.get("ici", 0.0)
@@ -96,6 +137,93 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
             if not groups:
                 unplaced += seconds * share
     return found, unplaced
+
+
+#: Standard deviation of the logarithm of what was measured against what the model's form can express: matmuls and
+#: attention, elementwise work, exposed transfers, transfers in flight, gaps, the step; and what attribution adds where
+#: no op was listed.
+SPREADS = {"work": 0.06, "hbm": 0.1, "exposed": 0.15, "flight": 0.2, "gaps": 0.3, "step": 0.02, "unlisted": 0.3}
+#: Below this share of the step, durations mean nothing.
+FLOOR = 0.004
+
+
+def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: float) -> tuple[Equation, ...]:
+    """What was measured, as equations on what the model expects.  base: the step as priced before; unit_s: seconds that
+    a measured 1 stands for."""
+    seen = observation.parts_s
+    step = observation.measured_s * unit_s
+    floor = FLOOR * step
+    if not any(value > 0 for value in seen.values()):
+        return (Equation(("step",), step, SPREADS["step"], floor),)
+    thin = SPREADS["unlisted"] * (1.0 - observation.coverage)
+
+    def equation(keys: tuple[str, ...], seconds: float, kind: str, times: float = 1.0) -> Equation:
+        return Equation(keys, seconds * unit_s, times * float(np.hypot(SPREADS[kind], thin)), floor)
+
+    weights, attention = seen.get("hbm:weights", 0.0), observation.attention_s
+    compute = seen.get("compute", 0.0)
+    found = []
+    if attention is None:
+        found.append(equation(("matmul", "attention"), compute + weights, "work"))
+        arithmetic: tuple[str, ...] = ("arithmetic", "attention")
+    else:
+        found.append(equation(("matmul",), compute - attention + weights, "work"))
+        found.append(equation(("attention",), attention, "work"))
+        compute -= attention
+        arithmetic = ("arithmetic",)
+    if weights > 0.02 * step / unit_s:
+        # Products that wait for weights say what their arithmetic alone would take, less surely.
+        found.append(equation(arithmetic, compute + observation.weights_arithmetic_s, "work", 3.0))
+    rest = sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer"))
+    found.append(equation(("hbm",), rest, "hbm"))
+    for groups, seconds, flight in _bars(mesh, observation, base):
+        found.append(equation(tuple(f"ici:{name}" for name in groups), seconds, "exposed"))
+        if flight:
+            found.append(equation(tuple(f"links:{name}" for name in groups), flight, "flight"))
+    if float(base.resources_s["dcn"].reshape(-1)[0]) > 0:
+        found.append(equation(("dcn",), seen.get("dcn", 0.0), "exposed"))
+        flight = sum(item.in_flight_s for item in observation.collectives if item.axes == ("dcn",))
+        if flight:
+            found.append(equation(("links:dcn",), flight, "flight"))
+    found.append(equation(("gaps",), observation.gaps_s, "gaps"))
+    return tuple(found)
+
+
+def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tuple[str, ...], float, float]]:
+    """(groups, exposed seconds, seconds in flight) of collectives that groups of axes issue together; groups of which
+    nothing was seen count as zero."""
+    talking = _talking(mesh)
+    modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
+    found: dict[tuple[str, ...], list[float]] = {}
+    for bar, seconds in observation.parts_s.items():
+        if not bar.startswith("ici:") or seconds <= 0:
+            continue
+        axes = frozenset(bar.removeprefix("ici:").split("+"))
+        for kind, share in _kinds_on(axes, observation.collectives).items():
+            groups = _together(_groups_on(axes, kind, talking, modelled), modelled)
+            if groups:
+                entry = found.setdefault(groups, [0.0, 0.0])
+                entry[0] += seconds * share
+                entry[1] += sum(
+                    c.in_flight_s for c in observation.collectives if set(c.axes) == axes and c.kind == kind
+                )
+    heard = {name for groups in found for name in groups}
+    silent = {_together([name], modelled) for name, seconds in modelled.items() if seconds > 0 and name not in heard}
+    return [(groups, *found.get(groups, (0.0, 0.0))) for groups in (*found, *silent)]
+
+
+def _together(groups: Sequence[str], modelled: Mapping[str, float]) -> tuple[str, ...]:
+    """The weights of experts and of the rest are gathered by ops that nothing tells apart."""
+    both = ("weights", "expert_weights")
+    named = set(groups) | ({name for name in both if modelled[name] > 0} if set(groups) & set(both) else set())
+    return tuple(sorted(named))
+
+
+def _talking(mesh: Mesh) -> dict[str, frozenset[str]]:
+    return {
+        name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)
+        for name, members in GROUPS.items()
+    }
 
 
 def _kinds_on(axes: frozenset[str], collectives: Sequence[ObservedCollective]) -> dict[str | None, float]:

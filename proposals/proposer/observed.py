@@ -7,14 +7,17 @@ say, and `coverage` says how much was really seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import log, prod, sqrt
 
+from diagnosis.analyzer import hlo
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
+from perfmodel.observation import ObservedCollective
 from perfmodel.step_time import missing_facts
 from perfmodel.terms import step_terms
-from perfmodel.workload import from_config
+from perfmodel.workload import from_config, micro_batches
 
 #: Kinds of communication, by what moves; each scales with the mesh in its own way (`pricing`).
 TRAFFIC = ("tensor", "weights", "sequence", "expert", "pipeline", "dcn", "unplaced")
@@ -34,8 +37,11 @@ class Observed:
     flops: floating-point operations per step and chip, None where the profile does not tell.  weights_arithmetic_s:
     what the products in `weights_hbm` would take if only their arithmetic bound them, from the compute efficiency that
     the roofline gives them.  stand_in: the profile was recorded on another kind of chip than the configuration names.
-    coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  basis: as
-    StepProfile.basis; without a profile every part is predicted (`from_step_time`).
+    coverage: share of the step whose ops were listed.  timed: whether the profile has a step time.  collectives: the
+    same time as traffic_s by axes and kind, with the time in flight where the profile has intervals, but for
+    resharding_s, by axes: collectives that no parallelism of the mesh needs.  copies_s: of `activations_hbm`, bytes
+    moved for layout alone.  basis: as StepProfile.basis; without
+    a profile every part is predicted (`from_step_time`).
     """
 
     step_s: float
@@ -47,6 +53,9 @@ class Observed:
     weights_arithmetic_s: float = 0.0
     stand_in: bool = False
     timed: bool = True
+    collectives: tuple[ObservedCollective, ...] = ()
+    resharding_s: dict[tuple[str, ...], float] = field(default_factory=dict)
+    copies_s: float = 0.0
     basis: str = "profile"
 
     @property
@@ -66,17 +75,35 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
     ]
     work = dict.fromkeys(WORK, 0.0)
     traffic = dict.fromkeys(TRAFFIC, 0.0)
+    talking: dict[tuple[tuple[str, ...], str], list[float]] = {}
+    resharding: dict[tuple[str, ...], float] = {}
+    copies = 0.0
+    shapes = {op.key: op.hlo for op in profile.ops if op.hlo}
+    unneeded = _resharding(diagnosis)
     other = 0.0
     for op, seconds in timed:
         if op.collective or op.resource in ("ici", "dcn"):
-            traffic[traffic_of(op, config)] += seconds
-        elif (kind := work_of(op)) is not None:
-            work[kind] += seconds
+            kind = "unplaced" if op.key in unneeded else traffic_of(op, config)
+            axes = _axes(op, kind, config)
+            traffic[kind] += seconds
+            if op.key in unneeded:
+                resharding[axes] = resharding.get(axes, 0.0) + seconds
+                continue
+            entry = talking.setdefault((axes, op.collective or ""), [0.0, 0.0])
+            entry[0] += seconds
+            entry[1] += _on_the_links(op)
+        elif (work_kind := work_of(op)) is not None:
+            if work_kind == "weights_hbm" and not waits_for_weights(shapes.get(op.key, ""), config):
+                work_kind = "products"
+            work[work_kind] += seconds
+            if op.family == "data movement" and work_kind == "activations_hbm":
+                copies += seconds
         else:
             other += seconds
     arithmetic = _arithmetic_share(profile, diagnosis)
     idle = sum(parts.get(key, 0.0) for key in ("host", "input", "idle"))
-    seen = sum(work.values()) + sum(traffic.values()) + other
+    listed = sum(traffic.values())
+    seen = sum(work.values()) + listed + other
     busy = max(step_s - idle, 0.0)
     coverage = min(1.0, seen / busy) if busy else 0.0
     if seen < busy * 0.98:
@@ -92,6 +119,13 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         weights_arithmetic_s=work["weights_hbm"] * arithmetic,
         stand_in=profile.device.chip != config.hardware.chip,
         timed=bool(profile.step_time_s),
+        collectives=tuple(
+            ObservedCollective(axes, kind, own * sum(traffic.values()) / listed, flight)
+            for (axes, kind), (own, flight) in talking.items()
+            if own > 0
+        ),
+        resharding_s=resharding,
+        copies_s=copies,
     )
 
 
@@ -127,6 +161,74 @@ def work_of(op: OpDiagnosis) -> str | None:
     if op.resource == "compute":
         return "products"
     return None
+
+
+def _resharding(diagnosis: Diagnosis) -> frozenset[str]:
+    """Keys of the collectives that the Analyzer finds no parallelism to need."""
+    found = (item for finding in diagnosis.findings if finding.rule == "resharding" for item in finding.evidence)
+    return frozenset(key for item in found for key in item.ops)
+
+
+#: Exposed share of a transfer's time in flight from which its end is what the chip waited for.
+WAITED_FOR = 0.1
+
+
+def _on_the_links(op: OpDiagnosis) -> float:
+    """Seconds that a transfer was on the links: its time in flight where the chip waited for its end, else 0, since one
+    that nobody waits for may have ended long before."""
+    flight, exposed = op.in_flight_s or 0.0, op.exposed_s or 0.0
+    return flight if exposed >= WAITED_FOR * flight else 0.0
+
+
+#: Roles whose axes carry each kind of traffic where the op itself does not tell its axes.
+_CARRIED_BY = {
+    "tensor": ("model",),
+    "weights": ("data", "fsdp", "seq", "expert"),
+    "sequence": ("seq",),
+    "expert": ("expert",),
+    "pipeline": ("pipeline",),
+}
+
+
+def _axes(op: OpDiagnosis, kind: str, config: ExperimentConfig) -> tuple[str, ...]:
+    """Axes a collective runs on, `dcn` across slices; none where nothing tells."""
+    if kind == "dcn":
+        return ("dcn",)
+    mesh = config.mesh
+    if op.mesh_axis is not None:
+        named = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis)
+        return tuple(axis for axis, size in mesh.ici if axis in named and size > 1)
+    for roles in (_CARRIED_BY.get(kind, ()), ("replica",) if kind == "weights" else ()):
+        found = tuple(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in roles)
+        if found:
+            return found
+    return ()
+
+
+def waits_for_weights(line: str, config: ExperimentConfig) -> bool:
+    """Whether an HBM-bound product waits for its weights, rather than for activations that a narrow shard reads over
+    and over: by the sizes M, K, N of its HLO line, one of which must be the tokens that a chip multiplies at once.
+
+    True where shapes or tokens are not known: then the profile is believed.
+    """
+    training, instruction = config.training, hlo.parse(line) if line else None
+    if instruction is None or not training.global_batch or not training.seq_len:
+        return True
+    arrays = sorted((prod(shape.dims) for shape in instruction.operands if len(shape.dims) >= 2), reverse=True)[:2]
+    results = [prod(shape.dims) for shape in instruction.results if len(shape.dims) >= 2]
+    if len(arrays) < 2 or not results:
+        return True
+    one, two, out = float(arrays[0]), float(arrays[1]), float(max(results))
+    sizes = [sqrt(one * two / out), sqrt(one * out / two), sqrt(two * out / one)]
+    mesh = config.mesh
+    shards = mesh.size("replica", "data", "fsdp", "seq", "expert")
+    rows = training.global_batch * training.seq_len / shards / micro_batches(training, mesh)
+    # Experts and splits along the sequence multiply fewer at once.
+    at = min(range(3), key=lambda i: abs(log(sizes[i] / rows)))
+    if abs(log(sizes[at] / rows)) > 0.2:
+        return True
+    weights = prod(sizes) / sizes[at]
+    return weights >= 0.5 * (one + two + out)
 
 
 def traffic_of(op: OpDiagnosis, config: ExperimentConfig) -> str:

@@ -1,15 +1,8 @@
-"""What each candidate would take: the profile's own step, rescaled by the performance model.
+"""What each candidate would take, by the calibration (`perfmodel.calibration`), and what is added to it.
 
-The calibration (`perfmodel.calibration`) rescales every measured part.  Two judgements are added, each with its reason:
-
-*Stalls.*  A collective on the critical path costs more than its own time: products around it cannot be fused or
-overlapped, and chips wait for each other.  Where the verdict is communication, yet the collectives' own time is below
-the share at which XProf itself would call it so, the difference is taken from time that the roofline does not explain,
-as far as the verdict is confident.  It follows the collectives that block: tensor parallelism in full, ring exchanges
-of attention half, weights and gradients not at all, since they can be done ahead (scaling book 5.1.3, 5.1.4).
-
-*Causal imbalance.*  Where a causal sequence is cut into S contiguous parts, the last does (2S−1)/S times the mean work;
-a balanced layout does the mean.  Which one runs is not known, so half of the difference is taken.
+*Schedule flags* hide part of the exposed communication.  The range grows where the profile lists few ops, and where it
+was recorded on another kind of chip.  Further judgements were tried on landscapes kept apart and did not earn their
+place (docs/accuracy-calibration.md).
 """
 
 from __future__ import annotations
@@ -33,16 +26,6 @@ from proposals.proposer.space import Candidates
 
 Floats = npt.NDArray[np.float64]
 
-#: Share of the step from which XProf's rules call communication the bottleneck (smart_suggestion/constants.h).
-COMMUNICATION_SHARE = 0.30
-#: How much of its own time a collective blocks others.
-BLOCKS = {"tensor": 1.0, "expert": 1.0, "sequence": 0.5, "weights": 0.0}
-_GROUP_OF = {"tensor": "model", "expert": "expert", "sequence": "seq"}
-#: Further standard deviation of log(time) per doubling moved, where the model's shape is not known: published steps of
-#: one doubling moved by up to 28 % where the profile's own terms explained next to nothing (ASAP paper, experiment 1).
-SPREAD_PER_DOUBLING_UNKNOWN = 0.06
-#: The same where it is known; part of it is in the calibration already.
-SPREAD_PER_DOUBLING_KNOWN = 0.02
 #: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
 SPREAD_OF_STAND_IN = 0.3
 #: Of exposed communication, what schedule flags hide on average, and the spread of that share.
@@ -57,9 +40,9 @@ class Prices:
 
     parts_s: the candidate's step by the names of the diagnosis (`compute`, `hbm`, `ici:<group>`, `dcn`, `input`,
     `host`, `idle`, `other`), adding up to time_s.  memory_high_bytes: the most that the measured peak becomes, None
-    where no peak was measured.  stall_s: see above.  seconds: whether the profile had a step time.  confidence: how far
-    gains like these were measured to come true.  sigma_of_baseline: spread of the logarithm of the baseline's own time,
-    0 where it was measured.
+    where no peak was measured.  seconds: whether the profile had a step time.  confidence: how far gains like these
+    were measured to come true.  sigma_of_baseline: spread of the logarithm of the baseline's own time, 0 where it was
+    measured.
     """
 
     calibration: Calibration
@@ -68,7 +51,6 @@ class Prices:
     sigma: Floats
     parts_s: dict[str, Floats]
     memory_high_bytes: Floats | None
-    stall_s: float
     seconds: bool
     confidence: Confidence
     sigma_of_baseline: float = 0.0
@@ -123,16 +105,6 @@ def _memory(candidates: Candidates, index: int) -> dict[str, float] | None:
     return {name: float(value[index]) for name, value in candidates.used.parts().items()}
 
 
-#: Roles whose axes carry each kind of traffic, as the calibration groups them.
-_CARRIED_BY = {
-    "tensor": ("model",),
-    "weights": ("data", "fsdp", "seq", "expert"),
-    "sequence": ("seq",),
-    "expert": ("expert",),
-    "pipeline": ("pipeline",),
-}
-
-
 def observation(
     config: ExperimentConfig, observed: Observed, profile: StepProfile, diagnosis: Diagnosis
 ) -> Observation:
@@ -142,29 +114,27 @@ def observation(
     parts = {
         "compute": work["products"] + work["attention"],
         "hbm:weights": work["weights_hbm"],
-        "hbm:activations": work["activations_hbm"],
+        "hbm:activations": work["activations_hbm"] - observed.copies_s,
         "hbm:optimizer": work["optimizer"],
         "dcn": observed.traffic_s["dcn"],
         **{name: bars.get(name, 0.0) for name in ("input", "host", "idle")},
     }
-    for kind, seconds in observed.traffic_s.items():
-        axes = _axes_of(config, _CARRIED_BY.get(kind, ()))
-        if kind == "weights" and not axes:
-            axes = _axes_of(config, ("replica",))
-        if kind != "dcn" and seconds:
-            key = "ici:" + "+".join(axes) if axes else "ici"
-            parts[key] = parts.get(key, 0.0) + seconds
+    for item in observed.collectives:
+        if item.axes != ("dcn",):
+            key = "ici:" + "+".join(item.axes) if item.axes else "ici"
+            parts[key] = parts.get(key, 0.0) + item.time_s
     return Observation(
         step_time_s=profile.step_time_s,
         parts_s=parts,
         memory_bytes=profile.memory.peak_bytes,
         flops=observed.flops,
         weights_arithmetic_s=observed.weights_arithmetic_s,
+        attention_s=work["attention"],
+        unexplained_s=observed.resharding_s,
+        copies_s=observed.copies_s,
+        collectives=observed.collectives,
+        coverage=observed.coverage,
     )
-
-
-def _axes_of(config: ExperimentConfig, roles: tuple[str, ...]) -> list[str]:
-    return [axis for axis, size in config.mesh.ici if size > 1 and config.mesh.role(axis) in roles]
 
 
 def calibrated(config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, observed: Observed) -> Calibration:
@@ -184,31 +154,13 @@ def price(
     priced = calibration.price_workload(c.work, c.spread(c.mesh_doublings))
     distance, ran = c.doublings(), np.arange(len(c)) == c.baseline
     parts = {name: c.flat(values) for name, values in priced.parts_s.items()}
-    shifts = _stalls(parts, c.baseline, observed, diagnosis)
     each = c.tokens_ratio * c.chips_ratio  # tokens on a chip
-    shifts += observed.work_s["attention"] * each * (_imbalance(c) - 1.0)
-    parts["compute"] = np.maximum(parts["compute"] + shifts, 0.05 * parts["compute"])
-    hbm = [name for name in parts if name.startswith("hbm:")]
-    parts["hbm"] = sum((parts.pop(name) for name in hbm), parts["hbm"])
-    total = sum(parts.values(), np.zeros(len(c)))
-    # What the ops leave of the step stays; where they overlap and sum to more, all parts share the excess.
-    rest = observed.step_s - float(total[c.baseline])
-    if rest >= 0:
-        parts["other"] = parts["other"] + rest
-    else:
-        ratio = observed.step_s / float(total[c.baseline])
-        parts = {name: values * ratio for name, values in parts.items()}
-    # What nothing explains is taken to be work on the tokens.
-    parts["other"] = parts["other"] * each
     unsure = _hide(parts, c, observed, diagnosis)
     total = sum(parts.values(), np.zeros(len(c)))
-    known = "model" not in calibration.assumed
-    # Each doubling errs on its own, so the errors add in quadrature.
-    spread = (SPREAD_PER_DOUBLING_KNOWN if known else SPREAD_PER_DOUBLING_UNKNOWN) * np.sqrt(distance)
     moved = (distance > 0) | c.changes_work()
     thin = 0.1 * (1.0 - observed.coverage) * moved
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
-    sigma = np.sqrt(c.flat(priced.sigma) ** 2 + spread**2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
+    sigma = np.sqrt(c.flat(priced.sigma) ** 2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
     high = priced.memory_high_bytes
     return Prices(
         calibration=calibration,
@@ -217,7 +169,6 @@ def price(
         sigma=np.where(ran, 0.0, sigma),
         parts_s=parts,
         memory_high_bytes=None if high is None else c.flat(high),
-        stall_s=stalled_s(observed, diagnosis),
         seconds=seconds,
         confidence=confidence or shipped(),
     )
@@ -250,44 +201,6 @@ def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagno
     total = sum(float(v[candidates.baseline]) for n, v in parts.items() if n.startswith("ici") or n == "dcn")
     exposed = exposed_share(diagnosis) * observed.step_s
     return min(exposed, total) if total > 0 else exposed
-
-
-def stalled_s(observed: Observed, diagnosis: Diagnosis) -> float:
-    """Time per step that the verdict puts down to waiting around collectives, beyond their own time; see above."""
-    verdict = diagnosis.bottleneck
-    if verdict.primary != "communication":
-        return 0.0
-    own = sum(observed.traffic_s.values())
-    missing = COMMUNICATION_SHARE * observed.step_s - own
-    unexplained = observed.work_s["products"] + observed.work_s["attention"]
-    efficiency = diagnosis.kpis.get("flops_utilization")
-    if efficiency is not None:
-        unexplained *= max(0.0, 1.0 - efficiency)
-    return max(0.0, min(missing, unexplained)) * verdict.confidence
-
-
-def _stalls(parts: dict[str, Floats], baseline: int, observed: Observed, diagnosis: Diagnosis) -> Floats:
-    """Change of the stalled time with the collectives that cause it."""
-    change = np.zeros_like(next(iter(parts.values())))
-    stalled = stalled_s(observed, diagnosis)
-    weights = {kind: observed.traffic_s[kind] * share for kind, share in BLOCKS.items()}
-    total = sum(weights.values())
-    if not stalled or not total:
-        return change
-    for kind, weight in weights.items():
-        if not weight:
-            continue
-        own = parts[f"ici:{_GROUP_OF[kind]}"]
-        ratio = own / own[baseline] if own[baseline] > 0 else np.ones_like(own)
-        change = change + stalled * weight / total * (np.minimum(ratio, 3.0) - 1.0)
-    return change
-
-
-def _imbalance(candidates: Candidates) -> Floats:
-    """Time of causal attention relative to what ran, from the imbalance of the sequence's parts alone."""
-    shards = candidates.role("seq").astype(np.float64)
-    factor = 1.0 + 0.5 * (1.0 - 1.0 / shards)
-    return np.asarray(factor / factor[candidates.baseline])
 
 
 def by_axis(parts: dict[str, float], config: ExperimentConfig, mesh: Mesh) -> dict[str, float]:

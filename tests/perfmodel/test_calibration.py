@@ -1,4 +1,4 @@
-"""Calibration: the profile's own time, rescaled; what follows from ratios alone, and how sure it is."""
+"""Calibration: what a profile says of few efficiencies, what it leaves unexplained, and how sure prices are."""
 
 from dataclasses import replace
 
@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.calibration import Observation, ObservedCollective, calibrate, observed_weight_sharding
+from perfmodel.catalogue import load_catalogue
 from perfmodel.config import Mesh
+from perfmodel.efficiency import load_efficiencies
+from perfmodel.search import Constraints, build_space, space_workload
+from perfmodel.step_time import combine, predict
+from perfmodel.terms import step_terms
+from perfmodel.workload import from_config
 from tests.perfmodel.cases import MIXTRAL, tpu
 
 PARTS = {"compute": 5.0, "hbm": 1.0, "ici:model": 2.0, "ici:data+seq": 1.0, "input": 0.4, "idle": 0.3, "other": 0.3}
@@ -22,6 +28,21 @@ def mesh(data, seq, model, **more):
 def blind(config):
     """The same run with the model, batch and sequence length withheld."""
     return replace(config, model=None, training=replace(config.training, global_batch=None, seq_len=None))
+
+
+def as_modelled(config, **more):
+    """A profile that shows every part where and as long as the model has it."""
+    resolved = load_efficiencies().for_config(config)
+    priced = combine(step_terms(from_config(config)), resolved)
+    parts = {}
+    for name, value in priced.parts_s.items():
+        key = {"bubble": "idle", "overhead": "other"}.get(name, name)
+        if name.startswith("ici:"):
+            roles = {"weights": "data+seq", "expert_weights": "data+seq"}
+            key = f"ici:{roles.get(name[4:], name[4:])}"
+        parts[key] = parts.get(key, 0.0) + float(value[0])
+    parts = {name: seconds * more.get(name, 1.0) for name, seconds in parts.items() if seconds > 0}
+    return Observation(sum(parts.values()), parts)
 
 
 def known():
@@ -56,11 +77,11 @@ def test_tensor_traffic_follows_the_tokens_of_a_group_whatever_the_model():
 
 
 def test_weights_gathered_grow_as_the_tensor_axis_shrinks():
-    """Twice the weights per group over the same full dimensions."""
+    """Twice the weights per group over the same full dimensions, on links that the profile shows to be slow."""
     config = known()
-    seen = replace(SEEN, collectives=(ObservedCollective(("data", "seq"), "reduce-scatter", 1.0),))
-    prices = calibrate(config, seen).price([replace(config, mesh=mesh(8, 16, 4))])
-    assert prices.parts_s["ici:weights"][0] > 1.5 * 0.9
+    seen = as_modelled(config, **{"ici:data+seq": 2.0})
+    prices = calibrate(config, seen).price([config, replace(config, mesh=mesh(8, 16, 4))])
+    assert prices.parts_s["ici:weights"][1] > 1.5 * prices.parts_s["ici:weights"][0]
 
 
 def test_larger_batches_amortise_what_does_not_depend_on_them():
@@ -69,7 +90,16 @@ def test_larger_batches_amortise_what_does_not_depend_on_them():
     prices = calibrate(config, SEEN).price([bigger])
     assert 10 < prices.step_time_s[0] < 20
     assert prices.speedup[0] > 1
-    assert prices.parts_s["input"][0] == pytest.approx(0.8)
+
+
+def test_input_time_follows_the_batch_and_grows_where_a_faster_step_waits_longer():
+    """Twice the sequences take twice the input time, or as much as keeps the input pipeline the pace."""
+    config = known()
+    bigger = replace(config, training=replace(config.training, global_batch=2048))
+    prices = calibrate(config, SEEN).price([config, bigger])
+    assert prices.parts_s["input"][0] == pytest.approx(0.4)
+    busy = prices.step_time_s[1] - prices.parts_s["input"][1]
+    assert 0.8 <= prices.parts_s["input"][1] <= 2 * 10.0 - busy
 
 
 def test_uncertainty_grows_with_distance():
@@ -84,14 +114,11 @@ def test_uncertainty_grows_with_distance():
 
 def test_an_axis_the_baseline_lacked_is_uncertain_and_more_so_without_the_model():
     config = tpu({"data": 64, "seq": 8, "model": 1}, batch=1024)
-    seen = Observation(10.0, {"compute": 7.0, "hbm": 2.0, "ici:data+seq": 1.0})
-    spread = []
-    for base in (config, blind(config)):
-        prices = calibrate(base, seen).price([replace(base, mesh=mesh(16, 8, 4))])
-        new = prices.parts_s["ici:model"][0]
-        assert new > 0
-        spread.append(prices.sigma[0] * prices.step_time_s[0] / new)
-    assert 0.4 < spread[0] < spread[1]
+    seen = as_modelled(config)
+    candidate = mesh(16, 8, 4)
+    spread = [calibrate(b, seen).price([replace(b, mesh=candidate)]).sigma[0] for b in (config, blind(config))]
+    same_axes = calibrate(config, seen).price([replace(config, mesh=mesh(128, 4, 1))]).sigma[0]
+    assert same_axes < spread[0] < spread[1]
 
 
 def test_confidence_follows_the_range():
@@ -143,6 +170,95 @@ def test_kinds_on_the_batch_axes_tell_how_weights_are_sharded():
 def test_nothing_measured_cannot_calibrate():
     with pytest.raises(ValueError, match="no measured part"):
         calibrate(known(), Observation(None, {}))
+
+
+def moves(config):
+    return [replace(config, mesh=m) for m in (mesh(16, 8, 4), mesh(16, 16, 2), mesh(4, 8, 16), mesh(64, 8, 1))]
+
+
+def test_a_step_time_alone_prices_the_baseline_as_measured_and_gains_almost_as_the_model():
+    """A step half as long again tells of no part in particular, so gains stay near those of the step as modelled."""
+    config = known()
+    modelled = predict(config).step_time_s["estimate"]
+    gains = []
+    for times in (1.0, 1.5):
+        prices = calibrate(config, Observation(times * modelled, {})).price([config, *moves(config)])
+        assert prices.step_time_s[0] == pytest.approx(times * modelled)
+        assert prices.sigma[0] == 0
+        assert np.all(prices.sigma[1:] > 0)
+        gains.append(np.log(prices.speedup[1:]))
+    assert gains[1] == pytest.approx(gains[0], abs=0.1)
+
+
+def test_a_profile_that_the_model_explains_leaves_it_as_it_is_and_narrows_the_range():
+    config = known()
+    seen = as_modelled(config)
+    alone = calibrate(config, Observation(seen.step_time_s, {})).price(moves(config))
+    full = calibrate(config, seen).price(moves(config))
+    assert np.log(full.speedup) == pytest.approx(np.log(alone.speedup), abs=0.1)
+    assert np.all(full.sigma < alone.sigma)
+
+
+def test_the_slow_axis_is_learnt_and_named():
+    """Activations take twice as long on the tensor axis as expected: halving it gains more than the model alone
+    says."""
+    config = known()
+    slow, plain = (calibrate(config, as_modelled(config, **{"ici:model": times})) for times in (2.0, 1.0))
+    candidate = replace(config, mesh=mesh(16, 8, 4))
+    assert slow.price([candidate]).speedup[0] > plain.price([candidate]).speedup[0] + 0.01
+    moved = {item.name: item.posterior / item.prior for item in slow.learnt}
+    assert moved["link:model"] > 1.1 or moved["overlap_tensor"] < 0.9
+    assert moved["matmul"] == pytest.approx(1.0, abs=0.1)
+    assert all(item.posterior_spread <= item.prior_spread * 1.001 for item in slow.learnt)
+
+
+def test_resharding_goes_with_its_axis_and_does_not_scale_with_it():
+    """A second of an all-to-all that no parallelism needs stays a second on twice the axis and goes with the axis."""
+    config = known()
+    seen = replace(as_modelled(config), unexplained_s={("model",): 1.0})
+    seen = replace(seen, step_time_s=seen.step_time_s + 1.0)
+    prices = calibrate(config, seen).price(
+        [config, replace(config, mesh=mesh(4, 8, 16)), replace(config, mesh=mesh(64, 8, 1))]
+    )
+    assert prices.parts_s["ici"] == pytest.approx([1.0, 1.0, 0.0])
+
+
+def test_what_is_unexplained_does_not_scale_with_the_part_it_was_booked_under():
+    """Thirty times the tensor traffic that the model knows: doubling the axis does not double it all, and its range
+    holds that it might."""
+    config = known()
+    seen = as_modelled(config, **{"ici:model": 30.0})
+    calibration = calibrate(config, seen)
+    prices = calibration.price([config, replace(config, mesh=mesh(2, 8, 32))])
+    assert calibration.unexplained_s["ici:model"] > 0.2 * seen.parts_s["ici:model"]
+    modelled = calibrate(config, as_modelled(config)).price([config, replace(config, mesh=mesh(2, 8, 32))])
+    expected = modelled.parts_s["ici:model"][1] / modelled.parts_s["ici:model"][0]
+    assert prices.parts_s["ici:model"][1] < 0.95 * expected * prices.parts_s["ici:model"][0]
+
+
+def test_ops_that_overlap_sum_to_the_step():
+    config = known()
+    doubled = Observation(5.0, PARTS)
+    assert calibrate(config, doubled).price([config]).step_time_s[0] == pytest.approx(5.0)
+
+
+def test_uncertainty_of_many_candidates_is_that_of_few():
+    """Beyond a thousand candidates the spread is interpolated: within a third of the computed one for most."""
+    config = replace(known(), model=load_catalogue()["llama3.1-70b"].shape)
+    space = build_space(
+        config, Constraints(axes=("replica", "data", "seq", "model", "pipeline"), remats=("none", "full"))
+    )
+    work = space_workload(space, slice(0, len(space.sizes)))
+    calibration = calibrate(config, as_modelled(config))
+    many = calibration.price_workload(work, np.ones((len(space.sizes), 1, 1, 1)))
+    rows = np.arange(0, len(space.sizes), max(1, len(space.sizes) // 40))
+    few = calibration.price_workload(
+        space_workload(space.take(rows), slice(0, len(rows))), np.ones((len(rows), 1, 1, 1))
+    )
+    assert many.step_time_s[rows] == pytest.approx(few.step_time_s)
+    ratio = (many.sigma[rows] / few.sigma).ravel()
+    assert np.quantile(ratio, 0.1) > 0.67
+    assert np.quantile(ratio, 0.9) < 1.5
 
 
 def test_all_to_all_belongs_to_the_expert_axis():

@@ -57,14 +57,16 @@ def test_the_baseline_prices_as_measured(data, ratio):
 
 @given(model=st.sampled_from([1, 2, 4]), pipeline=st.sampled_from([1, 2, 4]), ratio=st.floats(0.7, 4.0))
 @settings(max_examples=20, deadline=None)
-def test_twice_the_measured_time_doubles_every_candidate(model, pipeline, ratio):
+def test_twice_the_measured_time_doubles_the_baseline_and_about_doubles_candidates(model, pipeline, ratio):
+    """Nothing tells where the longer step goes, but its parts are not equally likely: what a candidate drops of what may
+    well be slow, exposed communication above all, it gains."""
     alone = predict(config(H100)).step_time_s["estimate"]
     candidate = on(config(H100), pipeline=pipeline, model=model)
     once, twice = (
         baseline_of(config(H100, alone * ratio * factor)).price([candidate])[0].prediction for factor in (1.0, 2.0)
     )
-    assert twice.step_time_s["estimate"] == pytest.approx(2.0 * once.step_time_s["estimate"])
-    assert sum(_leaves(twice.parts_s)) == pytest.approx(2.0 * sum(_leaves(once.parts_s)))
+    assert 1.3 < twice.step_time_s["estimate"] / once.step_time_s["estimate"] < 2.7
+    assert sum(_leaves(twice.parts_s)) == pytest.approx(twice.step_time_s["estimate"])
     assert sum(_leaves(once.parts_s)) == pytest.approx(once.step_time_s["estimate"])
 
 
@@ -156,14 +158,16 @@ def test_a_step_that_no_configuration_takes_is_doubted_aloud():
     assert any("times the predicted" in line for line in baseline_of(base).price([base])[0].prediction.warnings)
 
 
-def test_a_search_from_a_measured_run_scales_every_candidate_and_repeats_itself():
+def test_a_search_from_a_measured_run_prices_from_it_and_repeats_itself():
     plain, base = config(H100), config(H100, 4.6)
     found, alone = search(base, top=5), search(plain, top=5)
     ratio = 4.6 / predict(plain).step_time_s["estimate"]
-    assert [c.config.mesh for c in found.candidates] == [c.config.mesh for c in alone.candidates]
-    for one, other in zip(found.candidates, alone.candidates, strict=True):
+    assert [c.config.mesh for c in search(base, top=5).candidates] == [c.config.mesh for c in found.candidates]
+    assert {str(c.config.mesh) for c in found.candidates} & {str(c.config.mesh) for c in alone.candidates}
+    for one in found.candidates:
+        own = predict(one.config).step_time_s["estimate"]
         assert one.config.measured is None  # nobody measured this one
-        assert one.prediction.step_time_s["estimate"] == pytest.approx(ratio * other.prediction.step_time_s["estimate"])
+        assert 0.6 * ratio < one.prediction.step_time_s["estimate"] / own < 1.5 * ratio
         assert one.to_json()["calibrated_from"]["step_time_s"] == 4.6
     assert found.to_json()["calibrated_from"]["step_time_s"] == 4.6
     assert "calibrated_from" not in alone.to_json()

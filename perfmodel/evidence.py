@@ -1,0 +1,294 @@
+"""What a profile can say of the efficiencies: the few numbers it informs, how sure the fit is of each, and what the
+model expects to be measured for given values of them.
+
+A number is a field of `Efficiencies`, or a factor on terms of the step that differs between programs and machines
+(`link:<group>`: link time of one kind of traffic).  All are moved on the scale on which their prior is normal:
+logarithms, log-odds for shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.efficiency import Efficiencies
+from perfmodel.step_time import combine
+from perfmodel.terms import Terms, step_terms
+from perfmodel.topology import Floats
+from perfmodel.workload import GROUPS, MeshNumbers, Workload
+
+
+@dataclass(frozen=True)
+class Informed:
+    """A number that a profile informs.  spread: standard deviation, on its scale, of one program's value around the
+    fitted one; assumed: the same where the model's shape is assumed; share: whether its scale is log-odds."""
+
+    name: str
+    spread: float
+    assumed: float
+    share: bool = False
+
+
+#: Factors on terms: the fields of `Terms` and the kinds of traffic that each multiplies.
+FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "work": (("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s"), ()),
+    "scores": (("scores_s", "scores_forward_s", "softmax_s", "softmax_forward_s"), ()),
+    "activations": (("hbm_activations_s", "hbm_recompute_s"), ()),
+    "weights": (("hbm_weights_s", "hbm_optimizer_s"), ("weights", "expert_weights", "replica")),
+    "streaming": (("hbm_weights_s",), ()),
+    "bubble": (("bubble",), ()),
+    "whole": (
+        (
+            *("dense_s", "dense_forward_s", "experts_s", "experts_forward_s", "head_s", "scores_s", "scores_forward_s"),
+            *("hbm_weights_s", "hbm_optimizer_s", "hbm_activations_s", "hbm_recompute_s"),
+            *("softmax_s", "softmax_forward_s"),
+        ),
+        tuple(GROUPS),
+    ),
+    **{f"link:{group}": ((), (group,)) for group in GROUPS},
+}
+
+#: What a program may do that no term of the model knows, as shares, with what is believed without a profile:
+#: `contiguous`: a causal sequence is cut into contiguous parts, so that of S parts the last does (2S − 1)/S times the
+#: mean work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
+STRUCTURE: Mapping[str, float] = {"contiguous": 0.5, "replicated": 0.08}
+
+#: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
+#: of a link's bandwidth either way is common, and what a schedule hides is nearly open.
+WHOLE = 0.3
+INFORMED: tuple[Informed, ...] = (
+    Informed("matmul", 0.2, 0.2),
+    Informed("expert", 0.3, 0.3),
+    Informed("attention", 0.45, 0.45),
+    Informed("head", 0.15, 0.15),
+    Informed("rows_half", 0.7, 0.7),
+    Informed("width_half", 0.7, 0.7),
+    Informed("expert_rows_half", 0.7, 0.7),
+    Informed("expert_width_half", 0.7, 0.7),
+    Informed("hbm", 0.2, 0.2),
+    Informed("hbm_exposed", 0.8, 0.8, share=True),
+    Informed("link", 0.3, 0.3),
+    Informed("network", 0.3, 0.3),
+    Informed("dcn", 0.5, 0.5),
+    Informed("message_s", 0.7, 0.7),
+    Informed("network_message_s", 0.7, 0.7),
+    Informed("beside_pipeline_s", 0.7, 0.7),
+    Informed("reduce_s", 0.7, 0.7),
+    Informed("overlap_weights", 0.8, 0.8, share=True),
+    Informed("overlap_reduce", 0.8, 0.8, share=True),
+    Informed("overlap_tensor", 0.8, 0.8, share=True),
+    Informed("overlap_seq", 0.8, 0.8, share=True),
+    Informed("overlap_expert", 0.8, 0.8, share=True),
+    Informed("overlap_pipeline", 0.8, 0.8, share=True),
+    Informed("overlap_dcn", 0.8, 0.8, share=True),
+    Informed("layer_s", 0.7, 0.7),
+    Informed("moe_layer_s", 0.7, 0.7),
+    Informed("step_s", 0.7, 0.7),
+    Informed("straggler", 0.7, 0.7),
+    Informed("work", 0.0, 1.0),
+    Informed("scores", 0.0, 1.0),
+    Informed("activations", 0.3, 1.0),
+    Informed("weights", 0.0, 1.0),
+    Informed("streaming", 0.0, 1.5),
+    Informed("bubble", 0.2, 0.2),
+    Informed("whole", WHOLE, WHOLE),
+    Informed("contiguous", 1.5, 1.5, share=True),
+    Informed("replicated", 1.5, 1.5, share=True),
+    *(Informed(f"link:{group}", 0.3, 0.5) for group in GROUPS),
+)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Points in the space of what is informed: z has shape (points, names), in prior standard deviations from the fit's
+    values (`efficiencies`)."""
+
+    efficiencies: Efficiencies
+    informed: tuple[Informed, ...]
+    spreads: Floats
+
+    def at(self, z: Floats) -> tuple[Efficiencies, dict[str, Floats]]:
+        """Efficiencies and factors at the points z; arrays over the points, or numbers where z is one point."""
+        moved = np.asarray(z) * self.spreads
+        fields: dict[str, Floats] = {}
+        factors: dict[str, Floats] = {}
+        for number, item in enumerate(self.informed):
+            shift = moved[..., number]
+            if item.name in FACTORS:
+                factors[item.name] = np.exp(shift)
+                continue
+            known = item.name not in STRUCTURE
+            value = getattr(self.efficiencies, item.name) if known else STRUCTURE[item.name]
+            if item.share:
+                odds = np.log(np.clip(value, 1e-4, 1 - 1e-4) / (1.0 - np.clip(value, 1e-4, 1 - 1e-4)))
+                (fields if known else factors)[item.name] = 1.0 / (1.0 + np.exp(-(odds + shift)))
+            else:
+                fields[item.name] = value * np.exp(shift)
+        return replace(self.efficiencies, **fields), factors
+
+
+def informed_by(efficiencies: Efficiencies, assumed: bool, informed: Sequence[Informed] | None = None) -> Values:
+    """What a profile may inform around these efficiencies.  assumed: whether the model's shape is; informed: all of
+    INFORMED by default."""
+    present = set(Efficiencies.names())
+    items = tuple(
+        item
+        for item in (INFORMED if informed is None else informed)
+        if item.name in present | FACTORS.keys() | STRUCTURE.keys() and (item.assumed if assumed else item.spread)
+    )
+    return Values(efficiencies, items, np.array([item.assumed if assumed else item.spread for item in items]))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What steps ask of the machine: their terms, and the sizes of their axes by role."""
+
+    terms: Terms
+    mesh: MeshNumbers
+
+
+def asked_by(workload: Workload) -> Asked:
+    return Asked(step_terms(workload), workload.mesh)
+
+
+def scaled(asked: Asked, factors: Mapping[str, Floats]) -> Terms:
+    """The terms with every factor applied to what it multiplies."""
+    terms = asked.terms
+    fields: dict[str, Any] = {}
+    traffic = dict(terms.traffic)
+    factors = dict(factors)
+    uneven = 1.0 + factors.pop("contiguous", 0.0) * (1.0 - 1.0 / asked.mesh.seq)
+    repeated = 1.0 + factors.pop("replicated", 0.0) * (asked.mesh.model - 1.0)
+    factors["scores"] = factors.get("scores", 1.0) * uneven
+    factors["activations"] = factors.get("activations", 1.0) * repeated
+    for name, factor in factors.items():
+        own, carried = FACTORS[name]
+        for field in own:
+            fields[field] = fields.get(field, getattr(terms, field)) * factor
+        for group in carried:
+            if group in traffic:
+                one = traffic[group]
+                across = one.dcn_s if name.startswith("link:") else one.dcn_s * factor
+                traffic[group] = replace(one, ici_s=one.ici_s * factor, network_s=one.network_s * factor, dcn_s=across)
+    return replace(terms, **fields, traffic=traffic)
+
+
+#: Efficiencies that say what launching costs the host.
+LAUNCHES = ("layer_s", "moe_layer_s")
+
+
+def expected(terms: Terms, efficiencies: Efficiencies) -> dict[str, Floats]:
+    """What a profile of this step would show, in seconds: `matmul`, `arithmetic` (the same if weights came at once),
+    `attention`, `hbm`, exposed `ici:<group>`, `links:<group>` (in flight), `dcn`, `links:dcn`, `gaps` (bubble, launches
+    that the chip waits for, overhead) and `step`."""
+    priced = combine(terms, efficiencies)
+    silent = replace(efficiencies, **{name: 0.0 * np.asarray(getattr(efficiencies, name)) for name in LAUNCHES})
+    zero = np.zeros(1)
+
+    def compute(without: tuple[str, ...]) -> Floats:
+        absent: dict[str, Any] = dict.fromkeys(without, zero)
+        return combine(replace(terms, **absent), silent).parts_s["compute"]
+
+    scores, weights = ("scores_s", "scores_forward_s"), ("hbm_weights_s",)
+    work, matmul, arithmetic = compute(()), compute(scores), compute(scores + weights)
+    parts = priced.parts_s
+    found = {
+        "matmul": matmul,
+        "arithmetic": arithmetic,
+        "attention": work - matmul,
+        "hbm": parts["hbm"],
+        "gaps": parts["bubble"] + parts["overhead"] + parts["compute"] - work,
+        "step": priced.estimate_s,
+    }
+    for name, seconds in parts.items():
+        if name.startswith("ici:"):
+            found[name] = seconds
+            found[f"links:{name.removeprefix('ici:')}"] = priced.resources_s[name]
+    found["dcn"], found["links:dcn"] = parts["dcn"], priced.resources_s["dcn"]
+    return found
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One measured quantity.  key: of `expected`, or several that it sums; seconds; spread: standard deviation of its
+    logarithm, attribution and what the model's form leaves out; floor_s: below it, durations mean nothing."""
+
+    keys: tuple[str, ...]
+    seconds: float
+    spread: float
+    floor_s: float
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """z: the most likely point; covariance: around it, both in prior standard deviations."""
+
+    values: Values
+    z: Floats
+    covariance: Floats
+    equations: tuple[Equation, ...]
+
+
+#: Factors that a measured part alone suggests where the model's shape is assumed, and what it is compared with.
+_SUGGESTED = {"work": "arithmetic", "streaming": "matmul", "scores": "attention", "activations": "hbm"}
+
+
+def _start(values: Values, asked: Asked, equations: Sequence[Equation]) -> Floats:
+    """Where to start: at the fit, but for factors of an assumed shape, which may be far from it."""
+    z = np.zeros(len(values.informed))
+    names = {item.name: i for i, item in enumerate(values.informed)}
+    seen = {equation.keys[0]: equation.seconds for equation in equations}
+    if "streaming" not in names:
+        return z
+    found = expected(scaled(asked, values.at(z)[1]), values.at(z)[0])
+    streamed = asked.terms.hbm_weights_s / np.asarray(values.efficiencies.hbm)
+    for name, key in _SUGGESTED.items():
+        measured = seen.get(key, seen.get("matmul", 0.0) if name == "work" else 0.0)
+        modelled = float(np.asarray(streamed if name == "streaming" else found[key]).reshape(-1)[0])
+        if name == "streaming" and "arithmetic" not in seen:
+            continue
+        if name in names and measured > 0 and modelled > 0:
+            at = names[name]
+            z[at] = float(np.clip(np.log(measured / modelled) / values.spreads[at], -3.0, 3.0))
+    return z
+
+
+def solve(values: Values, asked: Asked, equations: Sequence[Equation], steps: int = 8) -> Posterior:
+    """The posterior by Gauss–Newton steps on the logarithms of what was measured; the prior is standard normal in z.
+
+    Residuals count with Student's weights (four degrees of freedom), so that one part which nothing explains does not
+    drag the efficiencies along.
+    """
+    count = len(values.informed)
+    z = _start(values, asked, equations)
+    if not equations:
+        return Posterior(values, z, np.eye(count), ())
+    spread = np.array([item.spread for item in equations])
+    floor = np.array([item.floor_s for item in equations])
+    seen = np.log(np.array([item.seconds for item in equations]) + floor)
+
+    def predicted(points: Floats) -> Floats:
+        efficiencies, factors = values.at(points)
+        found = expected(scaled(asked, factors), efficiencies)
+        rows = [sum((found[key] for key in item.keys), np.zeros(1)) for item in equations]
+        return np.asarray(np.log(np.stack([np.broadcast_to(row, (len(points),)) for row in rows], axis=1) + floor))
+
+    delta = 0.05
+    weight = np.ones(len(equations))
+    jacobian = np.zeros((len(equations), count))
+    precision = np.eye(count)
+    for _ in range(steps):
+        points = np.concatenate([z[None], z + delta * np.eye(count)])
+        at = predicted(points)
+        jacobian = ((at[1:] - at[0]) / delta).T
+        off = (seen - at[0]) / spread
+        weight = 5.0 / (4.0 + off**2)
+        scaled_rows = jacobian / spread[:, None] * np.sqrt(weight)[:, None]
+        precision = np.eye(count) + scaled_rows.T @ scaled_rows
+        target = scaled_rows.T @ (np.sqrt(weight) * off + scaled_rows @ z)
+        moved = np.linalg.solve(precision, target) - z
+        z = np.clip(z + moved * min(1.0, 1.5 / max(np.abs(moved).max(), 1e-9)), -4.0, 4.0)
+    return Posterior(values, z, np.asarray(np.linalg.inv(precision), dtype=np.float64), tuple(equations))

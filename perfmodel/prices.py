@@ -1,0 +1,77 @@
+"""Prices of candidates relative to a measured baseline, what a profile taught, and how far a candidate is from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from scipy.special import ndtr
+
+from perfmodel.config import Mesh
+from perfmodel.topology import Floats
+from perfmodel.workload import Workload
+
+
+@dataclass(frozen=True)
+class CalibratedPrices:
+    """Candidates as arrays, in the order given.
+
+    step_time_s, low80_s, high80_s: seconds (relative to a baseline of 1 where it had no step time).  speedup: measured
+    baseline time per token over the candidate's; speedup_low80 and _high80 its range.  sigma: standard deviation of
+    log(time).  probability_faster: that time per token falls.  parts_s: the candidate's parts by the names of the
+    observation's.  memory_low_bytes and _high_bytes: between all of the peak being state and all being activations;
+    None where no peak was measured.  distance: halvings and doublings of axes away from the baseline.
+    """
+
+    step_time_s: Floats
+    low80_s: Floats
+    high80_s: Floats
+    sigma: Floats
+    speedup: Floats
+    speedup_low80: Floats
+    speedup_high80: Floats
+    probability_faster: Floats
+    parts_s: Mapping[str, Floats]
+    distance: Floats
+    memory_low_bytes: Floats | None
+    memory_high_bytes: Floats | None
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What the profile says of one efficiency or factor: the fit's value with its spread between programs (of the
+    logarithm, or of the log-odds), and the same with the profile."""
+
+    name: str
+    prior: float
+    posterior: float
+    prior_spread: float
+    posterior_spread: float
+
+
+def mesh_distance(old: Mesh, new: Mesh) -> float:
+    """Halvings and doublings of axes between two meshes: half the sum, as one axis grows by what another loses."""
+    before = {**{f"ici.{a}": n for a, n in old.ici}, **{f"dcn.{a}": n for a, n in old.dcn}}
+    after = {**{f"ici.{a}": n for a, n in new.ici}, **{f"dcn.{a}": n for a, n in new.dcn}}
+    names = before.keys() | after.keys()
+    return 0.5 * sum(abs(log(after.get(name, 1) / before.get(name, 1), 2)) for name in names)
+
+
+def same_training(workload: Workload, base: Workload) -> np.ndarray:
+    mine, theirs = workload.training, base.training
+    same: np.ndarray = (
+        (mine.global_batch == theirs.global_batch)
+        & (mine.seq_len == theirs.seq_len)
+        & (mine.micro_batches == theirs.micro_batches)
+        & (mine.remat == theirs.remat)
+        & (mine.sharding == theirs.sharding)
+    )
+    return same
+
+
+def normal(z: Floats) -> Floats:
+    """Cumulative normal distribution."""
+    values: Floats = np.array(ndtr(z), dtype=np.float64)
+    return values
