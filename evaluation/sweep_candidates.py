@@ -18,6 +18,7 @@ from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
 from perfmodel import legality, memory
+from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training
 from perfmodel.efficiency import EfficiencyTable, load_efficiencies
 from perfmodel.step_time import combine
@@ -25,7 +26,7 @@ from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import shipped
 from proposals.proposer.likeness import Library, Situation
-from proposals.proposer.pricing import SPREAD_PER_DOUBLING_KNOWN, Prices
+from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, Weights, rank, steps
 from proposals.proposer.space import Candidates
 
@@ -114,7 +115,7 @@ class Sweep:
         rows = np.flatnonzero(legal)
         c = self.candidates(start).take(rows)
         gain = self.gains(start)[rows]
-        sigma = SPREAD_PER_DOUBLING_KNOWN * np.sqrt(steps(c))
+        sigma = SPREAD_PER_DOUBLING * np.sqrt(steps(c))
         prices = Prices(
             calibration=None,  # type: ignore[arg-type]
             time_s=self.group.time_s[start] * c.tokens_ratio / np.exp(gain),
@@ -122,7 +123,6 @@ class Sweep:
             sigma=sigma,
             parts_s={},
             memory_high_bytes=None,
-            stall_s=0.0,
             seconds=True,
             confidence=shipped(),
         )

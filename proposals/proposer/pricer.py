@@ -18,8 +18,8 @@ from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
-from perfmodel.efficiency import load_efficiencies
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, mesh_text
