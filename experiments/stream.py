@@ -9,9 +9,9 @@ from asgiref.sync import sync_to_async
 from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.http import require_GET
-from knox.auth import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 
+from accounts.confinement import TokenAuthentication
 from accounts.models import Role
 from accounts.permissions import get_for
 from experiments import live
