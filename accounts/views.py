@@ -118,7 +118,7 @@ def choose_team(request: HttpRequest) -> HttpResponse:
 @require(Role.ADMINISTRATOR)
 @require_POST
 def add_member(request: HttpRequest) -> HttpResponse:
-    """Add a person: who has no account yet gets one, with a link to sign in; who has one is asked, by a link to join."""
+    """Add a person: who has no account yet gets one and a link to sign in, who has one is asked by a link to join."""
     team = request.membership.team  # type: ignore[attr-defined]
     username, role = request.POST.get("username", ""), request.POST.get("role", "")
     try:
