@@ -8,6 +8,7 @@ from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from knox.models import AuthToken
 from rest_framework import serializers, status
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -64,13 +65,17 @@ class TokensView(APIView):
         return Response(TokenSerializer(found, many=True).data)
 
     @extend_schema(
-        operation_id="tokens_create", request=None, responses={201: NewTokenSerializer, 409: Detail}, tags=["accounts"]
+        operation_id="tokens_create",
+        request=None,
+        responses={201: NewTokenSerializer, 403: Detail, 409: Detail},
+        tags=["accounts"],
     )
     def post(self, request: Request) -> Response:
-        """A new token with the rights of this session or token; it is shown this once.  A token's ends with it."""
-        by = request.auth if isinstance(request.auth, AuthToken) else None
+        """A new token with the rights of this session; it is shown this once.  A token makes no tokens."""
+        if isinstance(request.auth, AuthToken):  # it would outlive the one that asks, once that is revoked
+            raise PermissionDenied("A token makes no tokens; sign in, and make one under Settings.")
         try:
-            instance, token = tokens.create(cast(User, request.user), by)
+            instance, token = tokens.create(cast(User, request.user))
         except tokens.TokenError as error:
             raise Conflict(str(error)) from error
         data = {"token": token, "key": instance.token_key, "expiry": instance.expiry}

@@ -62,7 +62,7 @@ class TokenAuthentication(KnoxTokenAuthentication):
         return user, token
 
 
-class TokenScheme(KnoxTokenScheme):  # type: ignore[no-untyped-call]
+class TokenScheme(KnoxTokenScheme):
     """How the API's description calls the authentication above."""
 
     target_class = "accounts.confinement.TokenAuthentication"

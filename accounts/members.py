@@ -112,6 +112,8 @@ def link_for(membership: Membership) -> str:
 
 
 def _keep_an_administrator(membership: Membership) -> None:
-    others = Membership.objects.select_for_update().filter(team=membership.team, role=Role.ADMINISTRATOR)
-    if membership.role == Role.ADMINISTRATOR and not others.exclude(pk=membership.pk).exists():
+    """To be called in a transaction, before anything else of the team is locked: changes of one team wait here."""
+    Team.objects.select_for_update(no_key=True).get(pk=membership.team_id)
+    administrators = Membership.objects.filter(team=membership.team_id, role=Role.ADMINISTRATOR)
+    if list(administrators.values_list("pk", flat=True)) == [membership.pk]:
         raise MemberError("This is the team's only administrator; make another member one first.")

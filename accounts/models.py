@@ -92,3 +92,13 @@ class TokenConfinement(models.Model):
 
     token = models.OneToOneField("knox.AuthToken", on_delete=models.CASCADE, related_name="confinement")
     membership = models.ForeignKey(Membership, on_delete=models.SET_NULL, null=True, related_name="+")
+
+
+class SignInAttempt(models.Model):
+    """A password that was tried and not found right.  about: whose, or from where, as `accounts.attempts` counts."""
+
+    about = models.CharField(max_length=100)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["about", "at"])]

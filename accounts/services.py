@@ -105,6 +105,8 @@ def create_user(username: str, team_name: str, role: Role, *, email: str = "", p
 
 def memberships(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Membership]:
     """The user's memberships that this session or token opens; none of an anonymous visitor's."""
+    if user.pk is None:
+        return Membership.objects.none()
     found = Membership.objects.filter(user_id=user.pk)
     confined_to = getattr(user, "confined_to", None)
     return found if confined_to is None else found.filter(pk=confined_to)

@@ -1,8 +1,7 @@
-"""API tokens: made with the reach of the session or token that asks, and no longer life."""
+"""API tokens: made in a session and with its reach."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -28,19 +27,13 @@ def visible(user: Any) -> QuerySet[AuthToken]:
 
 
 @transaction.atomic
-def create(user: User, by: AuthToken | None = None) -> tuple[AuthToken, str]:
-    """A new token of the user, and the text that is shown once.
-
-    by: the token that asks, where one does; the new one ends with it at the latest.
-    """
+def create(user: User) -> tuple[AuthToken, str]:
+    """A new token of the user, with the reach of the session that asks, and the text that is shown once."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two requests count one after the other
     limit = knox_settings.TOKEN_LIMIT_PER_USER
     if AuthToken.objects.filter(Q(expiry=None) | Q(expiry__gt=timezone.now()), user=user).count() >= limit:
         raise TokenError(f"You have {limit} tokens, which is the most; revoke one first.")
-    lifetime: timedelta = knox_settings.TOKEN_TTL
-    if by is not None and by.expiry is not None:
-        lifetime = min(lifetime, by.expiry - timezone.now())
-    token, text = AuthToken.objects.create(user=user, expiry=lifetime)
+    token, text = AuthToken.objects.create(user=user)
     if user.confined_to is not None:
         TokenConfinement.objects.create(token=token, membership=memberships(user).first())
     return token, text

@@ -17,6 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import members, services, tokens
+from accounts.attempts import WINDOW, Attempt
 from accounts.confinement import login
 from accounts.models import Membership, Role, User
 from accounts.permissions import require
@@ -32,21 +33,29 @@ def _next(request: HttpRequest) -> str:
 
 @never_cache
 @sensitive_post_parameters("password")
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     """Sign in with a name and password; who has none uses a one-time link."""
     if request.user.is_authenticated:
         return redirect(_next(request))
-    form = AuthenticationForm(request, request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        login(request, cast(User, form.get_user()))
-        return redirect(_next(request))
-    status = 422 if request.method == "POST" else 200
-    return render(request, "accounts/sign_in.html", {"form": form, "next": _next(request)}, status=status)
+    context: dict[str, Any] = {"form": AuthenticationForm(request), "next": _next(request)}
+    if request.method != "POST":
+        return render(request, "accounts/sign_in.html", context)
+    attempt = Attempt(request, request.POST.get("username", ""))
+    if not attempt.allowed:
+        response = render(request, "accounts/sign_in.html", context | {"limited": True}, status=429)
+        response["Retry-After"] = str(int(WINDOW.total_seconds()))
+        return response
+    form = AuthenticationForm(request, request.POST)
+    if not form.is_valid():
+        return render(request, "accounts/sign_in.html", context | {"form": form}, status=422)
+    attempt.succeeded()
+    login(request, form.get_user())
+    return redirect(_next(request))
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """Ask, then sign in by a one-time link: opening the address alone (a preview, a scanner) uses nothing up."""
     if request.method == "POST":
@@ -59,7 +68,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, token: str) -> HttpResponse:
     """Ask whom a team has invited; they join it with the account that they have."""
     if not request.user.is_authenticated:
@@ -69,7 +78,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "accounts/join.html", {"refused": "It has been accepted or replaced."}, status=410)
     if request.method == "POST":
         try:
-            joined = members.accept(invitation, cast(User, request.user))
+            joined = members.accept(invitation, request.user)
         except members.MemberError as error:
             return render(request, "accounts/join.html", {"refused": str(error)}, status=403)
         services.choose_team(request, joined.team_id)

@@ -235,7 +235,9 @@ if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {
+        "line": {"()": "asapweb.log_lines.LineFormatter", "format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("ASAP_LOG_LEVEL", "INFO").upper()},
     "loggers": {

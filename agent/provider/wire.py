@@ -186,8 +186,8 @@ def _usage(usage: dict[str, Any]) -> Usage | None:
     """As the server counts; None where that is no count of tokens."""
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    counts = [_count(each) for each in (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)]
-    return Usage(*counts) if all(count <= _MOST_TOKENS for count in counts) else None
+    counted = Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+    return counted if max(counted.tokens, counted.tokens_cached) <= _MOST_TOKENS else None
 
 
 def _count(value: object) -> int:
