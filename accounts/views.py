@@ -21,6 +21,7 @@ from accounts.attempts import WINDOW, Attempt
 from accounts.confinement import login
 from accounts.models import Membership, Role, User
 from accounts.permissions import require
+from accounts.text import whole_number
 
 
 def _next(request: HttpRequest) -> str:
@@ -118,8 +119,8 @@ def settings(request: HttpRequest) -> HttpResponse:
 @require(Role.VIEWER)
 @require_POST
 def choose_team(request: HttpRequest) -> HttpResponse:
-    team = request.POST.get("team", "")
-    if not team.isdigit() or not services.choose_team(request, int(team)):
+    team = whole_number(request.POST.get("team", ""))
+    if team is None or not services.choose_team(request, team):
         messages.error(request, "You are not in that team.")
     return redirect("home")
 
