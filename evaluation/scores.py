@@ -56,7 +56,7 @@ def rank(workload: str, predicted_s: Floats, measured_s: Floats) -> Ranked:
     return Ranked(
         workload=workload,
         runs=len(order),
-        spearman=float(spearmanr(predicted_s, measured_s).statistic),
+        spearman=float(spearmanr(predicted_s, measured_s).statistic) if np.ptp(predicted_s) > 0 else float("nan"),
         regret=float(tried[0] / fastest - 1.0),
         regret_of_three=float(tried[:3].min() / fastest - 1.0),
         trials=int(np.flatnonzero(tried <= fastest * (1.0 + AS_GOOD))[0]) + 1,

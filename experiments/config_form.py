@@ -219,9 +219,13 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
     return fields
 
 
-def frameworks() -> dict[str, str]:
-    """What the form offers as framework: titles by the name that a configuration gives."""
-    return {name: profile.title for name, profile in load_profiles().items()}
+def frameworks() -> dict[str, tuple[str, ...]]:
+    """What the form offers as framework: names by the title of the execution profile that they choose."""
+    return {profile.title: tuple(dict.fromkeys(profile.frameworks)) for profile in load_profiles().values()}
+
+
+def is_offered(framework: str) -> bool:
+    return any(framework in names for names in frameworks().values())
 
 
 def priced_as(data: Mapping[str, Any]) -> str:
@@ -231,9 +235,7 @@ def priced_as(data: Mapping[str, Any]) -> str:
         return ""
     framework = _part(data, "software").get("framework")
     title = profile_named(framework if isinstance(framework, str) else None, chip.kind).title
-    if not framework:
-        return f"not given: priced as {title}"
-    return "" if framework in load_profiles() else f"priced as {title}"
+    return f"priced as {title}" if framework else f"not given: priced as {title}"
 
 
 def _part(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -45,6 +45,7 @@ def form_context(
         "roles": ROLES,
         "form": config_form,
         "frameworks": config_form.frameworks(),
+        "framework_offered": config_form.is_offered(str(config_form.fields_from(data)["framework"])),
         "priced_as": config_form.priced_as(data or {}),
         "prefilled": prefilled or {},
     }

@@ -51,8 +51,9 @@ class ExecutionProfile:
     source: str
 
     def has_measured(self, framework: str) -> bool:
-        """Whether the fit has seen runs of this framework."""
-        return any(part in framework.lower() for part in self.measured)
+        """Whether the fit has seen runs of this framework; the profile's own name stands for those it has."""
+        text = framework.lower()
+        return text == self.name or any(part in text for part in self.measured)
 
 
 @cache

@@ -1,6 +1,7 @@
 """The published measurements as configurations of ours, each with what was measured.
 
-A row that does not say enough (no batch, no mesh, no shape) is listed with the reason, never guessed.
+A row that does not say enough (no batch, no mesh, no shape) is listed with the reason, never guessed.  What NVIDIA's
+tables leave out, their configuration scripts say (`settings` of a row; its fields: data/README.md).
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ class PublishedRun:
     @property
     def mixture(self) -> bool:
         return self.shape.experts > 0
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the configuration script of the release says of this run; empty where none was found."""
+        return self.row.get("settings") or {}
 
     @property
     def configuration(self) -> str:
@@ -301,7 +307,9 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
     sequence_parallel = sizes.pop("sequence_parallel", None)
     given = {key: max(1, int(value or 1)) for key, value in sizes.items()}
     tensor, stages, context = given.get("tp", 1), given.get("pp", 1), given.get("cp", 1)
-    fully = given.get("fsdp", 1) > 1
+    settings = row.get("settings") or {}
+    # Some tables have no column for it.
+    fully = given["fsdp"] > 1 if "fsdp" in given else bool(settings.get("fsdp"))
     data = gpus // (tensor * stages * context)
     if gpus % domain or data * tensor * stages * context != gpus:
         raise UnmappedError("the parallelism does not divide the GPUs")
@@ -320,7 +328,7 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
         "mesh": {"ici": {axis: size for axis, size in axes.items() if size > 1} or {"data": 1}},
         "training": {
             "weight_sharding": "fsdp" if fully else "zero1",
-            "remat": _megatron_remat(row["remat"]),
+            "remat": _megatron_remat(row["remat"], settings),
             "sequence_parallel": sequence_parallel,
             "micro_batch": micro,
             "grad_accum": max(1, row["global_batch"] // (data * micro)),
@@ -329,9 +337,24 @@ def _megatron(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _megatron_remat(remat: Mapping[str, str] | None) -> str | None:
-    """None where the row does not say: recipes recompute or offload what does not fit."""
-    return {"full": "full", "attn_only": "minimal"}[remat["activation_recompute"]] if remat else None
+#: Recomputing the scores alone is what flash attention does anyway.
+_FREE_MODULES = frozenset(("core_attn",))
+
+
+def _megatron_remat(remat: Mapping[str, str] | None, settings: Mapping[str, Any]) -> str | None:
+    """None where nobody says: recipes recompute or offload what does not fit.
+
+    So it is, too, where activations go to the host and nothing is recomputed, for which there is no policy: `offload`
+    keeps layer inputs on the host and recomputes the rest.
+    """
+    if remat:
+        return {"full": "full", "attn_only": "minimal"}[remat["activation_recompute"]]
+    offloaded = settings.get("activation_offload_layers") or settings.get("activation_offload_modules")
+    if "recompute" not in settings or offloaded:
+        return None
+    if settings["recompute"] == "full":
+        return "full"
+    return "minimal" if set(settings.get("recompute_modules", ())) - _FREE_MODULES else "none"
 
 
 # What was measured

@@ -143,6 +143,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
+    # What hides beside launches still takes its time on the links.
+    unhidden = np.maximum(0.0, np.maximum.reduce(np.broadcast_arrays(dcn_total, *ici.values())) - smooth)
+    overhead, smooth = overhead + unhidden, smooth + unhidden
     # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
     # One whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
@@ -207,7 +210,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
     """
     moving = np.maximum(traffic.ici_s / np.asarray(e.link), traffic.network_s / np.asarray(e.network))
     if traffic.group == "pipeline":
-        return np.asarray(moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0))
+        return np.asarray(moving)
     beyond = np.maximum(traffic.domains - 1.0, 0.0) ** np.asarray(e.network_power)
     call = np.where(traffic.ranks > 1, e.message_s + e.network_message_s * beyond, 0.0)
     if traffic.group == "model":

@@ -165,6 +165,7 @@ def _data(query: QueryDict) -> dict[str, Any]:
     if overrides:
         data["hardware"] = {**data["hardware"], "overrides": overrides}
     software = {key: query.get(f"software_{key}", "").strip() for key in config_file.SOFTWARE_KEYS}
+    software["framework"] = query.get("framework", "").strip() or software["framework"]
     if any(software.values()):
         data["software"] = {key: value for key, value in software.items() if value}
     return data
@@ -204,7 +205,9 @@ def pairs_of(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     keys = (*config_form.TRAINING_NUMBERS, *config_form.TRAINING_WORDS)
     hidden = {"grad_accum": 1, "virtual_stages": 1}
     pairs += [(key, training.get(key)) for key in keys if training.get(key) != hidden.get(key)]
-    pairs += [(f"software_{key}", value) for key, value in _part(data, "software").items()]
+    software = dict(_part(data, "software"))
+    pairs.append(("framework", software.pop("framework", None)))
+    pairs += [(f"software_{key}", value) for key, value in software.items()]
     return [(key, str(value)) for key, value in pairs if value is not None and (value != "" or key.endswith("_role"))]
 
 

@@ -190,7 +190,7 @@ def _controls(state: State) -> dict[str, Any]:
             kept = set(legal.get(axis, every)) | ({size} if size in every else {1})
             stops[axis] = sorted(kept)
     overrides = state.data.get("hardware", {}).get("overrides", {})
-    software = state.data.get("software", {})
+    software = {key: value for key, value in state.data.get("software", {}).items() if key != "framework"}
     return {
         "fields": fields,
         "axes": [(field, stops.get(field.name, [])) for field in fields["ici"]],
@@ -201,6 +201,9 @@ def _controls(state: State) -> dict[str, Any]:
         "models": model_names(),
         "chips": list(load_chips()),
         "optimizers": OPTIMIZERS,
+        "frameworks": config_form.frameworks(),
+        "framework_offered": config_form.is_offered(str(fields["framework"])),
+        "priced_as": config_form.priced_as(state.data),
         "total": total,
         "has_roles": any(field.role for field in fields["ici"]),
         "hidden": [(f"override_{key}", value) for key, value in overrides.items()]

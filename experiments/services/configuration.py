@@ -25,7 +25,7 @@ MAX_TEXT_BYTES = MAX_BYTES
 
 
 #: Framework that a kind of profile tells: XProf records what XLA runs.
-_FRAMEWORKS = {"xplane": "xla", "xprof_json": "xla"}
+_FRAMEWORKS = {"xplane": "jax", "xprof_json": "jax"}
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ class Run:
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        return (tuple(self.axes.items()), tuple(self.settings.items()), tuple(self.data["hardware"]["topology"]))
+        """The same for runs that a source prints alike; what only its scripts say is left out."""
+        settings = [item for item in self.settings.items() if item[0] != "remat" or self.row["remat"]]
+        return (tuple(self.axes.items()), tuple(settings), tuple(self.data["hardware"]["topology"]))
 
     @property
     def tokens_per_s_per_chip(self) -> float | None:
@@ -100,14 +102,19 @@ class Pair:
     """repeats: the same pair's speed-ups in earlier releases.  drift: of unchanged workloads over the two releases."""
 
     @cached_property
+    def differing(self) -> tuple[str, ...]:
+        """Settings that differ; a remat policy only where it is known of both runs."""
+        one, other = self.before.settings, self.after.settings
+        unknown = {"remat"} - (set(one) & set(other))
+        return tuple(key for key in sorted({*one, *other} - unknown) if one.get(key) != other.get(key))
+
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         before, after = self.before, self.after
         found = ["mesh"] if before.axes != after.axes else []
         if before.data["hardware"]["topology"] != after.data["hardware"]["topology"] and not found:
             found.append("mesh")
-        for key in sorted(set(before.settings) | set(after.settings)):
-            if before.settings.get(key) != after.settings.get(key):
-                found.append(_KIND_OF[key])
+        found += [_KIND_OF[key] for key in self.differing]
         if before.release != after.release:
             found.append("software")
         return tuple(dict.fromkeys(found))

@@ -79,7 +79,7 @@ def _changes(pair: Pair) -> list[str]:
     before, after = pair.before, pair.after
     axes = list(dict.fromkeys((*before.axes, *after.axes)))
     parts = [_moved(axis, before.axes.get(axis, 1), after.axes.get(axis, 1)) for axis in axes]
-    for key in (*_WORDS, "precision", "remat"):
+    for key in (key for key in (*_WORDS, "precision", "remat") if key in pair.differing):
         parts.append(_moved(_WORDS.get(key, key), before.settings.get(key), after.settings.get(key)))
     old, new = set(before.settings["xla_flags"]), set(after.settings["xla_flags"])
     if old != new:
@@ -173,7 +173,8 @@ def _caveats(pair: Pair) -> Iterator[str]:
         low, high = min(pair.repeats), max(pair.repeats)
         span = f"{low:.2f}×" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}× to {high:.2f}×"
         yield f"Earlier releases publish the same pair {len(pair.repeats)} times: {span}."
-    if pair.before.row["framework"] == "Megatron-Bridge" and not any(row["remat"] for row in rows):
+    known = [row["remat"] or "recompute" in (row.get("settings") or {}) for row in rows]
+    if pair.before.row["framework"] == "Megatron-Bridge" and not any(known):
         yield "The source does not say what is recomputed; recipes recompute what does not fit."
     if any("alternate values" in row["notes"] for row in rows):
         yield "A row prints a second set of values in parentheses; the first is kept."
@@ -220,10 +221,9 @@ def _about_drift(pair: Pair) -> str:
 
 def _changed(pair: Pair) -> list[str]:
     """Names of what changed, the release aside."""
-    before, after = pair.before, pair.after
     names = ["mesh"] if "mesh" in pair.kinds else []
     for key in (*_WORDS, "precision", "remat", "xla_flags"):
-        if before.settings.get(key) != after.settings.get(key):
+        if key in pair.differing:
             names.append(_WORDS.get(key, key).replace("xla_flags", "XLA flags"))
     return names
 

@@ -372,11 +372,12 @@ def test_a_pasted_text_that_is_no_model_is_refused_in_a_sentence(text, people: P
 
 def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
     html, numbers = page(people.client("viewer"), "/accuracy/"), load_accuracy()
-    for kind in ("tpu", "gpu"):
-        row = numbers["foldings"]["pair"][kind]
-        assert f"{row['median'] * 100:.1f}\u00a0%" in html and f"{row['naive_median'] * 100:.1f}\u00a0%" in html
-    for chip in numbers["by_chip"]:
-        assert f">{chip}</th>" in html
+    for distances in numbers["distances"].values():
+        for row in distances.values():
+            assert f"<b>{row['median'] * 100:.1f}\u00a0%</b>" in html
+    for source, both in numbers["ranking"].items():
+        assert f">{source}</th>" in html
+        assert f"{both['ours']['regret_mean'] * 100:.1f}\u00a0%" in html
     assert numbers["worst"][0]["id"] in html
     scatter = data_in(html, "x-agreement")
     assert sum(len(group["points"]) for group in scatter["groups"]) == numbers["rows"]
@@ -393,15 +394,32 @@ def test_the_accuracy_page_shows_how_good_proposals_are(people: People):
             assert f"<b>{row['family_top'] * 100:.0f}\u00a0%</b>" in html
 
 
-def test_predictions_carry_the_error_of_their_chip(people: People):
-    row = load_accuracy()["by_chip"]["v5e"]
-    html = page(people.client("viewer"), address(V5E))
-    assert f"off by {row['median'] * 100:.1f}\u00a0% on the median" in html
-    unseen = {**V5E, "hardware": {"chip": "v3", "topology": [16, 16], "slices": 1}}
-    assert "No published run on TPU v3 was fitted" in page(people.client("viewer"), address(unseen))
+def test_predictions_quote_the_error_of_their_own_distance(people: People):
+    near, far = page(people.client("viewer"), address(V5E)), {**V5E, "software": {"framework": "homemade"}}
+    unknown = page(people.client("viewer"), address(far))
+    for html, config in ((near, V5E), (unknown, far)):
+        error = predict(parse_config(config)[0]).error
+        assert error is not None
+        assert f"off by {error.median * 100:.1f}\u00a0% on the median" in html
+        assert error.meaning in html.lower()
+    assert "no run of this framework was measured" in unknown.lower()
+    assert "no run of this framework was measured" not in near.lower()
 
 
-def test_without_a_fit_the_pages_say_that_the_error_is_not_known(people: People, tmp_path, monkeypatch):
+def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
+    gpus = {
+        "hardware": {"chip": "h100", "topology": [8, 2]},
+        "mesh": {"ici": {"data": 2, "model": 8}},
+        "model": {"name": "llama3-8b"},
+        "training": {"global_batch": 64, "seq_len": 4096, "micro_batch": 1},
+    }
+    html = page(people.client("viewer"), address(gpus))
+    assert "not given: priced as Megatron-Core" in html
+    chosen = page(people.client("viewer"), address({**gpus, "software": {"framework": "nanotron"}}))
+    assert '<option value="nanotron" selected>' in chosen
+    assert "Priced as nanotron" in chosen
+
+
+def test_without_a_report_the_accuracy_page_says_how_to_get_one(people: People, tmp_path, monkeypatch):
     monkeypatch.setattr("asapweb.explore.trust.ACCURACY_FILE", tmp_path / "accuracy.json")
     assert "Not measured yet" in page(people.client("viewer"), "/accuracy/")
-    assert "take these numbers as unchecked" in page(people.client("viewer"), address(V5E))

@@ -38,7 +38,7 @@ def form(**changes):
     fields = {
         "config_way": "form", "name": "llama3.1-8b on v6e-16", "chip": "v6e", "topology": "4 × 4", "slices": "1",
         "ici_name": ["data", "seq"], "ici_size": ["4", "4"], "model": "llama3.1-8b", "global_batch": "32",
-        "seq_len": "8192", "weight_sharding": "fsdp", "framework": "xla", "step_time_s": "3.0",
+        "seq_len": "8192", "weight_sharding": "fsdp", "framework": "maxtext", "step_time_s": "3.0",
         "peak_memory_gb": "27.5", "without_profile": "1",
     }  # fmt: skip
     return fields | changes
@@ -71,7 +71,7 @@ def test_the_form_starts_a_run_that_becomes_three_proposals(people):
     experiment = Experiment.objects.get()
     assert answer["Location"] == f"/experiments/{experiment.pk}/"
     assert experiment.config["measured"] == {"step_time_s": 3.0, "peak_memory_bytes": 27_500_000_000}
-    assert experiment.config["software"] == {"framework": "xla"}
+    assert experiment.config["software"] == {"framework": "maxtext"}
     waiting = people.client("viewer").get(answer["Location"]).content.decode()
     assert "Ingesting" in waiting
     coordinator.advance(runs.newest(experiment).pk)

@@ -7,6 +7,7 @@ from django.http import QueryDict
 
 from experiments import config_form
 from perfmodel import config_file
+from perfmodel.execution import load_profiles
 
 CONFIG: dict[str, Any] = {
     "name": "two slices of v5p",
@@ -86,3 +87,62 @@ def test_errors_stand_at_their_fields_and_the_rest_above_the_form() -> None:
 def test_json_is_written_as_by_hand() -> None:
     assert '"topology": [4, 4, 4]' in config_form.pretty(CONFIG)
     assert '"ici": {"mdl": 8, "fsdp": 8}' in config_form.pretty(CONFIG)
+
+
+def typed(**fields: str) -> dict[str, Any]:
+    query = post(CONFIG)
+    for key, value in fields.items():
+        query[key] = value
+    return config_form.data_from(query, CONFIG)
+
+
+def test_framework_and_measured_survive_the_form_beside_what_it_does_not_show() -> None:
+    full = {
+        **CONFIG,
+        "software": {"framework": "fsdp", "version": "2.6"},
+        "measured": {"step_time_s": 2.31, "peak_memory_bytes": 61_500_000_001},
+    }
+    query = post(full)
+    fields = config_form.fields_from(full)
+    for key in ("framework", "step_time_s", "peak_memory_gb"):
+        query[key] = fields[key]
+    assert config_form.data_from(query, full) == full
+    query["framework"] = ""
+    assert config_form.data_from(query, full)["software"] == {"version": "2.6"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2.31", 2.31), ("2,310 ms", 2.31), ("2.31 s", 2.31), (".5", 0.5), ("1e1", 10.0)]
+)
+def test_a_step_time_is_read_in_seconds_or_milliseconds(text: str, seconds: float) -> None:
+    assert typed(step_time_s=text)["measured"]["step_time_s"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["fast", "2 min", "nan", "inf", "--", "1e999", "3 GB"])
+def test_what_is_no_step_time_is_named_at_its_field(text: str) -> None:
+    errors = {error.field for error in config_file.all_errors(typed(step_time_s=text))}
+    assert errors == {"measured.step_time_s"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("61.5", 61_500_000_000), ("61500 MB", 61_500_000_000), ("60 GiB", 60 * 2**30)]
+)
+def test_peak_memory_is_read_in_gigabytes(text: str, size: int) -> None:
+    assert typed(peak_memory_gb=text)["measured"] == {"peak_memory_bytes": size}
+
+
+def test_the_form_says_as_what_a_framework_is_priced() -> None:
+    def said(chip: str, framework: str | None) -> str:
+        software = {"software": {"framework": framework}} if framework else {}
+        return config_form.priced_as({"hardware": {"chip": chip}, **software})
+
+    titles = {name: profile.title for name, profile in load_profiles().items()}
+    assert said("v5p", None) == f"not given: priced as {titles['xla']}"
+    assert said("h100", None) == f"not given: priced as {titles['megatron-core']}"
+    assert said("h100", "torchtitan 0.2") == f"priced as {titles['fsdp']}"
+    assert said("", None) == ""
+    assert set(config_form.frameworks()) == set(titles.values())
+    for title, names in config_form.frameworks().items():
+        for name in names:
+            assert said("h100", name) == f"priced as {title}" and config_form.is_offered(name)
+    assert not config_form.is_offered("our own trainer")

@@ -392,3 +392,51 @@ def test_whatever_is_written_the_answer_is_a_configuration_or_one_sentence(path,
     for error in errors:
         assert 0 < len(str(error)) <= 300
         assert len(str(error).splitlines()) == 1
+
+
+MEASURED = {
+    "hardware": {"chip": "h100", "topology": [8, 1]},
+    "mesh": {"ici": {"data": 8}},
+    "measured": {"step_time_s": 2.31, "peak_memory_bytes": 61.5e9},
+}
+
+
+def test_what_was_measured_is_read_and_written_back():
+    config, warnings = parse_config(MEASURED)
+    assert (config.measured.step_time_s, config.measured.peak_memory_bytes) == (2.31, 61.5e9)
+    assert warnings == [] and config_to_json(config)["measured"] == MEASURED["measured"]
+    for empty in ({}, None, {"step_time_s": None}):
+        bare, _ = parse_config(MEASURED | {"measured": empty})
+        assert bare.measured is None and "measured" not in config_to_json(bare)
+
+
+@pytest.mark.parametrize(
+    ("block", "field", "word"),
+    [
+        ({"step_time_s": 0}, "measured.step_time_s", "above zero"),
+        ({"step_time_s": -1.5}, "measured.step_time_s", "above zero"),
+        ({"step_time_s": True}, "measured.step_time_s", "a number"),
+        ({"step_time_s": "2.31"}, "measured.step_time_s", "a number"),
+        ({"step_time_s": 1e9}, "measured.step_time_s", "absurdly large"),
+        ({"step_time_s": [2.3]}, "measured.step_time_s", "a number"),
+        ({"peak_memory_bytes": 61.5}, "measured.peak_memory_bytes", "61.5e9"),
+        ({"peak_memory_bytes": 600e9}, "measured.peak_memory_bytes", "of one h100"),
+        (2.31, "measured", "mapping"),
+    ],
+)
+def test_a_measurement_that_cannot_be_is_refused_by_its_field(block, field, word):
+    with pytest.raises(ConfigError) as refused:
+        parse_config(MEASURED | {"measured": block})
+    assert refused.value.field == field and word in str(refused.value) and len(str(refused.value)) <= 300
+
+
+def test_a_site_with_more_memory_may_have_used_it():
+    hardware = MEASURED["hardware"] | {"overrides": {"hbm_bytes": 141e9}}
+    config, _ = parse_config(MEASURED | {"hardware": hardware, "measured": {"peak_memory_bytes": 120e9}})
+    assert config.measured.peak_memory_bytes == 120e9
+
+
+def test_another_mesh_was_not_measured():
+    config, _ = parse_config(MEASURED)
+    assert with_mesh(config, parse_mesh_argument("data=4,model=2")).measured is None
+    assert with_mesh(config, parse_mesh_argument("data=8")).measured == config.measured

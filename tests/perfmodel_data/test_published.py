@@ -85,3 +85,44 @@ def test_tflops_become_step_time_by_maxtexts_own_count():
 def test_rows_that_cannot_be_used_say_why(row_id, word):
     with pytest.raises(UnmappedError, match=word):
         run(row_id)
+
+
+def test_what_nvidias_scripts_say_has_a_source_and_known_words():
+    with_settings = [row for row in ROWS.values() if "settings" in row]
+    bridge = [row for row in ROWS.values() if row["framework"] == "Megatron-Bridge" and row["kind"] == "llm-pretrain"]
+    assert len(with_settings) >= 0.9 * len(bridge)
+    for row in with_settings:
+        source, settings = row["settings_source"], row["settings"]
+        assert len(source["commit"]) == 40 and source["path"] and source["tag"].startswith("v")
+        assert settings["cuda_graphs"] in ("none", "partial", "layer", "full_iteration")
+        assert ("cuda_graph_modules" in settings) == (settings["cuda_graphs"] == "partial")
+        assert settings.get("moe_dispatcher", "alltoall") in ("alltoall", "deepep", "hybridep")
+        assert ("recompute_modules" in settings) == (settings.get("recompute") == "selective")
+        assert ("tp_comm_overlap" in settings) == ((row["parallelism"].get("tp") or 1) > 1)
+        if set(source["differs"]) & {"micro_batch", "vp", "ep"}:
+            assert not {"recompute", "fsdp", "activation_offload_layers"} & set(settings)
+
+
+def test_dense_models_dispatch_no_tokens_and_mixtures_do():
+    for mapped in load_published().runs:
+        if mapped.settings:
+            assert ("moe_dispatcher" in mapped.settings) == mapped.mixture
+
+
+def test_the_remat_policy_is_what_the_script_recomputes():
+    """b149, Llama 3.1 405B: nothing; b241, Llama 3 70B: activations go to the host, so nobody says what is kept."""
+    assert ROWS["b149"]["settings"]["recompute"] == "none" and run("b149").config.training.remat == "none"
+    assert ROWS["b241"]["settings"]["activation_offload_layers"] > 0
+    assert run("b241").config.extra.get("remat_open")
+    assert not run("b149").config.extra.get("remat_open")
+    minimal = [r for r in load_published().runs if r.settings.get("recompute_modules") == ["mla_up_proj"]]
+    assert minimal and all(r.config.training.remat == "minimal" for r in minimal)
+
+
+def test_fully_sharded_weights_where_a_table_has_no_column_for_them():
+    row = ROWS["b149"]
+    assert "fsdp" not in row["parallelism"] and run("b149").config.training.weight_sharding == "zero1"
+    sharded = map_row(row | {"settings": row["settings"] | {"fsdp": True}}).config
+    assert sharded.training.weight_sharding == "fsdp" and sharded.mesh.size("fsdp") > 1
+    printed = row | {"parallelism": row["parallelism"] | {"fsdp": 0}, "settings": row["settings"] | {"fsdp": True}}
+    assert map_row(printed).config.training.weight_sharding == "zero1"
