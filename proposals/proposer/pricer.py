@@ -18,6 +18,7 @@ from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
@@ -124,6 +125,7 @@ class Pricer:
             constraints=asked.to_json(),
             notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
             basis=self.observed.basis,
+            model_error=known.to_json() if (known := load_efficiencies().errors_of(self.config)) else None,
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
