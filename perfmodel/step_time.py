@@ -143,9 +143,6 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     ) * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
-    # What hides beside launches still takes its time on the links.
-    unhidden = np.maximum(0.0, np.maximum.reduce(np.broadcast_arrays(dcn_total, *ici.values())) - smooth)
-    overhead, smooth = overhead + unhidden, smooth + unhidden
     # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
     # One whose memory is full loses about as much.
     stall = np.asarray(e.stall_s) * t.micro_batches * (1.0 - 1.0 / t.stages)
@@ -163,8 +160,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     high = np.where(chance > TAIL, smooth + stall, smooth) * np.exp(high80)
     compute_best = (products + waiting) * best
     resources = {"compute": compute_best, "hbm": hbm}
-    resources |= {f"ici:{name}": value for name, value in ici.items()}
-    resources |= {"dcn": dcn_total, "bubble": bubble}
+    # The fixed times of collectives may hide beside launches; no resource is asked for longer than the step.
+    resources |= {f"ici:{name}": np.minimum(value, smooth) for name, value in ici.items()}
+    resources |= {"dcn": np.minimum(dcn_total, smooth), "bubble": bubble}
     summed = sum(resources.values(), np.zeros(1)) + overhead
     # Gaps no resource explains, as far as the fit has seen them.
     gaps = overhead + np.maximum(0.0, np.maximum(estimate / best, high) - summed)
