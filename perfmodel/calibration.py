@@ -45,9 +45,9 @@ SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
-#: Candidates priced at a time, so that their arrays stay in the processor's cache; and those whose uncertainty is
-#: computed, from which that of others is interpolated where there are more.
-BLOCK, SAMPLED = 32_768, 1_024
+#: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
+#: each is computed, and from how many it is interpolated beyond that.
+BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
 
 
 class Shares(NamedTuple):
@@ -197,7 +197,7 @@ class Calibration:
         shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
         count = int(np.prod(shape))
         along = None
-        if count > SAMPLED:
+        if count > EXACT:
             index = np.unravel_index(np.unique(np.linspace(0, count - 1, SAMPLED).astype(int)), shape)
             some, far = picked(workload, index, shape), picked(np.asarray(distance), index, shape)
             along = self._interpolation(some, far)
@@ -221,7 +221,7 @@ class Calibration:
         each = self._work_ratio(workload)
         model, shares = self._modelled(asked, self.posterior.z)
         parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
-        total = sum(parts.values(), np.zeros(1))
+        total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         variance = variance / total**2 + self._per_doubling**2 * distance
         before = self._before(parts, model, each)
         for name, value in parts.items():
@@ -255,7 +255,7 @@ class Calibration:
             base, _ = self._modelled(self._base_asked, z)
             numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
             parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, each, distance)
-            variance = variance + np.log(sum(parts.values(), np.zeros(1)) / total) ** 2
+            variance = variance + np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total) ** 2
         return variance
 
     def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
@@ -301,7 +301,8 @@ class Calibration:
             times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
             rest = seen - base[name] * times
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
-            parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), 0.0)
+            least = 0.5 * value * min(1.0, seen / max(base[name], 1e-12))
+            parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
             if seconds > 0:

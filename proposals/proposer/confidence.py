@@ -34,10 +34,14 @@ def claimed(probability: float, scaled: bool) -> float:
 
 @dataclass(frozen=True)
 class Confidence:
-    """What was learnt.  floor: error of a predicted log gain that the model's own spread does not hold, floor_assumed: the
-    same where the model's shape, batch and length had to be assumed; freedom: of Student's t; families: independent sources in the fit, which own pairs must outweigh; memory_spread: standard
-    deviation between programs of the logarithm of memory needed over computed; shift: log gain that own runs measured
-    beyond the predicted; stretch: factor on every scale from own runs."""
+    """What was learnt.
+
+    floor: error of a predicted log gain that the model's own spread does not hold, floor_assumed: the same where the
+    model's shape, batch and length had to be assumed; freedom: of Student's t; families: independent sources in the
+    fit, which own pairs must outweigh; memory_spread: standard deviation between programs of the logarithm of memory
+    needed over computed; shift: log gain that own runs measured beyond the predicted; stretch: factor on every scale
+    from own runs.
+    """
 
     floor: float
     floor_assumed: float
