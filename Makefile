@@ -32,6 +32,7 @@ fit: ## fit the performance model and the confidence of proposals to the publish
 	@$(PYTHON) -m evaluation.fit_memory
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
+	@$(PYTHON) -m evaluation.proposals_on_sweeps
 	@$(PYTHON) -m proposals.agents.reasoner.fit_meaning
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps

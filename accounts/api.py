@@ -8,11 +8,15 @@ from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from knox.models import AuthToken
 from rest_framework import serializers, status
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts import tokens
 from accounts.models import Membership, User
+from accounts.rest import Conflict, Detail
+from accounts.services import memberships
 
 
 class MembershipSerializer(serializers.ModelSerializer[Membership]):
@@ -49,21 +53,31 @@ class MeView(APIView):
     def get(self, request: Request) -> Response:
         """The signed-in user, with the role in each team."""
         user = cast(User, request.user)
-        memberships = user.memberships.select_related("team").order_by("pk")
-        return Response(MeSerializer({"username": user.get_username(), "memberships": memberships}).data)
+        found = memberships(user).select_related("team").order_by("pk")
+        return Response(MeSerializer({"username": user.get_username(), "memberships": found}).data)
 
 
 class TokensView(APIView):
     @extend_schema(operation_id="tokens_list", responses=TokenSerializer(many=True), tags=["accounts"])
     def get(self, request: Request) -> Response:
         """My tokens, newest first."""
-        tokens = AuthToken.objects.filter(user_id=request.user.pk).order_by("-created")
-        return Response(TokenSerializer(tokens, many=True).data)
+        found = tokens.visible(request.user).order_by("-created")
+        return Response(TokenSerializer(found, many=True).data)
 
-    @extend_schema(operation_id="tokens_create", request=None, responses={201: NewTokenSerializer}, tags=["accounts"])
+    @extend_schema(
+        operation_id="tokens_create",
+        request=None,
+        responses={201: NewTokenSerializer, 403: Detail, 409: Detail},
+        tags=["accounts"],
+    )
     def post(self, request: Request) -> Response:
-        """A new token with my rights; it is shown this once."""
-        instance, token = AuthToken.objects.create(user=request.user)
+        """A new token with the rights of this session; it is shown this once.  A token makes no tokens."""
+        if isinstance(request.auth, AuthToken):  # it would outlive the one that asks, once that is revoked
+            raise PermissionDenied("A token makes no tokens; sign in, and make one under Settings.")
+        try:
+            instance, token = tokens.create(cast(User, request.user))
+        except tokens.TokenError as error:
+            raise Conflict(str(error)) from error
         data = {"token": token, "key": instance.token_key, "expiry": instance.expiry}
         return Response(NewTokenSerializer(data).data, status=status.HTTP_201_CREATED)
 
@@ -72,7 +86,7 @@ class TokenView(APIView):
     @extend_schema(operation_id="tokens_revoke", responses={204: None}, tags=["accounts"])
     def delete(self, request: Request, key: str) -> Response:
         """Revoke one of my tokens by its first characters."""
-        deleted, _ = AuthToken.objects.filter(user_id=request.user.pk, token_key=key).delete()
+        deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
         if not deleted:
             raise Http404
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Members of a team: invited by a link, given a role, removed.  A team never loses its last administrator."""
+"""Members of a team: added or invited by a link, given a role, removed.  A team never loses its last administrator."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from datetime import timedelta
 
 from django.db import transaction
+from django.utils import timezone
 
-from accounts.models import Membership, Role, Team, User
-from accounts.services import create_sign_in_link
+from accounts.models import Invitation, Membership, Role, Team, User
+from accounts.services import create_sign_in_link, hash_of, new_token
+from accounts.text import one_line
 
 LINK_VALID_FOR = timedelta(days=7)
 
@@ -18,32 +20,76 @@ class MemberError(Exception):
 
 
 @transaction.atomic
-def add(team: Team, username: str, role: str, full_name: str = "") -> Membership:
-    """A new user of this name, or one who exists already, in the team with the role."""
+def add(team: Team, username: str, role: str, full_name: str = "") -> Membership | None:
+    """A new user of this name in the team with the role.
+
+    None where somebody has the name already: a name proves nothing about a person, so they are asked (`invite`).
+    """
     username = username.strip()
     if not re.fullmatch(r"[\w.@+-]{1,150}", username):
         raise MemberError("A user name has letters, digits and @ . + - _ only, such as ana or ana@example.org.")
     if role not in Role.values:
         raise MemberError("Choose one of the four roles.")
-    user = User.objects.filter(username=username).first()
-    if user is None:
-        user = User.objects.create_user(username=username)
-        user.set_unusable_password()
-        first, _, last = full_name.strip().partition(" ")
-        user.first_name, user.last_name = first[:150], last.strip()[:150]
-        user.save()
-    elif Membership.objects.filter(user=user, team=team).exists():
-        raise MemberError(f"{username} is in this team already; change the role in the list.")
+    first, _, last = one_line(full_name, 300).partition(" ")
+    user, created = User.objects.get_or_create(
+        username=username, defaults={"first_name": first[:150], "last_name": last.strip()[:150]}
+    )
+    if not created:
+        return None
+    user.set_unusable_password()
+    user.save(update_fields=["password"])
     return Membership.objects.create(user=user, team=team, role=role)
 
 
 @transaction.atomic
+def invite(team: Team, username: str, role: str) -> str:
+    """The token of a new invitation for the user of this name, valid for a week; earlier ones end."""
+    user = User.objects.get(username=username.strip())
+    if Membership.objects.filter(user=user, team=team).exists():
+        raise MemberError(f"{user} is in this team already; change the role in the list.")
+    token, token_hash = new_token()
+    Invitation.objects.update_or_create(
+        user=user,
+        team=team,
+        defaults={"role": role, "token_hash": token_hash, "expires_at": timezone.now() + LINK_VALID_FOR},
+    )
+    return token
+
+
+def open_invitation(token: str) -> Invitation | None:
+    """The invitation, if it can be accepted; None if it is unknown, accepted, replaced or expired."""
+    found = Invitation.objects.select_related("user", "team")
+    return found.filter(token_hash=hash_of(token), expires_at__gt=timezone.now()).first()
+
+
+@transaction.atomic
+def accept(invitation: Invitation, user: User) -> Membership:
+    """Join the team.  Refused in a session that was made for one team: others may hold such a link."""
+    if user.pk != invitation.user_id:
+        raise MemberError(f"This invitation is for {invitation.user}, and you are signed in as {user}.")
+    if user.confined_to is not None:
+        raise MemberError(
+            "You signed in by a link of your team's administrator, which opens that team only. To join another one, "
+            "sign in with your password, or by a link of the operator (manage.py sign_in_link)."
+        )
+    deleted, _ = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash).delete()
+    if not deleted:
+        raise MemberError("This invitation has been accepted or replaced.")
+    membership, _ = Membership.objects.get_or_create(
+        user=user, team=invitation.team, defaults={"role": invitation.role}
+    )
+    return membership
+
+
+@transaction.atomic
 def change_role(membership: Membership, role: str) -> None:
+    """Sign-in links made for the earlier role end: who holds one was given that role's rights."""
     if role not in Role.values:
         raise MemberError("Choose one of the four roles.")
     if role != Role.ADMINISTRATOR:
         _keep_an_administrator(membership)
-    Membership.objects.filter(pk=membership.pk).update(role=role)
+    if Membership.objects.filter(pk=membership.pk).exclude(role=role).update(role=role):
+        membership.sign_in_links.filter(used_at=None).delete()
 
 
 @transaction.atomic
@@ -53,19 +99,21 @@ def remove(membership: Membership) -> None:
 
 
 def link_for(membership: Membership) -> str:
-    """A new one-time sign-in token for the member, valid for a week.
+    """A new one-time sign-in token for the member, valid for a week; it opens this team only.
 
-    Refused for a member of another team too: a link would open that team's door as well.
+    Refused for a member of other teams: they sign in by themselves.
     """
     if Membership.objects.filter(user=membership.user).exclude(team=membership.team).exists():
         raise MemberError(
-            f"{membership.user} is in other teams too, so no link is made here; "
-            "the operator can make one with manage.py sign_in_link."
+            f"{membership.user} is in other teams too and signs in without your help: with a password, or by a link "
+            "of the operator (manage.py sign_in_link)."
         )
-    return create_sign_in_link(membership.user, LINK_VALID_FOR)
+    return create_sign_in_link(membership.user, LINK_VALID_FOR, membership)
 
 
 def _keep_an_administrator(membership: Membership) -> None:
-    others = Membership.objects.select_for_update().filter(team=membership.team, role=Role.ADMINISTRATOR)
-    if membership.role == Role.ADMINISTRATOR and not others.exclude(pk=membership.pk).exists():
+    """To be called in a transaction, before anything else of the team is locked: changes of one team wait here."""
+    Team.objects.select_for_update(no_key=True).get(pk=membership.team_id)
+    administrators = Membership.objects.filter(team=membership.team_id, role=Role.ADMINISTRATOR)
+    if list(administrators.values_list("pk", flat=True)) == [membership.pk]:
         raise MemberError("This is the team's only administrator; make another member one first.")

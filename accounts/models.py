@@ -20,7 +20,13 @@ class Role(models.TextChoices):
 
 
 class User(AbstractUser):
-    """A person who signs in.  Rights come from memberships, not from Django's flags."""
+    """A person who signs in.  Rights come from memberships, not from Django's flags.
+
+    confined_to: the one membership, by primary key, that this request's session or token opens; None: all of the
+    user's.  Not stored: `accounts.confinement` sets it while it authenticates.
+    """
+
+    confined_to: int | None = None
 
 
 class Team(models.Model):
@@ -53,10 +59,46 @@ class Membership(models.Model):
 
 
 class SignInLink(models.Model):
-    """A link that signs one user in, once.  Only the hash of its token is stored."""
+    """A link that signs one user in, once.  Only the hash of its token is stored.
+
+    membership: that of the team whose administrator made it, and the only one that it opens; None: the operator made
+    it, it signs in with all rights of the user.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_in_links")
+    membership = models.ForeignKey(Membership, on_delete=models.CASCADE, null=True, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
+
+
+class Invitation(models.Model):
+    """A team asks somebody who has an account already to join; they answer by a link, of which the hash is stored."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="invitations")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=20, choices=Role)
+    token_hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "team"], name="one_invitation_per_user_and_team")]
+
+
+class TokenConfinement(models.Model):
+    """An API token made in a session that opens one membership opens no more; with the membership its rights end."""
+
+    token = models.OneToOneField("knox.AuthToken", on_delete=models.CASCADE, related_name="confinement")
+    membership = models.ForeignKey(Membership, on_delete=models.SET_NULL, null=True, related_name="+")
+
+
+class SignInAttempt(models.Model):
+    """A password that was tried and not found right.  about: whose, or from where, as `accounts.attempts` counts."""
+
+    about = models.CharField(max_length=100)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["about", "at"])]

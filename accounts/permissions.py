@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.models import Membership, Role, Team
-from accounts.services import current_membership, membership_of
+from accounts.services import current_membership, membership_of, memberships
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=Model)
@@ -68,7 +68,7 @@ def team_ids(user: Any) -> list[int]:
     """Primary keys of the teams this user is in."""
     if not getattr(user, "is_authenticated", False):
         return []
-    return list(Membership.objects.filter(user_id=user.pk).values_list("team_id", flat=True))
+    return list(memberships(user).values_list("team_id", flat=True))
 
 
 def get_for(user: Any, queryset: QuerySet[M], role: Role | str = Role.VIEWER, **lookup: Any) -> M:

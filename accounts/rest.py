@@ -13,6 +13,7 @@ from rest_framework.viewsets import GenericViewSet
 from accounts.models import Team
 from accounts.permissions import TeamRole, membership_in, refusal, team_ids
 from accounts.services import current_membership
+from accounts.text import whole_number
 
 M = TypeVar("M", bound=Model)
 
@@ -67,18 +68,20 @@ def number_param(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    number = whole_number(text)
+    if number is None:
         raise Invalid(f"{name} must be a whole number.")
-    return int(text)
+    return number
 
 
 def team_for(request: Request, role: str) -> Team:
     """The team to write to: `team` of the request, else the caller's current one; the caller has `role` in it."""
     text = str(request.data.get("team") or "")
     if text:
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
+        team_id = whole_number(text)
+        if team_id is None:
             raise Invalid("team must be the number of one of your teams.")
-        membership = membership_in(request.user, int(text))
+        membership = membership_in(request.user, team_id)
     else:
         membership = current_membership(request)
     if membership is None:

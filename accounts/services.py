@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from datetime import timedelta
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -22,44 +22,51 @@ LOCAL_TEAM = "Local team"
 LOCAL_ADMINISTRATOR = "admin"
 
 
-def _hash(token: str) -> str:
+def new_token() -> tuple[str, str]:
+    """256 random bits for a link, and the hash by which they are stored."""
+    token = secrets.token_urlsafe(32)
+    return token, hash_of(token)
+
+
+def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def create_sign_in_link(user: User, valid_for: timedelta) -> str:
-    """A new token of 256 random bits that signs `user` in once within `valid_for`; only its hash is stored."""
-    token = secrets.token_urlsafe(32)
-    now = timezone.now()
-    SignInLink.objects.create(user=user, token_hash=_hash(token), expires_at=now + valid_for)
+@transaction.atomic
+def create_sign_in_link(user: User, valid_for: timedelta, membership: Membership | None = None) -> str:
+    """A new token that signs `user` in once within `valid_for`: into `membership` alone where one is given.
+
+    It takes the place of the user's earlier links of the same reach: only the newest works.
+    """
+    SignInLink.objects.filter(user=user, membership=membership, used_at=None).delete()
+    token, token_hash = new_token()
+    expires_at = timezone.now() + valid_for
+    SignInLink.objects.create(user=user, membership=membership, token_hash=token_hash, expires_at=expires_at)
     return token
 
 
-def sign_in_link_user(token: str) -> User | None:
-    """Whom the link would sign in; None if it is unknown, used or expired.  Uses nothing up: for the page before."""
-    link = _open_link(token)
-    return link.user if link is not None else None
+def open_sign_in_link(token: str) -> SignInLink | None:
+    """The link, if it would sign somebody in; None if it is unknown, used, expired, or its user was deactivated.
 
-
-def redeem_sign_in_link(token: str) -> User | None:
-    """The link's user, once; None if it is unknown, used, expired, or the user was deactivated.
-
-    Of two requests with one token only one gets the user: the row is taken by compare-and-set.
+    Uses nothing up: for the page before.
     """
-    link = _open_link(token)
+    return (
+        SignInLink.objects.select_related("user", "membership__team")
+        .filter(token_hash=hash_of(token), used_at=None, expires_at__gt=timezone.now(), user__is_active=True)
+        .first()
+    )
+
+
+def redeem_sign_in_link(token: str) -> SignInLink | None:
+    """The link, once; None where it signs nobody in.
+
+    Of two requests with one token only one gets it: the row is taken by compare-and-set.
+    """
+    link = open_sign_in_link(token)
     if link is None:
         return None
     taken = SignInLink.objects.filter(pk=link.pk, used_at=None).update(used_at=timezone.now())
-    return link.user if taken else None
-
-
-def _open_link(token: str) -> SignInLink | None:
-    token_hash = _hash(token)
-    link = SignInLink.objects.select_related("user").filter(token_hash=token_hash).first()
-    if link is None or not hmac.compare_digest(link.token_hash, token_hash):
-        return None
-    if link.used_at is not None or link.expires_at <= timezone.now() or not link.user.is_active:
-        return None
-    return link
+    return link if taken else None
 
 
 @transaction.atomic
@@ -96,11 +103,18 @@ def create_user(username: str, team_name: str, role: Role, *, email: str = "", p
     return user
 
 
+def memberships(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Membership]:
+    """The user's memberships that this session or token opens; none of an anonymous visitor's."""
+    if user.pk is None:
+        return Membership.objects.none()
+    found = Membership.objects.filter(user_id=user.pk)
+    confined_to = getattr(user, "confined_to", None)
+    return found if confined_to is None else found.filter(pk=confined_to)
+
+
 def membership_of(user: AbstractBaseUser | AnonymousUser, team_id: int) -> Membership | None:
     """The user's membership in this team, or None; `membership.team` is loaded with it."""
-    if user.pk is None:
-        return None
-    return Membership.objects.select_related("team").filter(user_id=user.pk, team_id=team_id).first()
+    return memberships(user).select_related("team").filter(team_id=team_id).first()
 
 
 def current_membership(request: HttpRequest) -> Membership | None:
@@ -121,13 +135,13 @@ def _find_membership(request: HttpRequest) -> Membership | None:
     user = request.user
     if isinstance(user, AnonymousUser) or not user.is_authenticated:
         return None
-    memberships = list(Membership.objects.select_related("team").filter(user=user).order_by("pk"))
+    found = list(memberships(user).select_related("team").order_by("pk"))
     session = getattr(request, "session", None)
     chosen = session.get(SESSION_TEAM) if session is not None else None
-    for membership in memberships:
+    for membership in found:
         if membership.team_id == chosen:
             return membership
-    return memberships[0] if memberships else None
+    return found[0] if found else None
 
 
 def choose_team(request: HttpRequest, team_id: int) -> bool:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from agent.messages import clean
 
-__all__ = ["UNPRINTABLE", "clean", "display_name", "one_line"]
+__all__ = ["UNPRINTABLE", "clean", "display_name", "one_line", "whole_number"]
 
 #: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -22,3 +22,8 @@ def display_name(name: str) -> str:
     """The user's file name without folders and control characters, at most 255 characters."""
     base = PurePath(name.replace("\\", "/")).name
     return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
+
+
+def whole_number(text: str) -> int | None:
+    """The number, as an id or a count is written; None where the text is none (`²` is a digit, but no number)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

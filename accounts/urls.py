@@ -9,6 +9,7 @@ from accounts import views
 urlpatterns = [
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/<str:token>/", views.sign_in_link, name="sign-in-link"),
+    path("join/<str:token>/", views.join, name="join"),
     path("sign-out/", views.sign_out, name="sign-out"),
     path("settings/", views.settings, name="settings"),
     path("settings/team/", views.choose_team, name="choose_team"),

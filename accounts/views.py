@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import logout
 from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render, resolve_url
 from django.urls import reverse
@@ -14,13 +15,13 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
-from knox.models import AuthToken
 
-from accounts import members, services
-from accounts.models import Membership, Role
+from accounts import members, services, tokens
+from accounts.attempts import WINDOW, Attempt
+from accounts.confinement import login
+from accounts.models import Membership, Role, User
 from accounts.permissions import require
-
-BACKEND = "django.contrib.auth.backends.ModelBackend"
+from accounts.text import whole_number
 
 
 def _next(request: HttpRequest) -> str:
@@ -33,31 +34,58 @@ def _next(request: HttpRequest) -> str:
 
 @never_cache
 @sensitive_post_parameters("password")
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     """Sign in with a name and password; who has none uses a one-time link."""
     if request.user.is_authenticated:
         return redirect(_next(request))
-    form = AuthenticationForm(request, request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        login(request, form.get_user())
-        return redirect(_next(request))
-    status = 422 if request.method == "POST" else 200
-    return render(request, "accounts/sign_in.html", {"form": form, "next": _next(request)}, status=status)
+    context: dict[str, Any] = {"form": AuthenticationForm(request), "next": _next(request)}
+    if request.method != "POST":
+        return render(request, "accounts/sign_in.html", context)
+    attempt = Attempt(request, request.POST.get("username", ""))
+    if not attempt.allowed:
+        response = render(request, "accounts/sign_in.html", context | {"limited": True}, status=429)
+        response["Retry-After"] = str(int(WINDOW.total_seconds()))
+        return response
+    form = AuthenticationForm(request, request.POST)
+    if not form.is_valid():
+        return render(request, "accounts/sign_in.html", context | {"form": form}, status=422)
+    attempt.succeeded()
+    login(request, form.get_user())
+    return redirect(_next(request))
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """Ask, then sign in by a one-time link: opening the address alone (a preview, a scanner) uses nothing up."""
     if request.method == "POST":
-        user = services.redeem_sign_in_link(token)
-        if user is not None:
-            login(request, user, backend=BACKEND)
+        link = services.redeem_sign_in_link(token)
+        if link is not None:
+            login(request, link.user, link.membership)
             return redirect(_next(request))
-    user = services.sign_in_link_user(token)
-    status = 200 if user is not None else 410
-    return render(request, "accounts/sign_in_link.html", {"person": user}, status=status)
+    link = services.open_sign_in_link(token)
+    return render(request, "accounts/sign_in_link.html", {"link": link}, status=200 if link is not None else 410)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def join(request: HttpRequest, token: str) -> HttpResponse:
+    """Ask whom a team has invited; they join it with the account that they have."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.get_full_path())
+    invitation = members.open_invitation(token)
+    if invitation is None:
+        return render(request, "accounts/join.html", {"refused": "It has been accepted or replaced."}, status=410)
+    if request.method == "POST":
+        try:
+            joined = members.accept(invitation, request.user)
+        except members.MemberError as error:
+            return render(request, "accounts/join.html", {"refused": str(error)}, status=403)
+        services.choose_team(request, joined.team_id)
+        messages.success(request, f"You are in {joined.team} now.")
+        return redirect("home")
+    return render(request, "accounts/join.html", {"invitation": invitation, "role": Role(invitation.role).label})
 
 
 @require_POST
@@ -71,10 +99,10 @@ def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpRespo
     context = {
         "here": "settings",
         "membership": membership,
-        "memberships": Membership.objects.filter(user=request.user.pk).select_related("team").order_by("team__name"),
+        "memberships": services.memberships(request.user).select_related("team").order_by("team__name"),
         "people": membership.team.memberships.select_related("user").order_by("user__username"),
         "roles": Role,
-        "tokens": AuthToken.objects.filter(user=request.user.pk).order_by("-created"),
+        "tokens": tokens.visible(request.user).order_by("-created"),
         **more,
     }
     return render(request, "accounts/settings.html", context, status=status)
@@ -91,8 +119,8 @@ def settings(request: HttpRequest) -> HttpResponse:
 @require(Role.VIEWER)
 @require_POST
 def choose_team(request: HttpRequest) -> HttpResponse:
-    team = request.POST.get("team", "")
-    if not team.isdigit() or not services.choose_team(request, int(team)):
+    team = whole_number(request.POST.get("team", ""))
+    if team is None or not services.choose_team(request, team):
         messages.error(request, "You are not in that team.")
     return redirect("home")
 
@@ -100,15 +128,18 @@ def choose_team(request: HttpRequest) -> HttpResponse:
 @require(Role.ADMINISTRATOR)
 @require_POST
 def add_member(request: HttpRequest) -> HttpResponse:
-    """Add a person; who has no account yet gets one, and a link to pass on."""
+    """Add a person: who has no account yet gets one and a link to sign in, who has one is asked by a link to join."""
     team = request.membership.team  # type: ignore[attr-defined]
+    username, role = request.POST.get("username", ""), request.POST.get("role", "")
     try:
-        added = members.add(
-            team, request.POST.get("username", ""), request.POST.get("role", ""), request.POST.get("full_name", "")
-        )
+        added = members.add(team, username, role, request.POST.get("full_name", ""))
+        invitation = members.invite(team, username, role) if added is None else ""
     except members.MemberError as error:
         return _settings(request, 422, member_error=str(error))
-    return _with_link(request, added)
+    if added is not None:
+        return _with_link(request, added)
+    address = request.build_absolute_uri(reverse("join", args=[invitation]))
+    return _settings(request, invitation=address, invitation_for=username.strip())
 
 
 @require(Role.ADMINISTRATOR)
@@ -151,14 +182,17 @@ def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
 @require_POST
 def create_token(request: HttpRequest) -> HttpResponse:
     """A new API token, shown once."""
-    _, token = AuthToken.objects.create(user=request.user)
+    try:
+        _, token = tokens.create(cast(User, request.user))
+    except tokens.TokenError as error:
+        return _settings(request, 422, token_error=str(error))
     return _settings(request, new_token=token)
 
 
 @require(Role.VIEWER)
 @require_POST
 def revoke_token(request: HttpRequest, key: str) -> HttpResponse:
-    deleted, _ = AuthToken.objects.filter(user=request.user.pk, token_key=key).delete()
+    deleted, _ = tokens.visible(request.user).filter(token_key=key).delete()
     if deleted:
         messages.success(request, "The token is revoked.")
     return redirect("settings")

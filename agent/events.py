@@ -18,6 +18,7 @@ from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, Usage
 FaultKind = Literal[
     "auth", "forbidden", "not_found", "rate_limit", "quota", "server", "connect", "dns", "tls", "timeout", "truncated",
     "malformed", "content_type", "refusal", "context", "unsupported", "bad_request", "cancelled",
+    "too_long", "redirect",
 ]  # fmt: skip
 
 StopReason = Literal["turns", "tool_calls", "tokens", "time", "money", "rejected", "cancelled", "fault", "bug"]

@@ -29,13 +29,15 @@ class Price:
 class Limits:
     """Bounds of one run.
 
-    turns: model responses.  tool_calls: of the whole run.  tokens: in and out, of all requests.  time_s: wall time;
+    turns: model responses.  tool_calls: of the whole run.  calls_per_turn: of one
+    response; further ones are dropped.  tokens: in and out, of all requests.  time_s: wall time;
     a tool that runs is not interrupted.  cost_usd: binds only where the model's price is known.  repairs: how often an
     answer is sent back.  retries: how often one request is repeated after a failure.  answer_tokens: of one response.
     """
 
     turns: int = 12
     tool_calls: int = 40
+    calls_per_turn: int = 16
     tokens: int = 200_000
     time_s: float = 180.0
     cost_usd: float | None = None

@@ -175,9 +175,12 @@ class _Loop:
     passing: set[int] = field(default_factory=set)  # indices of messages that the next run need not see
     told: int = 0  # messages that an event has shown already
     shortened: bool = False
+    dropped: int = 0  # calls of the last response beyond what one may have
     next_result: int = field(init=False)
+    specs: tuple[ToolSpec, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.specs = tuple(ToolSpec.of(each) for each in self.tools.values())
         self.meter = Meter(self.limits, self.provider.price, self.clock.now())
         self.next_result = next_result_number(self.conversation)
 
@@ -200,6 +203,8 @@ class _Loop:
                     reason: StopReason = "tool_calls" if calls_left <= 0 else "turns"
                     raise _Stop(reason, compose.bound(reason, self.limits))
                 yield from self._call(message)
+                if self.dropped:
+                    self._pass(UserMessage(compose.calls_dropped(self.dropped, self.limits)))
                 form_only = False
                 continue
             value, about, complaints = self._judge(completion)
@@ -249,18 +254,10 @@ class _Loop:
             self.clock.sleep(wait_s, self.cancel)
 
     def _request(self, tool_choice: Literal["auto", "none"]) -> Request:
-        if self.cancel.is_set():
-            raise _Stop("cancelled", compose.CANCELLED)
-        if self.meter.remaining_s(self.clock.now()) <= 0:
-            raise _Stop("time", compose.bound("time", self.limits))
+        allowed = self._may_go_on()
         schema = None if self.answer is None else json_schema(self.answer)
-        specs = tuple(ToolSpec.of(each) for each in self.tools.values())
-        told_chars = sum(len(spec.description) + len(str(spec.parameters)) for spec in specs)
-        allowed, binds = self.meter.allowance(size_chars(self.conversation) + told_chars)
-        if allowed < _LEAST_ANSWER_TOKENS:
-            raise _Stop(binds, compose.bound(binds, self.limits))
         name = None if self.answer is None else self.answer.__name__
-        return Request(tuple(self.conversation), specs, tool_choice, name, schema, allowed)
+        return Request(tuple(self.conversation), self.specs, tool_choice, name, schema, allowed)
 
     def _requested(self, request: Request, turn: int, attempt: int) -> ModelRequest:
         since, self.told = self.told, len(request.messages)
@@ -276,6 +273,7 @@ class _Loop:
         try:
             for part in parts:
                 if isinstance(part, Completion):
+                    part = self._capped(part)
                     self.meter.turns += 1
                     self.meter.usage += part.usage
                     price = self.provider.price
@@ -292,6 +290,14 @@ class _Loop:
             if close is not None:
                 close()
         raise RuntimeError(f"The provider {self.provider.name} ended without a completion.")
+
+    def _capped(self, completion: Completion) -> Completion:
+        """With the calls that one response may have; the others enter neither the conversation nor the record."""
+        message, most = completion.message, self.limits.calls_per_turn
+        self.dropped = max(len(message.tool_calls) - most, 0)
+        if not self.dropped:
+            return completion
+        return replace(completion, message=replace(message, tool_calls=message.tool_calls[:most]))
 
     def _wait_s(self, fault: Fault, retries: int) -> float:
         if fault.wait_s is not None:
@@ -311,19 +317,31 @@ class _Loop:
 
     # Tools.
 
+    def _may_go_on(self, exchange: Sequence[Message] = ()) -> int:
+        """Tokens that the next response may have; stops the run where a bound is reached.
+
+        exchange: what the conversation is about to get, results included: they are read, and paid for, next.
+        """
+        if self.cancel.is_set():
+            raise _Stop("cancelled", compose.CANCELLED)
+        if self.meter.remaining_s(self.clock.now()) <= 0:
+            raise _Stop("time", compose.bound("time", self.limits))
+        specs_chars = sum(len(spec.description) + len(str(spec.parameters)) for spec in self.specs)
+        allowed, binds = self.meter.allowance(size_chars(self.conversation) + size_chars(exchange) + specs_chars)
+        if allowed < _LEAST_ANSWER_TOKENS:
+            raise _Stop(binds, compose.bound(binds, self.limits))
+        return allowed
+
     def _call(self, message: AssistantMessage) -> Generator[RunEvent, None, None]:
         exchange: list[Message] = [message]
         for call in message.tool_calls:
-            if self.cancel.is_set():
-                raise _Stop("cancelled", compose.CANCELLED)
+            self._may_go_on(exchange)
             result_id = f"r{self.next_result}"
             self.next_result += 1
             yield ToolCalled(self.meter.turns, call, result_id)
             started_s = self.clock.now()
             if self.meter.tool_calls >= self.limits.tool_calls:
                 outcome = refused(compose.NO_CALLS_LEFT, result_id)
-            elif self.meter.remaining_s(started_s) <= 0:
-                raise _Stop("time", compose.bound("time", self.limits))
             else:
                 self.meter.tool_calls += 1
                 try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from agent.messages import JsonValue, clean
+from agent.strict_json import loads
 from agent.tools import complaints
 
 A = TypeVar("A", bound=BaseModel)
@@ -104,13 +105,9 @@ def _object(text: str) -> dict[str, Any] | None:
         candidates.append(text[start : text.rfind("}") + 1])
     for candidate in candidates:
         try:
-            found = json.loads(candidate, parse_constant=_no_constant)
+            found = loads(candidate)
         except ValueError:
             continue
         if isinstance(found, dict):
             return found
     return None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

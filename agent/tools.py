@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 
 from agent.bounded import bounded, compact
 from agent.messages import JsonValue, ToolCall, clean
+from agent.strict_json import loads
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -162,7 +163,7 @@ def _unknown(name: str, tools: dict[str, Tool]) -> str:
 
 def _validated(used: Tool, text: str) -> BaseModel:
     try:
-        data = json.loads(text.strip() or "{}")
+        data = loads(text.strip() or "{}")
     except ValueError as error:
         raise ToolError(f"The arguments of {used.name} are not valid JSON ({error}). Send one JSON object.") from None
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from asapweb.error_pages import wants_json
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,7 +30,7 @@ class BodyLimit:
             await self.application(scope, receive, send)
             return
         if _announced(scope) > self.limit_bytes:
-            await self._refuse(receive, send, 0)
+            await self._refuse(scope, receive, send, 0)
             return
         received = 0
         answered = refused = False
@@ -40,7 +43,7 @@ class BodyLimit:
             received += len(message.get("body", b""))
             if received > self.limit_bytes and not answered:
                 refused = True
-                await self._refuse(receive, send, received)
+                await self._refuse(scope, receive, send, received)
                 return {"type": "http.disconnect"}
             return message
 
@@ -52,15 +55,19 @@ class BodyLimit:
 
         await self.application(scope, counted, answer)
 
-    async def _refuse(self, receive: Receive, send: Send, received: int) -> None:
+    async def _refuse(self, scope: Message, receive: Receive, send: Send, received: int) -> None:
         more = True
         while more and received <= DRAINED * self.limit_bytes:
             message = await receive()
             received += len(message.get("body", b""))
             more = message["type"] == "http.request" and message.get("more_body", False)
         limit = f"{self.limit_bytes / 1e6:,.0f} MB"
-        text = f"The upload is larger than {limit}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB.\n".encode()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+        sentence = f"The upload is larger than {limit}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
+        accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+        as_json = wants_json(scope["path"], accepted)
+        text = (json.dumps({"detail": sentence}) if as_json else sentence + "\n").encode()
+        content_type = b"application/json" if as_json else b"text/plain; charset=utf-8"
+        headers = [(b"content-type", content_type), (b"content-length", str(len(text)).encode())]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": text})
 

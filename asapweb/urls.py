@@ -17,3 +17,8 @@ urlpatterns = [
     path("api/", include("dialogue.api.urls")),
     path("api/", include("proposals.api.urls")),
 ]
+
+handler400 = "asapweb.error_pages.bad_request"
+handler403 = "asapweb.error_pages.permission_denied"
+handler404 = "asapweb.error_pages.page_not_found"
+handler500 = "asapweb.error_pages.server_error"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from accounts.models import Membership, Role, User
+from agent.strict_json import loads
 from dialogue.markdown import Source, as_html
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking, holding
@@ -114,7 +114,7 @@ def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False)
 def given(arguments: str) -> str:
     """A tool's arguments in a few words: `data 16 · seq 2, remat full`."""
     try:
-        data = json.loads(arguments)
+        data = loads(arguments)
     except ValueError:
         return arguments[:SHOWN_ARGUMENTS]
     pairs = data.items() if isinstance(data, dict) else ()

@@ -13,6 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
+from agent.strict_json import loads
 from dialogue import presentation
 from dialogue.models import Message
 from dialogue.pages import address, answers, as_page, as_panel, chosen, panel_context
@@ -103,5 +104,5 @@ def _pretty(data: Any) -> str:
         value = data["arguments"]
         if isinstance(value, str):
             with suppress(ValueError):
-                value = json.loads(value)
+                value = loads(value)
     return json.dumps(value, indent=1, ensure_ascii=False)

@@ -22,7 +22,6 @@ TERMS: dict[str, dict[str, float]] = {
     "kernel launches set the pace": {"layer_s": 1e-9, "moe_layer_s": 1e-9},
     "fixed time per collective": {"message_s": 1e-9, "network_message_s": 1e-9},
     "network slower than NVLink": {"network": 1.0},
-    "messages between pipeline stages": {"hop_s": 1e-9},
     "tensor collectives beside a pipeline": {"beside_pipeline_s": 1e-12},
     "stalls of pipelined runs": {"stall_per_host": 0.0},
     "gradient reduction per doubling of ranks": {"reduce_s": 1e-9},

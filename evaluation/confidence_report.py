@@ -62,9 +62,8 @@ def text(numbers: Mapping[str, Any]) -> str:
             "",
             "The measured log gain lies around the predicted one as Student's t with "
             f"{fit['freedom']:.0f} degrees of freedom and the scale √(σ² + floor²); σ is the model's own spread. The "
-            f"floor, the one number learnt, is {_percent(fit['floor'])}: at it 80 % of the measured gains lie within "
-            "the 80 % range. Where model, batch and length are hidden, σ is larger by what had to be assumed, and the "
-            "same floor holds (last rows of the table). Confidence is the probability "
+            f"floor is {_percent(fit['floor'])}: at it 80 % of the measured gains lie within the 80 % range. Where "
+            f"model, batch and length are hidden it is {_percent(fit['floor_assumed'])}. Confidence is the probability "
             "of a gain above zero, times the probability that the candidate runs.",
             "",
             f"A team's own measured proposals move the fit (`confidence.updated`): the shipped one weighs as "

@@ -119,16 +119,16 @@ def families(rows: Sequence[Predicted]) -> list[str]:
 def fit() -> Confidence:
     """The fit over all pairs."""
     rows = predictions(True)
-    return Confidence(floor_of(rows), FREEDOM, len(families(rows)), memory_spread())
+    return Confidence(floor_of(rows), floor_of(predictions(False)), FREEDOM, len(families(rows)), memory_spread())
 
 
 def held_out(known: bool) -> list[tuple[Predicted, Confidence]]:
-    """Every pair with the fit of the other families."""
-    rows, every = predictions(known), predictions(True)
+    """Every pair with the fit of the other families, on pairs whose model is as well known."""
+    rows = every = predictions(known)
     found = []
     for family in families(rows):
         floor = floor_of([row for row in every if row.pair.family != family])
-        other = Confidence(floor, FREEDOM, len(families(every)) - 1, fit().memory_spread)
+        other = Confidence(floor, floor, FREEDOM, len(families(every)) - 1, fit().memory_spread)
         found += [(row, other) for row in rows if row.pair.family == family]
     return found
 
@@ -137,7 +137,9 @@ def numbers() -> dict[str, Any]:
     """Everything docs/accuracy-confidence.md says."""
     result: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "fit": {name: getattr(fit(), name) for name in ("floor", "freedom", "families", "memory_spread")},
+        "fit": {
+            name: getattr(fit(), name) for name in ("floor", "floor_assumed", "freedom", "families", "memory_spread")
+        },
         "pairs": _count(),
         "crashes": crash_share(),
         "floors": {
@@ -286,6 +288,7 @@ def toml(found: Confidence) -> str:
             "",
             "[confidence]",
             f"floor = {found.floor:.4f}",
+            f"floor_assumed = {found.floor_assumed:.4f}",
             f"freedom = {found.freedom:.1f}",
             f"families = {found.families}",
             f"memory_spread = {found.memory_spread:.3f}",

@@ -24,8 +24,8 @@ from perfmodel.optico import tuned_runs
 from perfmodel.published import PublishedRun, load_published
 
 SOURCES = ("published", "optico", *sweeps.SOURCES)
-#: A sweep of n runs makes at most so many pairs for each of its n − 1 comparisons: 120 runs would make 7,140.
-PAIRS_PER_COMPARISON = 5
+#: Of each workload of a sweep so many runs are compared, drawn by a hash: 120 runs would make 7,140 pairs.
+MOST_RUNS = 6
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,8 @@ def _sweeps() -> Iterable[Pair]:
         if run.usable:
             groups[run.source, run.work].append(run)
     for (source, workload), members in groups.items():
-        runs = distinct(members)
+        runs = sorted(distinct(members), key=lambda run: _digest(run.config.name or ""))[:MOST_RUNS]
         pairs = list(combinations(runs, 2))
-        most = PAIRS_PER_COMPARISON * (len(runs) - 1)
-        if len(pairs) > most:
-            pairs = sorted(pairs, key=lambda pair: _digest(*(run.config.name or "" for run in pair)))[:most]
         family = f"{source} {members[0].model}"
         for one, other in pairs:
             yield Pair(source, workload, family, one, other, (len(runs) - 1) / len(pairs))

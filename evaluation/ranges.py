@@ -1,35 +1,47 @@
 """Ranges of predictions from the errors of held-out rows: per program, class of configurations and distance.
 
-A class with runs of its own at a distance has their quantiles.  Elsewhere the runs of all programs of the kind of chip
-at that distance stand in, and nothing is narrower than the class itself where it is nearer to the fit; what no program
-of the kind was left out for (frameworks on TPUs) is taken from the other kind.
+A class with enough workloads of its own at a distance has their quantiles.  Elsewhere the runs of all programs of the
+kind of chip at that distance stand in, and nothing is narrower than the class itself where it is nearer to the fit.
+For a new architecture, chip or framework the few that were left out tell the range, widened for being few; what no
+program of the kind was left out for (frameworks on TPUs) is taken from the other kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import t as student
 
 from evaluation.held_out import HeldOut
 from evaluation.time_rows import TimeRow
-from perfmodel.distance import DISTANCES
+from perfmodel.distance import DISTANCES, architecture_key
 from perfmodel.efficiency import CLASSES, ErrorRange, class_of
 from perfmodel.execution import load_profiles
-from perfmodel.step_time import TAIL
+from perfmodel.step_time import TAIL, Z80
 
 Floats = npt.NDArray[np.float64]
 
 #: Groups of rows that a class needs at a distance to speak for itself.
 FEWEST_GROUPS = 4
+#: What was left out together, where that is more than a workload.
+UNITS: Mapping[str, Callable[[TimeRow], str]] = {
+    "architecture": lambda row: f"{row.profile.name} {architecture_key(row.shape)}",
+    "chip": lambda row: f"{row.profile.name} {row.silicon}",
+    "framework": lambda row: row.profile.name,
+}
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Held-out rows of one kind of chip at one distance.  groups: what is left out when a range is judged."""
+    """Held-out rows of one kind of chip at one distance.
+
+    groups: what errs together, and is left out when a range is judged: workloads, and where whole architectures, chips
+    or frameworks were left out, those.
+    """
 
     distance: str
     kind: str
@@ -46,14 +58,16 @@ class Errors:
 
     @cached_property
     def groups(self) -> npt.NDArray[np.str_]:
-        return np.array([f"{row.source} {row.workload}" for row in self.rows])
+        unit = UNITS.get(self.distance, lambda row: f"{row.source} {row.workload}")
+        return np.array([unit(row) for row in self.rows])
 
     @cached_property
     def weights(self) -> Floats:
-        """A group of n rows weighs as √n."""
+        """A workload of n rows weighs as √n; whole architectures, chips and frameworks weigh alike."""
         groups, counts = np.unique(self.groups, return_counts=True)
         sizes = dict(zip(groups, counts, strict=True))
-        return np.array([sizes[group] ** -0.5 for group in self.groups])
+        power = -1.0 if self.distance in UNITS else -0.5
+        return np.array([sizes[group] ** power for group in self.groups])
 
     @cached_property
     def inside(self) -> npt.NDArray[np.bool_]:
@@ -65,12 +79,16 @@ class Errors:
         for cell in sorted(set(cells)):
             for group in sorted(set(groups[cells == cell])):
                 mine = (groups == group) & (cells == cell)
-                others = (groups != group) & (cells == cell)
-                if len(set(groups[others])) < FEWEST_GROUPS - 1:
+                if self.distance in UNITS:
                     others = groups != group
-                if not others.any():
-                    continue
-                low, high = quantiles(held.mode_error[others], self.weights[others])
+                    low, high = of_new_group(held.mode_error[others], self.weights[others], len(set(groups[others])))
+                else:
+                    others = (groups != group) & (cells == cell)
+                    if len(set(groups[others])) < FEWEST_GROUPS - 1:
+                        others = groups != group
+                    if not others.any():
+                        continue
+                    low, high = quantiles(held.mode_error[others], self.weights[others])
                 smooth, stalled = held.smooth_s[mine], held.smooth_s[mine] + held.stall_s[mine]
                 chance = held.stall_chance[mine]
                 at_least = np.where(chance < 1.0 - TAIL, smooth, stalled) * np.exp(low)
@@ -95,6 +113,15 @@ def quantiles(errors: Floats, weights: Floats) -> tuple[float, float]:
     middles = (cumulative - weights[order] / 2.0) / cumulative[-1]
     low, high = np.interp([TAIL, 1.0 - TAIL], middles, values[order])
     return float(low), float(high)
+
+
+def of_new_group(errors: Floats, weights: Floats, groups: int) -> tuple[float, float]:
+    """The quantiles for a group like none of the `groups` seen: widened about their middle as Student's t is, since few
+    groups tell their scatter badly."""
+    low, high = quantiles(errors, weights)
+    middle = (low + high) / 2.0
+    factor = float(student.ppf(1.0 - TAIL, max(groups - 1, 1))) * np.sqrt(1.0 + 1.0 / groups) / Z80
+    return float(middle + (low - middle) * factor), float(middle + (high - middle) * factor)
 
 
 def ranges(by_kind: Mapping[str, Mapping[str, Errors]]) -> dict[str, dict[str, dict[str, ErrorRange]]]:
@@ -122,13 +149,14 @@ def _range(
     nearer: ErrorRange | None,
 ) -> ErrorRange | None:
     own = _chosen(by_kind.get(kind, {}).get(distance), profile, name)
-    if own is not None and len(set(own[1])) >= FEWEST_GROUPS:
-        return _of(own[0], distance, borrowed=False)
+    if own is not None and distance not in UNITS and len(set(own[1])) >= FEWEST_GROUPS:
+        return _of(own, distance, borrowed=False)
     for others in (kind, "gpu" if kind == "tpu" else "tpu"):
         there = by_kind.get(others, {}).get(distance)
-        pool = _chosen(there, None, name) or _chosen(there, None, None)
+        pool = None if distance in UNITS else _chosen(there, None, name)
+        pool = pool or _chosen(there, None, None)
         if pool is not None and len(set(pool[1])) >= FEWEST_GROUPS:
-            wide = _of(pool[0], distance, borrowed=True)
+            wide = _of(pool, distance, borrowed=True)
             if nearer is None:
                 return wide
             return ErrorRange(
@@ -162,9 +190,10 @@ def _chosen(errors: Errors | None, profile: str | None, name: str | None) -> Cho
     return columns, list(errors.groups[keep])
 
 
-def _of(columns: tuple[Floats, Floats, Floats, Floats], distance: str, borrowed: bool) -> ErrorRange:
-    error, mode, naive, weights = columns
-    low, high = quantiles(mode, weights)
+def _of(chosen: Chosen, distance: str, borrowed: bool) -> ErrorRange:
+    (error, mode, naive, weights), groups = chosen
+    new = distance in UNITS
+    low, high = of_new_group(mode, weights, len(set(groups))) if new else quantiles(mode, weights)
     return ErrorRange(
         distance=distance,
         low80=min(low, -0.01),

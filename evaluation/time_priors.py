@@ -38,7 +38,6 @@ _COMMON: Mapping[str, Prior] = {
     "network_message_s": Prior(5.0e-5, 1.0),
     "network_power": Prior(1.0, 0.3),
     "beside_pipeline_s": Prior(2.0e-6, 1.5),
-    "hop_s": Prior(2.0e-5, 1.5),
     "reduce_s": Prior(1.0e-3, 1.0),
     "narrow_heads": Prior(1.0, 0.5),
     "head": Prior(0.9, 0.2),

@@ -9,11 +9,12 @@ from asgiref.sync import sync_to_async
 from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.http import require_GET
-from knox.auth import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 
+from accounts.confinement import TokenAuthentication
 from accounts.models import Role
 from accounts.permissions import get_for
+from accounts.text import whole_number
 from experiments import live
 from experiments.live import Part, Watchers
 from experiments.models import Experiment, RunStatus
@@ -80,7 +81,7 @@ def _allowed(request: HttpRequest, pk: int, last_id: int) -> bool:
 def last_event_id(request: HttpRequest) -> int | None:
     """Where to go on: the browser's `Last-Event-ID`, else `?after=` of the page, else the start; None if no number."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("after") or "0"
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return whole_number(text)
 
 
 @require_GET

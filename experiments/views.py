@@ -15,6 +15,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
+from accounts.text import whole_number
 from experiments import config_form
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
@@ -106,8 +107,8 @@ def config_text(request: HttpRequest) -> str | None:
 def check_configuration(request: HttpRequest) -> HttpResponse:
     """What is wrong with the form as it stands, field by field; stores nothing."""
     base = None
-    if request.POST.get("experiment", "").isdigit():
-        experiment = experiment_page(request, int(request.POST["experiment"])).experiment
+    if (pk := whole_number(request.POST.get("experiment", ""))) is not None:
+        experiment = experiment_page(request, pk).experiment
         base = experiment.config or experiment.config_draft
     data = config_form.data_from(request.POST, base)
     no_profile = bool(request.POST.get("without_profile"))

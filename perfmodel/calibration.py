@@ -45,8 +45,8 @@ SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
-#: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of each
-#: is computed, and from how many it is interpolated beyond that.
+#: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
+#: each is computed, and from how many it is interpolated beyond that.
 BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
 
 

@@ -45,8 +45,7 @@ class Efficiencies:
     dcn: of the network between slices.  message_s: fixed time per collective call; network_message_s: more of it where
     the group spans two NVLink domains, and for more of them by the power `network_power` of their number;
     beside_pipeline_s: more of it per rank of a tensor group where pipeline stages talk over the network meanwhile.
-    hop_s: fixed time per message between pipeline stages.  reduce_s: fixed time per step and doubling of the ranks that
-    reduce gradients once per step.
+    reduce_s: fixed time per step and doubling of the ranks that reduce gradients once per step.
     overlap_reduce: share of a once-per-step all-reduce of unsharded gradients that is hidden; the other overlap_*:
     share of that communication which the schedule can hide, as far as there is compute to hide it under.
     layer_s: time the host needs to launch one layer of one micro-batch, forward and backward; moe_layer_s: more of it
@@ -83,7 +82,6 @@ class Efficiencies:
     network_message_s: Value = 2.0e-5
     network_power: Value = 1.0
     beside_pipeline_s: Value = 1.0e-6
-    hop_s: Value = 5.0e-6
     reduce_s: Value = 1.0e-4
     overlap_weights: Value = 0.85
     overlap_reduce: Value = 0.85

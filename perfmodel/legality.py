@@ -159,6 +159,15 @@ def _schedule_sentence(w: Workload) -> str:
     return f"The head costs as much as three of {stages} stages, which leaves the last ones without a layer."
 
 
+def sentence(rule: str, config: ExperimentConfig) -> str | None:
+    """What `check` says of a configuration that breaks a rule of `broken_rules`, without checking the others; None for
+    other rules."""
+    divides = rule in ("batch", "sequence") or (
+        config.model is not None and rule in ("heads", "kv_heads", "d_ff", "experts", "layers")
+    )
+    return _sentence(rule, config, sizes_of(config)) if divides else None
+
+
 def _counted(number: float, noun: str) -> str:
     return f"{number:g} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 

@@ -160,8 +160,9 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     high = np.where(chance > TAIL, smooth + stall, smooth) * np.exp(high80)
     compute_best = (products + waiting) * best
     resources = {"compute": compute_best, "hbm": hbm}
-    resources |= {f"ici:{name}": value for name, value in ici.items()}
-    resources |= {"dcn": dcn_total, "bubble": bubble}
+    # The fixed times of collectives may hide beside launches; no resource is asked for longer than the step.
+    resources |= {f"ici:{name}": np.minimum(value, smooth) for name, value in ici.items()}
+    resources |= {"dcn": np.minimum(dcn_total, smooth), "bubble": bubble}
     summed = sum(resources.values(), np.zeros(1)) + overhead
     # Gaps no resource explains, as far as the fit has seen them.
     gaps = overhead + np.maximum(0.0, np.maximum(estimate / best, high) - summed)
@@ -207,7 +208,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
     """
     moving = np.maximum(traffic.ici_s / np.asarray(e.link), traffic.network_s / np.asarray(e.network))
     if traffic.group == "pipeline":
-        return np.asarray(moving + traffic.calls * np.where(traffic.ranks > 1, np.asarray(e.hop_s), 0.0))
+        return np.asarray(moving)
     beyond = np.maximum(traffic.domains - 1.0, 0.0) ** np.asarray(e.network_power)
     call = np.where(traffic.ranks > 1, e.message_s + e.network_message_s * beyond, 0.0)
     if traffic.group == "model":

@@ -183,7 +183,8 @@ class Plan:
     considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
     `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
     argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
-    Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.
+    Diagnosis.basis: without a profile `observed` and the baseline's breakdown are predicted.  model_error: of the
+    performance model without this run, on held-out runs as far from the measured ones as its configuration.
     """
 
     baseline: Predicted
@@ -197,6 +198,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     author: str = ""
     basis: str = "profile"
+    model_error: dict[str, Any] | None = None
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
         data = asdict(self)

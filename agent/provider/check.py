@@ -6,13 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import httpx2
-import openai
-
 from agent.control import Cancel
 from agent.messages import JsonValue, UserMessage
 from agent.provider.base import Completion, ProviderError, Request, ToolSpec
-from agent.provider.openai import OpenAIProvider
+from agent.provider.openai import FAILURES, OpenAIProvider
 from agent.provider.settings import Settings
 
 _TIMEOUT_S = 30.0
@@ -104,7 +101,7 @@ def _offered(provider: OpenAIProvider) -> str:
     """What the endpoint lists, where it lists something."""
     try:
         names = provider.models()
-    except (openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError):
+    except FAILURES:
         return ""
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     return f" It offers: {shown}." if names else ""

@@ -16,6 +16,7 @@ import openai
 
 from agent.events import Fault, FaultKind
 from agent.messages import clean
+from agent.provider.bounded_stream import ResponseTooLong
 from agent.provider.settings import Settings
 
 #: How often a request with this fault may be sent in all; the run's own limit of retries binds too.
@@ -66,6 +67,10 @@ def refusal_fault(settings: Settings, words: str) -> Fault:
 
 def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
     """The fault behind an exception of the SDK or of its HTTP client."""
+    if any(isinstance(cause, ResponseTooLong) for cause in _causes(error)):
+        return fault(
+            "too_long", f"{settings.base_url} sent more than any answer has, or sent it compressed; it was not read."
+        )
     if isinstance(error, openai.APIStatusError):
         return _status_fault(error, settings, model)
     if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
@@ -115,6 +120,9 @@ def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) 
     if status == 404:
         told = f"{where} knows no model {model} or no chat completions{said}"
         return fault("not_found", told, status=status)
+    if 300 <= status < 400:
+        told = f"{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it."
+        return fault("redirect", told, status=status)
     if status == 429 and "insufficient_quota" in code:
         return fault("quota", f"The quota of this key at {where} is used up.", status=status)
     if status == 429:

@@ -6,7 +6,6 @@ endpoint does not know (strict schemas, usage in streams, names of parameters) i
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Generator, Iterator
@@ -24,12 +23,23 @@ from agent.limits import CHARS_PER_TOKEN, Price
 from agent.messages import ToolCall, Usage, size_chars
 from agent.provider import faults
 from agent.provider.base import Completion, ProviderError, Request
+from agent.provider.bounded_stream import BoundedStream, ResponseTooLong
 from agent.provider.line import Line
 from agent.provider.settings import Settings
 from agent.provider.wire import Assembly, response_format, wire_messages, wire_tool
+from agent.strict_json import loads
 
 #: A response longer than this many characters per permitted token is a server that ignores the limit; it is cut.
 _RUNAWAY = 4 * CHARS_PER_TOKEN
+
+#: A chunk of a stream, with everything around its one token, has 200 to 400 bytes.
+_BYTES_PER_TOKEN = 1_000
+_LONGEST_BYTES = 16_000_000
+
+#: What a server can bring about by what it sends.
+FAILURES = (
+    openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError, RecursionError, OverflowError,
+)  # fmt: skip
 
 _FORMAT_WORDS = re.compile(
     r"response_format|json_schema|json_object|json mode|structured|schema|grammar|guided", re.IGNORECASE
@@ -77,10 +87,13 @@ class OpenAIProvider:
         self.price: Price | None = settings.prices.get(self.model)
         self._abilities: dict[str, Abilities] = {}
         self._current = threading.local()
+        self._longest_bytes = max(_LONGEST_BYTES, _BYTES_PER_TOKEN * settings.limits.answer_tokens)
         # No connection is kept: only then does each request's own connection appear in its trace and can be cut.
         http_client = openai.DefaultHttpxClient(
             limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=0),
-            event_hooks={"request": [self._trace]},
+            event_hooks={"request": [self._trace], "response": [self._bound]},
+            follow_redirects=False,  # the conversation, and the key, go where the operator said
+            headers={"Accept-Encoding": "identity"},
         )
         self._client = openai.OpenAI(
             api_key=settings.api_key or "none",  # local servers ask for none, the SDK does
@@ -113,18 +126,22 @@ class OpenAIProvider:
         line = Line()
         assembly = Assembly(size_chars(request.messages), len(request.messages))
         sent = self._parameters(request)
+        held = ""  # the beginning of a secret, perhaps: it may come in pieces
         with line.guarded(timeout_s, cancel):
             if line.cut_by:  # cancelled before anything was sent
                 raise ProviderError(faults.cut_fault(line.cut_by, timeout_s))
             try:
                 with closing(self._chunks(sent, line, timeout_s)) as chunks:
                     for chunk in chunks:
-                        if text := assembly.feed(chunk):
-                            yield self.settings.hide(text)
+                        text = self.settings.hide(held + assembly.feed(chunk))
+                        cut = len(text) - self.settings.open_secret(text)
+                        text, held = text[:cut], text[cut:]
+                        if text:
+                            yield text
                         if assembly.chars > request.max_tokens * _RUNAWAY:
                             assembly.finish = "length"
                             break
-            except (openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError) as error:
+            except FAILURES as error:
                 raise self._error(error, sent, assembly, line, timeout_s) from None
             if line.cut_by:
                 raise self._spent(faults.cut_fault(line.cut_by, timeout_s), assembly)
@@ -132,6 +149,8 @@ class OpenAIProvider:
             raise self._spent(faults.refusal_fault(self.settings, assembly.refusal), assembly)
         if assembly.finish is None:
             raise self._spent(faults.truncated_fault(self.settings), assembly)
+        if held:
+            yield held
         yield self._without_secrets(assembly.completion())
 
     def _chunks(self, sent: dict[str, Any], line: Line, timeout_s: float) -> Generator[dict[str, Any], None, None]:
@@ -146,7 +165,7 @@ class OpenAIProvider:
             content_type = stream.response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if content_type == "application/json":  # a server that does not stream
                 stream.response.read()
-                body = json.loads(stream.response.text)
+                body = loads(stream.response.text)
                 if isinstance(body, dict) and body.get("error"):
                     raise openai.APIError(str(body["error"]), stream.response.request, body=body["error"])
                 if not isinstance(body, dict) or not body.get("choices"):
@@ -200,6 +219,13 @@ class OpenAIProvider:
         hide, message = self.settings.hide, completion.message
         calls = tuple(ToolCall(hide(call.id), hide(call.name), hide(call.arguments)) for call in message.tool_calls)
         return replace(completion, message=replace(message, text=hide(message.text), tool_calls=calls))
+
+    def _bound(self, response: httpx2.Response) -> None:
+        """Counts what is read of any response, errors included; one that would unpack to more is not read."""
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise ResponseTooLong("compressed")
+        assert isinstance(response.stream, httpx2.SyncByteStream)
+        response.stream = BoundedStream(response.stream, self._longest_bytes)
 
     def _trace(self, request: httpx2.Request) -> None:
         line: Line | None = getattr(self._current, "line", None)

@@ -105,6 +105,13 @@ class Settings:
             text = text.replace(secret, _HIDDEN)
         return text
 
+    def open_secret(self, text: str) -> int:
+        """Characters at the end of a text that comes in pieces with which one of these secrets may begin."""
+        return max(
+            (size for secret in self.secrets for size in range(1, len(secret)) if text.endswith(secret[:size])),
+            default=0,
+        )
+
     def redact(self, text: str) -> str:
         """The text without these secrets, and without anything that looks like a key."""
         return _KEY_LIKE.sub(_HIDDEN, self.hide(text))

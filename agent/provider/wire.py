@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,10 @@ from agent.limits import CHARS_PER_TOKEN
 from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
 from agent.provider.base import Completion, Request, ToolSpec
 from agent.schema import instruction, strict_schema
+from agent.strict_json import loads
+
+#: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
+_MOST_TOKENS = 10_000_000
 
 _OPEN, _CLOSE = "<think>", "</think>"
 
@@ -45,7 +50,7 @@ def _message(message: Message) -> dict[str, Any]:
 def _object(arguments: str) -> str:
     """The arguments if they are a JSON object: servers whose chat template parses them fail on anything else."""
     try:
-        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+        return arguments if isinstance(loads(arguments), dict) else "{}"
     except ValueError:
         return "{}"
 
@@ -90,13 +95,15 @@ class Assembly:
     _calls: list[_Call] = field(default_factory=list)
     _by_index: dict[int, _Call] = field(default_factory=dict)
     _usage: Usage | None = None
+    _calls_chars: int = 0
+    _text_chars: int = 0
     _held: str | None = ""  # start of a text that may be a <think> block; None once that is decided
 
     def feed(self, chunk: dict[str, Any]) -> str:
         """Takes a chunk; returns the text that it adds."""
         self.model = str(chunk.get("model") or self.model)
         if isinstance(usage := chunk.get("usage"), dict):
-            self._usage = _usage(usage)
+            self._usage = _usage(usage) or self._usage
         choices = chunk.get("choices")
         if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
             return ""
@@ -123,8 +130,11 @@ class Assembly:
         name, arguments = str(function.get("name") or ""), function.get("arguments")
         if name and name != call.name and not call.arguments:  # some servers repeat the name in every piece
             call.name += name
+            self._calls_chars += len(name)
         if arguments:
-            call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
+            written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            call.arguments += written
+            self._calls_chars += len(written)
 
     def _visible(self, text: str) -> str:
         """The text without a `<think>` block in front of it."""
@@ -144,12 +154,12 @@ class Assembly:
             self._held = None
         if text:
             self._text.append(text)
+            self._text_chars += len(text)
         return clean(text)
 
     @property
     def chars(self) -> int:
-        written = sum(map(len, self._text)) + len(self._held or "")
-        return written + sum(len(call.arguments) for call in self._calls)
+        return self._text_chars + len(self._held or "") + self._calls_chars
 
     def usage(self) -> Usage:
         """As counted by the server, else estimated from the characters."""
@@ -172,11 +182,15 @@ class Assembly:
         return Completion(AssistantMessage(text, calls), finish, self.usage(), clean(self.model))
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any]) -> Usage | None:
+    """As the server counts; None where that is no count of tokens."""
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+    counted = Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+    return counted if max(counted.tokens, counted.tokens_cached) <= _MOST_TOKENS else None
 
 
 def _count(value: object) -> int:
-    return max(int(value), 0) if isinstance(value, int | float) else 0
+    if isinstance(value, float):
+        value = int(value) if math.isfinite(value) else _MOST_TOKENS + 1
+    return max(value, 0) if isinstance(value, int) else 0

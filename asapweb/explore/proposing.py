@@ -13,6 +13,14 @@ import proposals
 _FOLDER = Path(proposals.__file__).parent
 CONFIDENCE_FILE = _FOLDER / "proposer" / "confidence.json"
 CASES_FILE = _FOLDER / "accuracy.json"
+SWEEPS_FILE = _FOLDER / "accuracy_sweeps.json"
+_SOURCES = {
+    "ultrascale": "nanotron, 8–512 H100",
+    "vtrain-single": "Megatron-DeepSpeed, 2–8 A100",
+    "vtrain-multi": "Megatron-DeepSpeed, 64 and 256 A100",
+    "all": "All sweeps",
+}
+_METHODS = ("random", "naive model", "regressor", "proposals")
 _HALVES = {"open": "Open while the proposer was written", "kept apart": "Kept apart"}
 _ROWS = ("recipes, TPU", "recipes, GPU", "sweeps")
 _NAMES = {
@@ -33,10 +41,17 @@ def _read(path: Path) -> Mapping[str, Any] | None:
 def context() -> dict[str, Any]:
     """`confidence`: scores and reliability where the model is known; `cases`: rows by half, with the sweeps' own.
 
-    Each None where its program has not run.
+    `sweeps`: (source, its counts, [(method, scores)]) of proposals from every run of a sweep.  Each None where its
+    program has not run.
     """
-    stated, cases = _read(CONFIDENCE_FILE), _read(CASES_FILE)
+    stated, cases, sweeps = _read(CONFIDENCE_FILE), _read(CASES_FILE), _read(SWEEPS_FILE)
     return {
+        "sweeps": sweeps
+        and [
+            (words, sweeps["sources"][name], [(method, sweeps["methods"][name][method]) for method in _METHODS])
+            for name, words in _SOURCES.items()
+            if name in sweeps["methods"]
+        ],
         "confidence": stated and stated["known"],
         "cases": cases
         and [

@@ -202,6 +202,7 @@ def _controls(state: State) -> dict[str, Any]:
         "chips": list(load_chips()),
         "optimizers": OPTIMIZERS,
         "frameworks": config_form.frameworks(),
+        "framework_offered": config_form.is_offered(str(fields["framework"])),
         "priced_as": config_form.priced_as(state.data),
         "total": total,
         "has_roles": any(field.role for field in fields["ici"]),

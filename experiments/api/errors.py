@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from accounts.rest import Invalid, TooLarge
+
 
 def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
-    """REST framework's handler, with its nested validation errors flattened to sentences by dotted field."""
+    """REST framework's handler, with its nested validation errors flattened to sentences by dotted field, and with
+    Django's refusals of a body as the API's own: they come while a view reads it."""
+    if isinstance(error, RequestDataTooBig):
+        limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
+        error = TooLarge(f"The body is larger than {limit_mb:.0f} MB, which no request but an upload needs.")
+    elif isinstance(error, TooManyFilesSent | TooManyFieldsSent):
+        files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+        error = Invalid(f"The form has more than {files} files or {fields} fields; send fewer.")
     response = exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.ValidationError):
         return response

@@ -6,11 +6,11 @@ from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.parsers import JSONParser
 from experiments.api.common import ConfigErrors, Invalid
 from experiments.api.serializers import PredictRequest, SearchRequest
 from experiments.api.views import refuse_errors

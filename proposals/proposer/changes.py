@@ -6,7 +6,7 @@ model, the batch or the sequence length is not known, are not tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import log2
 from typing import Any
@@ -23,8 +23,8 @@ Change = dict[str, Any]
 #: Factors by which micro-batches and the global batch are tried: one step either way, and two towards less memory.
 MICRO_BATCH_FACTORS = (0.5, 2.0, 4.0)
 BATCH_FACTORS = (0.5, 2.0)
-#: Training keys that change together: with more nobody learns which one did it.
-MOST_AT_ONCE = 2
+#: Training keys that change together on every mesh; more of them on the best meshes (`Pricer`).
+MOST_AT_FIRST = 2
 #: Share of exposed communication from which schedule flags are worth a trial.
 WORTH_HIDING = 0.02
 #: How much a rematerialisation policy recomputes, in steps.
@@ -43,8 +43,10 @@ SCHEDULE_FLAGS = {
 }
 
 
-def further_changes(config: ExperimentConfig, constraints: Constraints) -> tuple[Change, ...]:
-    """What is tried beside every mesh where everything is known; the empty change comes first."""
+def further_changes(
+    config: ExperimentConfig, constraints: Constraints, most: int = MOST_AT_FIRST
+) -> tuple[Change, ...]:
+    """Combinations of at most so many training keys, where everything is known; the empty change comes first."""
     training = config.training
     if config.model is None or not training.global_batch or not training.seq_len:
         return ({},)
@@ -59,9 +61,14 @@ def further_changes(config: ExperimentConfig, constraints: Constraints) -> tuple
             change["remat"] = remat
         if sharding != training.weight_sharding:
             change["weight_sharding"] = sharding
-        if len(change) <= MOST_AT_ONCE:
+        if len(change) <= most:
             found.setdefault(key(change), change)
     return tuple(found.values())
+
+
+def with_flags(changes: Sequence[Change], flags: Change | None) -> tuple[Change, ...]:
+    """Every change as it is, and with schedule flags where there are any to set."""
+    return (*changes, *({**change, **flags} for change in changes)) if flags else tuple(changes)
 
 
 def key(change: Mapping[str, Any]) -> str:

@@ -34,17 +34,26 @@ def claimed(probability: float, scaled: bool) -> float:
 
 @dataclass(frozen=True)
 class Confidence:
-    """What was learnt.  floor: error of a predicted log gain that the model's own spread does not hold; freedom: of
-    Student's t; families: independent sources in the fit, which own pairs must outweigh; memory_spread: standard
-    deviation between programs of the logarithm of memory needed over computed; shift: log gain that own runs measured
-    beyond the predicted; stretch: factor on every scale from own runs."""
+    """What was learnt.
+
+    floor: error of a predicted log gain that the model's own spread does not hold, floor_assumed: the same where the
+    model's shape, batch and length had to be assumed; freedom: of Student's t; families: independent sources in the
+    fit, which own pairs must outweigh; memory_spread: standard deviation between programs of the logarithm of memory
+    needed over computed; shift: log gain that own runs measured beyond the predicted; stretch: factor on every scale
+    from own runs.
+    """
 
     floor: float
+    floor_assumed: float
     freedom: float
     families: int
     memory_spread: float
     shift: float = 0.0
     stretch: float = 1.0
+
+    def where_assumed(self) -> Confidence:
+        """For predictions whose model's shape had to be assumed."""
+        return replace(self, floor=max(self.floor, self.floor_assumed))
 
     def scale(self, sigma: npt.ArrayLike) -> Floats:
         """Scale of Student's t around a predicted log gain whose own spread is sigma; 0 where sigma is, since nothing

@@ -49,9 +49,14 @@ class Rule:
 
 
 def legal(
-    space: Space, config: ExperimentConfig, changes: Sequence[Change], constraints: Constraints
+    space: Space,
+    config: ExperimentConfig,
+    changes: Sequence[Change],
+    constraints: Constraints,
+    listed: int = LISTED,
 ) -> tuple[Candidates, list[Rejected]]:
-    """Every legal mesh with every legal change, and the nearest of the other meshes with the first rule each broke."""
+    """Every legal mesh with every legal change, and so many of the other meshes with the first rule each broke, nearest
+    first."""
     plain = all_with(space, config, ({},))
     rules = rules_of(plain, constraints)
     # A batch, a policy or a sharding may mend these two, so they are judged with every change.
@@ -66,25 +71,23 @@ def legal(
     for rule in rules_of(everything, constraints):
         out |= rule.broken
     out[everything.baseline] = False
-    # Schedule flags are tried by themselves, on the mesh that ran.
-    out |= everything.changes_kind("xla_flags") & (everything.mesh_of != everything.home)
     found = everything.take(np.flatnonzero(~out))
     kept = np.zeros(len(plain), dtype=bool)
     kept[rows[np.unique(found.mesh_of)]] = True
-    return found, _rejected(plain, rules, ~kept)
+    return found, _rejected(plain, rules, ~kept, listed)
 
 
 _MAY_BE_MENDED = ("batch", "memory", f"{RULE}: memory margin")
 
 
-def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools) -> list[Rejected]:
+def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
     first = np.full(len(plain), -1)
     for number in reversed(range(len(rules))):
         first = np.where(rules[number].broken, number, first)
     nearest = [int(i) for i in np.argsort(plain.doublings(), kind="stable") if out[i] and first[i] >= 0]
     return [
         Rejected(plain.mesh(i).to_json(), rules[first[i]].name, reason(plain, i, rules[first[i]]))
-        for i in nearest[:LISTED]
+        for i in nearest[:listed]
     ]
 
 
@@ -92,7 +95,10 @@ def reason(candidates: Candidates, index: int, rule: Rule) -> str:
     """The sentence of a rule that a candidate breaks."""
     if rule.reason:
         return rule.reason
-    broken = {violation.rule: violation.message for violation in legality.check(candidates.configured(index))}
+    config = candidates.configured(index)
+    if (text := legality.sentence(rule.name, config)) is not None:
+        return text
+    broken = {violation.rule: violation.message for violation in legality.check(config)}
     return broken.get(rule.name, f"It breaks the rule {rule.name}.")
 
 

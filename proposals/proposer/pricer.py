@@ -19,13 +19,14 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
-from proposals.proposer.changes import Change, further_changes, schedule_flags, without_model
-from proposals.proposer.choose import choose, in_order, keeping_is_right
+from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
+from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.fewer import fewer_chips
@@ -36,7 +37,8 @@ from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
-from proposals.proposer.space import Candidates, enumerate_meshes, side_by_side
+from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
+from proposals.proposer.verdict import asked_by
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
 NAMED_PRECEDENT = 0.3
@@ -86,7 +88,7 @@ class Pricer:
         ConfigError where a constraint makes no sense, or too little is left.
         """
         asked = constraints or Constraints()
-        candidates, rejected, considered, prices, ranked = self._field(asked)
+        candidates, rejected, considered, priced, prices, ranked = self._field(asked)
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         try:
@@ -95,6 +97,8 @@ class Pricer:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; of the others the nearest is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError(error.field, f"{error.message}{why}") from error
+        verdict = asked_by(self.diagnosis, candidates, prices)
+        unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked, self.diagnosis)
         baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
         proposals = []
@@ -117,15 +121,16 @@ class Pricer:
                 name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
                 for name, seconds in times.items()
             },
-            priced=len(candidates),
+            priced=priced,
             constraints=asked.to_json(),
-            notes=self._notes(asked, prices, baseline),
+            notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
             basis=self.observed.basis,
+            model_error=known.to_json() if (known := load_efficiencies().errors_of(self.config)) else None,
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
         """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
-        candidates, _, _, prices, ranked = self._field(constraints or Constraints())
+        candidates, _, _, _, prices, ranked = self._field(constraints or Constraints())
         known = not self.missing
         found = []
         for index in in_order(candidates, ranked)[:top]:
@@ -180,20 +185,33 @@ class Pricer:
     def _library(self) -> Library:
         return library_for(self.config, self.diagnosis, self.precedents)
 
-    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, Prices, Ranked]:
-        """All legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, and how
-        many meshes were considered."""
+    def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, Prices, Ranked]:
+        """The best legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, how
+        many meshes were considered, and how many candidates priced.
+
+        Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
+        """
         asked.check(self.config)
         changes = self._changes(asked)
         if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
-            found = fewer_chips(self.config, self.calibration.baseline, changes, asked)
-            candidates, rejected, considered = found
-        else:
-            candidates, rejected = legal(self._space, self.config, changes, asked)
-            considered = len(self._space.sizes)
+            candidates, rejected, considered = fewer_chips(self.config, self.calibration.baseline, changes, asked)
+            prices, ranked = self._priced(candidates)
+            candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
+            return candidates, rejected, considered, len(candidates), prices, ranked
+        candidates, rejected = legal(self._space, self.config, changes, asked)
+        considered, priced = len(self._space.sizes), len(candidates)
         prices, ranked = self._priced(candidates)
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
-        return candidates, rejected, considered, prices, ranked
+        assert isinstance(candidates.meshes, Space)
+        closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
+        together = with_flags(
+            (*further_changes(self.config, asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked)
+        )
+        candidates, _ = legal(closer, self.config, together, asked, listed=0)
+        priced += len(candidates)
+        prices, ranked = self._priced(candidates)
+        candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
+        return candidates, rejected, considered, priced, prices, ranked
 
     @cached_property
     def _space(self) -> Space:
@@ -202,20 +220,26 @@ class Pricer:
     @cached_property
     def _keeping(self) -> float:
         """Probability that nothing legal gains what is worth a change."""
-        candidates, _ = legal(self._space, self.config, self._changes(Constraints()), Constraints())
-        return keeping_is_right(candidates, self._priced(candidates)[1], self.diagnosis)
+        candidates, *_, ranked = self._field(Constraints())
+        return keeping_is_right(candidates, ranked, self.diagnosis)
 
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
-        found = further_changes(self.config, asked)
-        flags = schedule_flags(self.config, self.profile, self.diagnosis, asked)
-        rest = list(without_model(self.config, asked)) if self.missing else []
-        return (*found, *([flags] if flags else []), *rest)
+        """What is tried beside every mesh."""
+        flags = self._flags(asked)
+        return (*further_changes(self.config, asked), *([flags] if flags else []), *self._blind(asked))
+
+    def _flags(self, asked: Constraints) -> Change | None:
+        return schedule_flags(self.config, self.profile, self.diagnosis, asked)
+
+    def _blind(self, asked: Constraints) -> tuple[Change, ...]:
+        """What can be tried although it cannot be priced."""
+        return tuple(without_model(self.config, asked)) if self.missing else ()
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
         seconds = self.observed.timed
         prices = price(candidates, self.calibration, self.observed, self.diagnosis, seconds, self.confidence)
         prices = replace(prices, sigma_of_baseline=self.sigma_of_baseline)
-        return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
+        return prices, rank(candidates, prices, self.profile, self._library)
 
     def _with_room(
         self, candidates: Candidates, prices: Prices, ranked: Ranked, asked: Constraints
@@ -229,7 +253,7 @@ class Pricer:
         rows = np.flatnonzero(keep)
         left = candidates.take(rows)
         found = prices.take(rows)
-        return left, found, rank(left, found, self.profile, self.diagnosis, self._library)
+        return left, found, rank(left, found, self.profile, self._library)
 
     def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
         found = []

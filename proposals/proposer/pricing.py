@@ -161,7 +161,7 @@ def price(
     thin = 0.1 * (1.0 - observed.coverage) * moved
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
     sigma = np.sqrt(c.flat(priced.sigma) ** 2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
-    high = priced.memory_high_bytes
+    high, learnt = priced.memory_high_bytes, confidence or shipped()
     return Prices(
         calibration=calibration,
         time_s=total,
@@ -170,7 +170,7 @@ def price(
         parts_s=parts,
         memory_high_bytes=None if high is None else c.flat(high),
         seconds=seconds,
-        confidence=confidence or shipped(),
+        confidence=learnt.where_assumed() if "model" in calibration.assumed else learnt,
     )
 
 

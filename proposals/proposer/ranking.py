@@ -1,21 +1,24 @@
-"""How candidates are ranked: expected gain against what could go wrong, each judgement a named, documented term.
+"""How candidates are ranked: expected gain against what could go wrong.
 
-`utility = P · (gain − CAUTION·sigma) − (1 − P) · FAILED_TRIAL − costs`, in logarithms of time per token, with P the
-probability that the candidate runs at all.  None of the terms knows an experiment; all hold for any mesh.
+`utility = P · gain − (1 − P) · failed_trial`, in logarithms of time per token, with P the probability that a candidate
+runs at all; where the model is not known, a gain counts less with every step away from what ran.  The weights are
+learnt from measured outcomes (ranking.toml, docs/accuracy-proposals.md); none of the terms knows an experiment.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel import accounting
+from perfmodel import accounting, memory
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
@@ -28,39 +31,30 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
 
-#: Standard deviations given away for safety.
-CAUTION = 0.6
-#: What a trial costs that does not run, as a share of a step's time.
-FAILED_TRIAL = 0.05
-#: Each axis moved beyond the two that any exchange needs: the result no longer says which move did it.  These costs are
-#: small where the model is known (True), since then every term of a candidate was computed.
-COST_PER_FURTHER_AXIS = {True: 0.003, False: 0.02}
-#: A mesh whose axes cut a torus dimension needs split physical axes and shares its wires between rings.
-COST_OF_SPLIT = 0.015
-#: Each doubling of an axis that the run did not have: nothing in the profile says what its collectives cost.
-COST_PER_FRESH_DOUBLING = {True: 0.003, False: 0.06}
-#: A step that leaves the same resource in charge needs another step after it.
-COST_OF_SAME_BOTTLENECK = 0.05
-#: Each doubling away from what ran: layouts and schedules to tune again, and ground fewer runs have covered.  More
-#: where the model's shape is unknown, since then the terms that change are extrapolated too.
-COST_PER_DOUBLING = {True: 0.003, False: 0.03}
-#: Each doubling of replicated copies where axes could shard the weights instead.
-COST_PER_COPY = 0.05
-#: Of fitting, per doubling of the weights a chip holds, where neither peak memory nor the model is known.
-FITS_PER_DOUBLING = 0.85
-#: Further changes, each counted like an axis beyond the two: what they cost to try, and that more moves at once.  A
-#: batch changes how training goes, which no step time shows.
-COST_PER_CHANGE = {
-    "global_batch": 0.05, "grad_accum": 0.005, "micro_batch": 0.005, "remat": 0.005, "weight_sharding": 0.01,
-    "xla_flags": 0.0,
-}  # fmt: skip
-#: Activations in host memory pay where a chip's own is short: the link must keep up, which no profile without it shows.
-COST_OF_OFFLOAD = 0.05
-#: Computed memory errs by some ten percent up and down: from this share of the capacity on, what needs more than what
-#: ran is less sure to run; over the next OVERFLOW of the capacity the chance falls to FITS_LEAST.
-FULL_FROM, OVERFLOW, FITS_LEAST = 0.95, 0.35, 0.05
 #: Spread of what a precedent says, before its likeness is counted.
 PRECEDENT_SPREAD = 0.15
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What candidates are weighed by.
+
+    discount: share of a predicted gain that is not counted on where the model is not known, so that terms are scaled
+    and not computed, per step: each doubling of an axis and each training key away from what ran.  failed_trial: what a
+    trial costs that does not run, in logarithms of time per token.  simplify: share of the utility that may be given up
+    for fewer changes (`choose`).
+    """
+
+    discount: float
+    failed_trial: float
+    simplify: float
+
+
+@cache
+def shipped_weights() -> Weights:
+    """The fit on the measured sweeps, ranking.toml."""
+    data = tomllib.loads(files("proposals.proposer").joinpath("ranking.toml").read_text("utf-8"))
+    return Weights(**data["ranking"])
 
 
 @dataclass(frozen=True)
@@ -82,29 +76,29 @@ def rank(
     candidates: Candidates,
     prices: Prices,
     profile: StepProfile,
-    diagnosis: Diagnosis,
     library: Library,
+    weights: Weights | None = None,
 ) -> Ranked:
-    c = candidates
-    known = c.config.model is not None
+    """weights: default the shipped fit."""
+    c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
     gain, sigma = _drawn(prices, said)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
-    distance = c.doublings()
-    newly_split = c.split & ~c.split[c.baseline]
-    moved = c.axes_moved() + (c.changed != 0).sum(axis=1)
-    costs = COST_PER_FURTHER_AXIS[known] * np.maximum(moved - 2, 0) + COST_OF_SPLIT * newly_split
-    costs = costs + COST_PER_DOUBLING[known] * distance
-    costs = costs + COST_PER_FRESH_DOUBLING[known] * c.fresh_doublings()
-    costs = costs + np.abs(c.changed) @ np.array([COST_PER_CHANGE[kind] for kind in CHANGE_KINDS])
-    costs = costs + COST_OF_OFFLOAD * np.array([change.get("remat") == "offload" for change in c.changes])[c.change_of]
-    copies = c.role("replica") / c.role("replica")[c.baseline]
-    costs = costs + COST_PER_COPY * np.maximum(0.0, np.log2(copies))
-    costs = costs + COST_OF_SAME_BOTTLENECK * _same_bottleneck(c, prices, diagnosis)
-    utility = runs * (gain - CAUTION * sigma) - (1.0 - runs) * FAILED_TRIAL - costs
-    utility[c.baseline] = 0.0
     faster = runs * prices.confidence.probability(gain, sigma)
-    return Ranked(gain, sigma, runs, faster, utility, said, prices.confidence)
+    return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
+
+
+def utility(c: Candidates, gain: Floats, runs: Floats, w: Weights) -> Floats:
+    """What candidates are ranked by; 0 for what runs."""
+    discount = w.discount if c.config.model is None else 0.0
+    trusted = np.where(gain > 0, np.maximum(0.0, 1.0 - discount * steps(c)), 1.0)
+    found = runs * gain * trusted - (1.0 - runs) * w.failed_trial
+    return np.where(np.arange(len(c)) == c.baseline, 0.0, found)
+
+
+def steps(c: Candidates) -> Floats:
+    """How far each candidate is from what ran: doublings of axes, and one for each training key that changes."""
+    return np.asarray(c.doublings() + (c.changed != 0).sum(axis=1))
 
 
 def library_for(config: ExperimentConfig, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Library:
@@ -153,35 +147,16 @@ def heads_divide(shards: int) -> float:
     ) / len(shapes)
 
 
-def _room(filled: Floats) -> Floats:
-    """Probability that memory which is computed to fill so much of a chip fits."""
-    return np.asarray(np.clip((FULL_FROM + OVERFLOW - filled) / OVERFLOW, FITS_LEAST, 1.0))
-
-
 def _fits(c: Candidates, prices: Prices, profile: StepProfile) -> Floats:
-    """Probability that a candidate fits; 1 for what needs no more than what ran."""
+    """Probability that a candidate fits; 1 for what needs no more than what ran, and where nothing tells."""
     peak, capacity = profile.memory.peak_bytes, profile.memory.capacity_bytes
-    high = prices.memory_high_bytes
     if not missing_facts(c.config):
-        total = c.used.total
+        used = c.used
         # What was measured beyond what the model knows of is there on every mesh.
-        if not peak:
-            filled = total / c.used.capacity
-            return prices.confidence.fits(filled, filled[c.baseline])
-        beyond = max(0.0, peak - float(total[c.baseline]))
-        return np.where(total <= total[c.baseline], 1.0, _room((total + beyond) / c.used.capacity))
+        beyond = max(0.0, peak - float(used.total[c.baseline])) if peak else 0.0
+        found = memory.probability_fits(replace(used, activations=used.activations + beyond))
+        return np.where(used.needed <= used.needed[c.baseline], 1.0, found)
+    high = prices.memory_high_bytes
     if peak and capacity and high is not None:
-        return _room(high / capacity)
-    held = c.role("model") * c.role("pipeline")
-    growth = np.maximum(0.0, np.log2(held[c.baseline] / held))
-    copies = np.maximum(0.0, np.log2(c.role("replica") / c.role("replica")[c.baseline]))
-    return np.asarray(FITS_PER_DOUBLING ** (growth + copies))
-
-
-def _same_bottleneck(c: Candidates, prices: Prices, diagnosis: Diagnosis) -> npt.NDArray[np.bool_]:
-    """Whether HBM, where it is the verdict, would still take the most time."""
-    if diagnosis.bottleneck.primary != "memory":
-        return np.zeros(len(c), dtype=bool)
-    traffic = sum((v for k, v in prices.parts_s.items() if k.startswith("ici") or k == "dcn"), np.zeros(len(c)))
-    ratio = prices.parts_s["hbm"] / prices.parts_s["hbm"][c.baseline]
-    return np.asarray((prices.parts_s["hbm"] > prices.parts_s["compute"] + traffic) & (ratio > 0.4))
+        return prices.confidence.fits(high / capacity, high[c.baseline] / capacity)
+    return np.ones(len(c))

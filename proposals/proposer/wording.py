@@ -15,10 +15,10 @@ from perfmodel.config import ExperimentConfig, Mesh
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.changes import RECOMPUTES
-from proposals.proposer.choose import OFF_CHIP
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, moves, sizes_by_role
+from proposals.proposer.verdict import OFF_CHIP
 
 ROLE_NAMES = {
     "data": "data parallelism",

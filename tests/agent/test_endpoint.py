@@ -6,6 +6,8 @@ import email.utils
 import json
 import socket
 import time
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -423,3 +425,126 @@ def test_a_conversation_may_be_empty_of_system_and_text(serve: Serve) -> None:
         "tool",
         "assistant",
     ]
+
+
+# What an endpoint can do to whoever reads it.
+
+
+def said(events: list[RunEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.parametrize("size", [1, 5, 23])
+def test_a_key_that_comes_in_pieces_is_hidden_while_it_streams(serve: Serve, size: int) -> None:
+    words = f"The key sk-test is not {KEY}, nor {KEY}{KEY[:9]}"
+    parts = [chunk({"content": words[at : at + size]}) for at in range(0, len(words), size)]
+    events, outcome = ask(serve([Stream((*parts, chunk({}, "stop")))]))
+    assert said(events) == outcome.answer == f"The key sk-test is not [hidden], nor [hidden]{KEY[:9]}"
+
+
+def bomb(unpacked_bytes: int) -> bytes:
+    """A stream of chunks, compressed about a thousandfold."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    line = b"data: " + json.dumps(chunk({"reasoning_content": " " * 100_000})).encode() + b"\n\n"
+    return b"".join(packer.compress(line) for _ in range(unpacked_bytes // len(line))) + packer.flush()
+
+
+def test_a_compressed_response_is_not_unpacked(serve: Serve) -> None:
+    packed = Plain(
+        200, bomb(100_000_000), content_type="text/event-stream", headers=(("Content-Encoding", "gzip"),)
+    )  # fmt: skip
+    server = serve([packed])
+    tracemalloc.start()
+    try:
+        kind, sentence = stop(ask(server)[1])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kind == "too_long" and "was not read" in sentence
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+    assert peak_bytes < 20_000_000
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json"])
+def test_a_response_without_end_is_cut(serve: Serve, status: int, content_type: str) -> None:
+    line = b"data: " + json.dumps(chunk({"reasoning_content": "x" * 1_000_000})).encode() + b"\n\n"
+    kind, _ = stop(ask(serve([Plain(status, 20 * line, content_type=content_type)]))[1])
+    assert kind == "too_long"
+
+
+def test_a_redirect_does_not_carry_the_conversation_elsewhere(serve: Serve) -> None:
+    elsewhere = serve([text("Sent on.")])
+    moved = Plain(307, headers=(("Location", f"{elsewhere.url}/chat/completions"),))
+    kind, sentence = stop(ask(serve([moved]))[1])
+    assert kind == "redirect" and "OPENAI_BASE_URL" in sentence
+    assert elsewhere.requests == []
+
+
+# Odd replies.
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("count", [10**12, 10**30, float("inf"), float("nan"), -5, "many", None, [1]])
+def test_a_count_of_tokens_that_is_none_is_estimated(serve: Serve, count: Any) -> None:
+    counted = chunk({}) | {"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 7}}
+    events, outcome = ask(serve([text("HBM.", counted=counted)]))
+    assert outcome.answer == "HBM."
+    assert 0 <= outcome.usage.tokens < 2**31
+    json.dumps([event_to_json(event) for event in events], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * DEEP,
+        b'{"choices": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+        b'{"choices": [{"delta": {"content": ' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}}]}",
+    ],
+)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_deep_json_of_a_server_is_a_fault(serve: Serve, body: bytes, streamed: bool) -> None:
+    reply = Stream((b"data: " + body + b"\n\n",)) if streamed else Plain(200, body)
+    kind, _ = stop(ask(serve([reply] * 3))[1])
+    assert kind in ("malformed", "truncated", "content_type")
+
+
+@pytest.mark.parametrize(
+    "words", ["[" * DEEP, '{"a":' * 30_000, '{"a":' * 200 + "1" + "}" * 200, '{"bottleneck": Infinity}']
+)
+def test_an_answer_that_is_odd_json_is_sent_back(serve: Serve, words: str) -> None:
+    server = serve([Stream((chunk({"content": words}), chunk({}, "stop"))), answer({"bottleneck": "hbm"})])
+    _, outcome = ask(server, answer=Verdict)
+    assert outcome.answer == Verdict(bottleneck="hbm")
+
+
+class Anything(Arguments):
+    size: float = 0.0
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"size": Infinity}', '{"size": 1e999}', '{"size": NaN}', '{"more": ' + "[" * DEEP + "]" * DEEP + "}",
+        '{"more": ' + "[" * 200 + "]" * 200 + "}", "[" * DEEP,
+    ],
+)  # fmt: skip
+def test_odd_arguments_are_told_to_the_model_and_can_be_stored(serve: Serve, arguments: str) -> None:
+    def read(given: Anything) -> dict[str, Any]:
+        """Reads."""
+        return {"size": given.size}
+
+    whole = Stream(
+        (
+            chunk(
+                {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "read", "arguments": arguments}}]},
+                "tool_calls",
+            ),
+        )
+    )
+    events, outcome = ask(serve([whole, text("HBM.")]), tools=[tool(read)])
+    assert outcome.answer == "HBM."
+    assert not outcome.results[0].ok and "not valid JSON" in str(outcome.results[0].error)
+    json.dumps([event_to_json(event) for event in events], allow_nan=False)

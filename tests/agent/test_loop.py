@@ -395,3 +395,59 @@ def test_without_results_to_shorten_it_stops_at_once(serve: Serve) -> None:
     server = serve([overflow()])
     _, outcome = ask(server)
     assert outcome.stopped is not None and len(server.requests) == 1
+
+
+# One response with more calls than a run may have.
+
+
+def many(count: int, name: str = "axis_size") -> Stream:
+    return calls(*((name, {"name": "data"}) for _ in range(count)))
+
+
+def test_calls_of_one_response_are_capped_and_the_model_is_told(serve: Serve) -> None:
+    server = serve([many(4_000), text("It is 4.")])
+    events, outcome = ask(server, tools=TOOLS)
+    assert outcome.answer == "It is 4."
+    assert outcome.tool_calls == len(outcome.results) == Limits().calls_per_turn
+    assert len(events) < 100
+    assert len(only(events[:5], ModelResponse).message.tool_calls) == Limits().calls_per_turn
+    assert "3984 did not run" in server.requests[1].messages[-1]["content"]
+    assert len([m for m in server.requests[1].messages if m["role"] == "tool"]) == Limits().calls_per_turn
+    assert not any("did not run" in getattr(message, "text", "") for message in outcome.messages)
+
+
+def test_time_is_looked_at_before_each_call_of_a_response(serve: Serve) -> None:
+    ran = []
+    clock = NoWaiting()
+
+    def slow(axis: Axis) -> int:
+        """Takes 20 s."""
+        ran.append(axis)
+        clock.at_s += 20
+        return 4
+
+    _, outcome = ask(serve([many(16, "slow")]), tools=[tool(slow)], limits=Limits(time_s=45), clock=clock.clock())
+    assert outcome.stopped is not None and outcome.stopped.reason == "time"
+    assert len(ran) == 3
+
+
+def test_refused_calls_end_with_the_time_as_well(serve: Serve) -> None:
+    clock = NoWaiting(step_s=1.0)
+    _, outcome = ask(
+        serve([many(16)]), tools=TOOLS, limits=Limits(time_s=20, tool_calls=2), clock=clock.clock()
+    )  # fmt: skip
+    assert outcome.stopped is not None and outcome.stopped.reason == "time"
+    assert outcome.tool_calls == 2
+
+
+def test_results_count_before_the_next_call(serve: Serve) -> None:
+    ran = []
+
+    def long(axis: Axis) -> str:
+        """10,000 characters, about 2,500 tokens."""
+        ran.append(axis)
+        return "x" * 10_000
+
+    _, outcome = ask(serve([many(16, "long")]), tools=[tool(long)], limits=Limits(tokens=8_000, time_s=60))
+    assert outcome.stopped is not None and outcome.stopped.reason == "tokens"
+    assert len(ran) == 4

@@ -20,10 +20,10 @@ from experiments.models import Experiment, RunStatus
 def test_a_sign_in_link_works_once_and_only_its_hash_is_stored(people):
     token = services.create_sign_in_link(people.viewer, timedelta(hours=1))
     assert token not in str(SignInLink.objects.values().get())
-    assert services.sign_in_link_user(token) == people.viewer  # looking uses nothing up
-    assert services.redeem_sign_in_link(token) == people.viewer
+    assert services.open_sign_in_link(token).user == people.viewer  # looking uses nothing up
+    assert services.redeem_sign_in_link(token).user == people.viewer
     assert services.redeem_sign_in_link(token) is None
-    assert services.sign_in_link_user(token) is None
+    assert services.open_sign_in_link(token) is None
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "\udcff", "a" * 10_000])
@@ -101,7 +101,7 @@ def test_the_command_prints_a_link_that_signs_the_named_user_in(people, capsys):
     call_command("sign_in_link", "engineer", address="http://localhost:8000/")
     printed = capsys.readouterr().out.strip()
     assert printed.startswith("http://localhost:8000/sign-in/")
-    assert services.redeem_sign_in_link(printed.rstrip("/").rsplit("/", 1)[1]) == people.engineer
+    assert services.redeem_sign_in_link(printed.rstrip("/").rsplit("/", 1)[1]).user == people.engineer
     with pytest.raises(CommandError, match="no active user named nobody"):
         call_command("sign_in_link", "nobody")
 

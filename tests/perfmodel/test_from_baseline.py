@@ -55,11 +55,11 @@ def test_the_baseline_prices_as_measured(data, ratio):
     assert priced.prediction.mfu == pytest.approx(alone.mfu / ratio)
 
 
-@given(model=st.sampled_from([1, 2, 4]), pipeline=st.sampled_from([1, 2, 4]), ratio=st.floats(0.7, 4.0))
+@given(model=st.sampled_from([1, 2, 4]), pipeline=st.sampled_from([1, 2, 4]), ratio=st.floats(0.7, 1.5))
 @settings(max_examples=20, deadline=None)
 def test_twice_the_measured_time_doubles_the_baseline_and_about_doubles_candidates(model, pipeline, ratio):
-    """Nothing tells where the longer step goes, but its parts are not equally likely: a candidate gains what it drops
-    of what may well be slow, exposed communication above all."""
+    """Nothing tells where the longer step goes, but its parts are not equally likely: what a candidate drops of what
+    may well be slow, exposed communication above all, it gains."""
     alone = predict(config(H100)).step_time_s["estimate"]
     candidate = on(config(H100), pipeline=pipeline, model=model)
     once, twice = (

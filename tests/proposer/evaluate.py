@@ -1,4 +1,4 @@
-"""How good proposals are: `python -m tests.proposer.evaluate` writes docs/accuracy-proposals.md.
+"""How good proposals are on cases with a known answer: `python -m tests.proposer.evaluate`, docs/accuracy-proposals.md.
 
 Cases with a known answer (`published_cases`), and the paper's three experiments; with everything the Proposer has, and
 without its history, without the performance model, and without both.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from diagnosis.analyzer import diagnose
+from evaluation import proposals_report
 from perfmodel import accounting
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, Mesh
@@ -30,13 +31,11 @@ from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, rank
 from proposals.proposer.space import Candidates
 from tests.diagnosis import paper
-from tests.proposer.evaluate_report import report
 from tests.proposer.published_cases import Case, cases, exact, sizes
 from tests.proposer.test_paper import EXPERT, perturbed
 from tests.proposer.test_paper import case as experiment
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "docs" / "accuracy-proposals.md"
 NUMBERS = ROOT / "proposals" / "accuracy.json"
 #: Meshes alone; the rest of a run is held fast.
 HELD = Constraints(keep_batch=True, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True, no_flags=True)
@@ -54,7 +53,7 @@ class BlindPricer(Pricer):
         prices, _ = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
         prices = replace(prices, gain=np.zeros(len(candidates)), sigma=np.where(ran, 0.0, BLIND_SPREAD))
-        return prices, rank(candidates, prices, self.profile, self.diagnosis, self._library)
+        return prices, rank(candidates, prices, self.profile, self._library)
 
 
 @dataclass(frozen=True)
@@ -326,7 +325,7 @@ def numbers() -> dict[str, Any]:
 def main() -> None:
     found = numbers()
     NUMBERS.write_text(json.dumps(_rounded(found), indent=1) + "\n", encoding="utf-8")
-    REPORT.write_text(report(_rounded(found)), encoding="utf-8")
+    proposals_report.write()
 
 
 def _rounded(value: Any) -> Any:

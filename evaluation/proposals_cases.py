@@ -1,4 +1,4 @@
-"""docs/accuracy-proposals.md from the numbers of `evaluate`."""
+"""Cases with a known answer, generated worlds and ablations: their part of docs/accuracy-proposals.md."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ _HALVES = {
 }
 
 
-def report(found: dict[str, Any]) -> str:
+def section(found: dict[str, Any]) -> list[str]:
+    """found: proposals/accuracy.json, written by `python -m tests.proposer.evaluate`."""
     lines = [
-        "# How good proposals are",
-        "",
-        "Written by `python -m tests.proposer.evaluate`. How far a confidence may be trusted: "
-        "[accuracy-confidence.md](accuracy-confidence.md); how good the step times are: [accuracy.md](accuracy.md).",
-        "",
         "## Cases with a known answer",
+        "",
+        "Written by `python -m tests.proposer.evaluate`. These worlds are simpler than a cluster: they say what "
+        "proposals make of a profile that shows every op, and the sweeps above what they come to.",
         "",
         "*Recipes*: a published run's mesh is the answer (the fastest, where several were published). The start is "
         "drawn by a hash from the legal meshes that fit, lie at most two doublings away and take by the performance "
@@ -66,8 +65,7 @@ def report(found: dict[str, Any]) -> str:
             f"Stated confidence of first proposals that move: {_share(sweep['stated'])}.",
             "",
         ]
-    lines += [*_generated(found["generated"]), "", *_ablation(found["ablation"]), "", *_FINDINGS, ""]
-    return "\n".join(lines)
+    return [*lines, *_generated(found["generated"]), "", *_ablation(found["ablation"]), ""]
 
 
 def _generated(rows: list[dict[str, Any]]) -> list[str]:
@@ -115,19 +113,6 @@ def _ablation(found: dict[str, Any]) -> list[str]:
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-_FINDINGS = [
-    "## Where it errs",
-    "",
-    "- Mixtures on GPUs: expert axes, micro-batches and stages trade places within a few percent, and the published "
-    "choice is one of several that the drawn world and the model take to be as good.",
-    "- Large dense models on GPUs: recipes keep a larger tensor axis than the model would. It prices tensor "
-    "parallelism over four and eight GPUs about right to 15 % too fast, but recomputation as free where a recipe does "
-    "not say what is recomputed.",
-    "- TPU: of the answers that are missed most have a tensor axis of 8 or 16 (MaxText's 128B to 1024B), where the "
-    "model and the drawn worlds alike find fully sharded weights faster.",
-]
 
 
 def _share(value: float | None) -> str:

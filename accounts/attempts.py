@@ -1,0 +1,50 @@
+"""How often a password may be tried: for one user name, and from one address, whether or not there is such a user."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import timedelta
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils import timezone
+
+from accounts.models import SignInAttempt
+from accounts.services import hash_of
+
+WINDOW = timedelta(minutes=15)
+OF_NAME = 10
+#: An office may stand behind one address.
+OF_ADDRESS = 100
+
+
+class Attempt:
+    """One try, which counts from its beginning: of many at once no more are let through than of many in turn."""
+
+    def __init__(self, request: HttpRequest, username: str) -> None:
+        # As the sign-in form reads it; upper and lower case are counted together.
+        name = unicodedata.normalize("NFKC", username).strip().casefold()
+        self._name, self._address = f"name {hash_of(name)}", f"address {_address(request)}"[:100]
+        since = timezone.now() - WINDOW
+        SignInAttempt.objects.filter(at__lt=since).delete()
+        self._rows = SignInAttempt.objects.bulk_create([SignInAttempt(about=a) for a in (self._name, self._address)])
+        self.allowed = all(
+            SignInAttempt.objects.filter(about=about, at__gte=since).count() <= most
+            for about, most in ((self._name, OF_NAME), (self._address, OF_ADDRESS))
+        )
+        if not self.allowed:  # what is refused does not prolong the wait
+            self._forget()
+
+    def succeeded(self) -> None:
+        """The password was right: the name's failures are forgotten."""
+        self._forget()
+        SignInAttempt.objects.filter(about=self._name).delete()
+
+    def _forget(self) -> None:
+        SignInAttempt.objects.filter(pk__in=[row.pk for row in self._rows]).delete()
+
+
+def _address(request: HttpRequest) -> str:
+    """The client's; behind the proxy of a deployment the one that the proxy has added."""
+    forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
+    return forwarded.rpartition(",")[2].strip() or str(request.META.get("REMOTE_ADDR") or "")

@@ -1,0 +1,39 @@
+"""API tokens: made in a session and with its reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from knox.models import AuthToken
+from knox.settings import knox_settings
+
+from accounts.models import TokenConfinement, User
+from accounts.services import memberships
+
+
+class TokenError(Exception):
+    """No token is made.  The text is a sentence for the user."""
+
+
+def visible(user: Any) -> QuerySet[AuthToken]:
+    """The user's tokens; in a session or with a token that opens one membership those made for it."""
+    found = AuthToken.objects.filter(user_id=user.pk)
+    if user.confined_to is not None:
+        found = found.filter(confinement__membership=user.confined_to)
+    return found
+
+
+@transaction.atomic
+def create(user: User) -> tuple[AuthToken, str]:
+    """A new token of the user, with the reach of the session that asks, and the text that is shown once."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two requests count one after the other
+    limit = knox_settings.TOKEN_LIMIT_PER_USER
+    if AuthToken.objects.filter(Q(expiry=None) | Q(expiry__gt=timezone.now()), user=user).count() >= limit:
+        raise TokenError(f"You have {limit} tokens, which is the most; revoke one first.")
+    token, text = AuthToken.objects.create(user=user)
+    if user.confined_to is not None:
+        TokenConfinement.objects.create(token=token, membership=memberships(user).first())
+    return token, text

@@ -1,0 +1,163 @@
+"""Runs of a sweep as the Proposer sees them: from one that ran, the others are candidates with prices.
+
+The start is known by its step time, and by its peak memory where one was published; nothing else of it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.report import Bottleneck, Diagnosis
+from evaluation.sweep_groups import Group
+from evaluation.time_rows import TimeRow
+from evaluation.time_table import table_without
+from experiments.step_profile import Device, Memory, StepProfile
+from perfmodel import legality, memory
+from perfmodel.calibration import SPREAD_PER_DOUBLING
+from perfmodel.config import Training
+from perfmodel.efficiency import EfficiencyTable, load_efficiencies
+from perfmodel.step_time import combine
+from perfmodel.terms import step_terms
+from proposals.proposer.changes import Change
+from proposals.proposer.confidence import shipped
+from proposals.proposer.likeness import Library, Situation
+from proposals.proposer.pricing import Prices
+from proposals.proposer.ranking import Ranked, Weights, rank, steps
+from proposals.proposer.space import Candidates
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+#: Seconds per step of a group's runs, by a model that has not seen its workload.
+Price = Callable[[Group], Floats]
+
+#: Training keys that differ within a sweep.
+KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding")
+#: No precedent is asked: records of the same sweeps may hold the answer.
+NOTHING_LIKE_IT = Library((), Situation("h100", 8, "unknown", None))
+#: Nothing is known of what limits a start.
+UNKNOWN = Diagnosis({}, {}, Bottleneck("unknown", 0.0, "Only the step time is known."), (), ())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A group of runs with predicted seconds per step of every run.
+
+    with_peak: whether the start's peak memory is told, where it was published.
+    """
+
+    group: Group
+    predicted_s: Floats
+    with_peak: bool = True
+
+    @cached_property
+    def _columns(self) -> tuple[tuple[str, str], ...]:
+        names = dict.fromkeys(axis for config in self.group.configs for axis, _ in config.mesh.ici)
+        return tuple(("ici", name) for name in names)
+
+    @cached_property
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        rows = [[dict(config.mesh.ici).get(axis, 1) for _, axis in self._columns] for config in self.group.configs]
+        return np.array(rows, dtype=np.int64)
+
+    @cached_property
+    def legal(self) -> Bools:
+        """Which runs the rules of legality and memory would let be proposed."""
+        mesh, training = self.group.work.mesh, self.group.work.training
+        roles = ("replica", "data", "fsdp", "seq", "model", "expert", "pipeline")
+        sizes = legality.Sizes(
+            **{role: getattr(mesh, role) for role in roles},
+            micro_batches=training.micro_batches,
+            virtual_stages=training.virtual_stages,
+        )
+        model = self.group.configs[0].model
+        broken = legality.broken_rules(sizes, model, training.global_batch, training.seq_len)
+        out = ~memory.per_chip(self.group.work).fits | legality.schedule_fails(self.group.work)
+        for flags in broken.values():
+            out = out | flags
+        return np.array(~np.broadcast_to(out, len(self.group)))
+
+    def candidates(self, start: int) -> Candidates:
+        """All runs, with the one to start from as what runs."""
+        count, config = len(self.group), self.group.configs[start]
+        everywhere = np.arange(count)
+        return Candidates(
+            config=config,
+            meshes=tuple(each.mesh for each in self.group.configs),
+            columns=self._columns,
+            sizes=self._sizes,
+            changes=tuple(_change(config.training, each.training) for each in self.group.configs),
+            mesh_of=everywhere,
+            change_of=everywhere,
+            baseline=start,
+            work=self.group.work,
+            shape=(count,),
+            at=everywhere,
+        )
+
+    def gains(self, start: int) -> Floats:
+        """Predicted log gain per token of every run.
+
+        The start's measured time is one factor on all predictions, so it drops out of what they gain.
+        """
+        per_token = np.log(self.predicted_s / self.group.tokens)
+        return np.asarray(per_token[start] - per_token)
+
+    def ranked(self, start: int, weights: Weights | None = None) -> tuple[Candidates, Prices, Ranked]:
+        """Those that are legal, priced and ranked."""
+        legal = self.legal.copy()
+        legal[start] = True
+        rows = np.flatnonzero(legal)
+        c = self.candidates(start).take(rows)
+        gain = self.gains(start)[rows]
+        sigma = SPREAD_PER_DOUBLING * np.sqrt(steps(c))
+        prices = Prices(
+            calibration=None,  # type: ignore[arg-type]
+            time_s=self.group.time_s[start] * c.tokens_ratio / np.exp(gain),
+            gain=gain,
+            sigma=sigma,
+            parts_s={},
+            memory_high_bytes=None,
+            seconds=True,
+            confidence=shipped(),
+        )
+        return c, prices, rank(c, prices, self._profile(start), NOTHING_LIKE_IT, weights)
+
+    def _profile(self, start: int) -> StepProfile:
+        peak = float(self.group.peak_bytes[start])
+        told = self.with_peak and np.isfinite(peak)
+        return StepProfile(
+            provenance="measured",
+            source_kind="step time",
+            device=Device("", self.group.configs[start].hardware.chip, self.group.configs[start].hardware.chips, 1),
+            step_time_s=float(self.group.time_s[start]),
+            memory=Memory(peak_bytes=int(peak)) if told else Memory(),
+        )
+
+
+def shipped_s(group: Group) -> Floats:
+    """By the shipped efficiencies, which have seen the workload."""
+    return _estimated_s(group, load_efficiencies())
+
+
+def unseen_s(group: Group) -> Floats:
+    """By efficiencies fitted without the workload, and without the others of its fold."""
+    run = group.runs[group.starts[0]]
+    assert run.step_time_s is not None
+    row = TimeRow(run.id, run.source, run.workload, run.config, run.step_time_s)
+    return _estimated_s(group, table_without(row))
+
+
+def _estimated_s(group: Group, table: EfficiencyTable) -> Floats:
+    priced = combine(step_terms(group.work), table.for_config(group.configs[0], "workload"))
+    return np.array(np.broadcast_to(priced.estimate_s, len(group)))
+
+
+def _change(ran: Training, other: Training) -> Change:
+    """The training keys in which a run differs from the one to start from."""
+    return {key: getattr(other, key) for key in KEYS if getattr(other, key) != getattr(ran, key)}

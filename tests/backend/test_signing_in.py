@@ -1,0 +1,183 @@
+"""Passwords are not guessed, links do not pile up or leak, tokens end, and a team keeps its administrator."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import shlex
+import subprocess
+import tarfile
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings as configured
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.test import Client
+from django.utils import timezone
+from knox.models import AuthToken
+from rest_framework.test import APIClient
+
+from accounts import attempts, members
+from accounts.models import Membership, Role, SignInAttempt, Team, User
+
+pytestmark = pytest.mark.django_db
+RIGHT = "correct horse battery"
+
+
+@pytest.fixture
+def ana(db, settings):
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return User.objects.create_user(username="ana", password=RIGHT)
+
+
+def sign_in(username="ana", password="wrong", **more):
+    return Client().post("/sign-in/", {"username": username, "password": password}, **more)
+
+
+def test_a_password_is_not_guessed_for_long(ana):
+    tried = [sign_in(name).status_code for name in ["ana", " ana", "ANA", "\uff41na", "ana"] * 3]
+    assert tried == [422] * attempts.OF_NAME + [429] * 5
+    refused = sign_in(password=RIGHT)
+    assert refused.status_code == 429 and int(refused["Retry-After"]) == 900
+    assert "quarter of an hour" in refused.content.decode()
+    assert sign_in("bob").status_code == 422  # another person is not kept out
+
+
+def test_after_a_while_the_right_password_signs_in_again(ana):
+    for _ in range(12):
+        sign_in()
+    SignInAttempt.objects.update(at=timezone.now() - attempts.WINDOW - timedelta(seconds=1))
+    assert sign_in(password=RIGHT).status_code == 302
+    assert not SignInAttempt.objects.exists()
+
+
+def test_the_right_password_forgets_the_wrong_ones(ana):
+    for _ in range(3):
+        assert [sign_in().status_code for _ in range(6)] == [422] * 6
+        assert sign_in(password=RIGHT).status_code == 302
+
+
+def test_names_are_not_tried_in_turn_from_one_address(ana):
+    codes = [sign_in(f"user{n}", REMOTE_ADDR="192.0.2.7").status_code for n in range(attempts.OF_ADDRESS + 3)]
+    assert codes == [422] * attempts.OF_ADDRESS + [429] * 3
+    assert sign_in(password=RIGHT, REMOTE_ADDR="192.0.2.8").status_code == 302
+
+
+def test_a_client_chooses_its_address_only_where_no_proxy_says_it(ana, settings):
+    for settings.HTTPS, expected in ((False, {"address 127.0.0.1"}), (True, {"address 192.0.2.9"})):
+        SignInAttempt.objects.all().delete()
+        sign_in(HTTP_X_FORWARDED_FOR="203.0.113.1, 192.0.2.9")
+        assert (
+            set(SignInAttempt.objects.filter(about__startswith="address").values_list("about", flat=True)) == expected
+        )
+
+
+def link(*arguments):
+    printed = io.StringIO()
+    call_command("sign_in_link", *arguments, stdout=printed)
+    return printed.getvalue().strip()
+
+
+def test_a_start_ends_the_link_of_the_start_before(people):
+    first, second = link(), link()
+    assert Client().get(first).status_code == 410
+    assert Client().get(second).status_code == 200
+
+
+def test_the_log_shows_no_link_whatever_is_asked_of_it(people):
+    handler = next(each for each in logging.getLogger().handlers if each.name == "stderr")
+    asked = link("viewer")
+    written = io.StringIO()
+    before = handler.setStream(written)
+    try:
+        assert Client().head(asked).status_code == 200
+        assert Client().put(asked).status_code == 405
+        assert Client(enforce_csrf_checks=True).post(asked).status_code == 403
+        assert Client().get(asked + "more/").status_code == 404
+        assert Client().get(asked).status_code == 200  # still unused
+    finally:
+        handler.setStream(before)
+    assert "/sign-in/[hidden]" in written.getvalue()
+    assert asked.strip("/").rsplit("/", 1)[1] not in written.getvalue()
+
+
+def test_a_token_makes_no_tokens_that_would_outlive_it(people):
+    client = people.client("viewer")
+    made = client.post("/api/tokens/").json()
+    answer = APIClient(HTTP_AUTHORIZATION=f"Token {made['token']}").post("/api/tokens/")
+    assert answer.status_code == 403 and "Settings" in answer.json()["detail"]
+    assert AuthToken.objects.count() == 1
+
+
+def test_a_person_has_fifty_tokens(people):
+    for _ in range(49):
+        AuthToken.objects.create(user=people.viewer)
+    AuthToken.objects.create(user=people.viewer, expiry=timedelta(seconds=-1))  # has ended, so does not count
+    client = people.client("viewer")
+    assert client.post("/api/tokens/").status_code == 201
+    refused = client.post("/api/tokens/")
+    assert refused.status_code == 409 and "50 tokens" in refused.json()["detail"]
+    page = client.post("/settings/tokens/")
+    assert page.status_code == 422 and "50 tokens" in page.content.decode()
+    key = client.get("/api/tokens/").json()[0]["key"]
+    client.delete(f"/api/tokens/{key}/")
+    assert client.post("/api/tokens/").status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", [lambda m: members.change_role(m, Role.VIEWER), members.remove])
+def test_of_two_administrators_who_demote_each_other_one_stays(act):
+    team = Team.objects.create(name="Two")
+    users = [User.objects.create_user(username=name) for name in ("ana", "bo")]
+    both = [Membership.objects.create(user=user, team=team, role=Role.ADMINISTRATOR) for user in users]
+    came = []
+
+    def demote(membership):
+        try:
+            act(membership)
+            came.append("done")
+        except members.MemberError:
+            came.append("refused")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=demote, args=[membership]) for membership in both]
+    with transaction.atomic():  # until both are under way
+        list(Membership.objects.select_for_update().filter(team=team))
+        for thread in threads:
+            thread.start()
+        _wait_for_waiting(2)
+    for thread in threads:
+        thread.join()
+    assert sorted(came) == ["done", "refused"]
+    assert Membership.objects.filter(team=team, role=Role.ADMINISTRATOR).count() == 1
+
+
+def _wait_for_waiting(connections):
+    for _ in range(500):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if cursor.fetchone()[0] >= connections:
+                return
+        time.sleep(0.02)
+    raise AssertionError("nobody waits for a lock")
+
+
+def test_the_documented_backup_takes_what_cannot_be_made_again_and_nothing_else(tmp_path):
+    docs = (Path(configured.BASE_DIR) / "docs" / "operation.md").read_text()
+    command = re.search(r"^tar czf .*?[^\\]$", docs, re.MULTILINE | re.DOTALL).group(0).replace("\\\n", " ")
+    kept = {"profiles/1.pb", "uploads/2.tar", "documents/3.pdf", "secret_key"}
+    left = {"services.json", "uploading/tmp1.upload", "run/launcher.json", "logs/web.log", "redis/dump.rdb",
+            "postgres/PG_VERSION", "static/app.css"}  # fmt: skip
+    for name in kept | left:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+    with tarfile.open(tmp_path / "files.tar.gz") as taken:
+        assert {each.name.removeprefix("./") for each in taken if each.isfile()} == kept
