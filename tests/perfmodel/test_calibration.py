@@ -251,7 +251,7 @@ def test_uncertainty_of_many_candidates_is_that_of_few():
         Constraints(
             axes=("replica", "data", "seq", "model", "pipeline"),
             remats=("none", "full"),
-            global_batches=tuple(512 * n for n in range(1, 17)),
+            global_batches=batches,
         ),
     )
     work = space_workload(space, slice(0, len(space.sizes)))
