@@ -233,8 +233,8 @@ def report(found: Mapping[str, Any]) -> str:
         "",
         "What is left out of *both*, or added to it. The last two rows are judgements that pricing had before. Stalls "
         f"apply in {found['stalled']} of {len(rows)} scenarios (the verdict must be communication, yet its own time "
-        "below 30 % of the step), so nothing here speaks for them, and they are gone. A causal imbalance is now part of "
-        "the posterior instead.",
+        "below 30 % of the step), so nothing here speaks for them, and they are gone. A causal imbalance is now part "
+        "of the posterior instead.",
         "",
         "| | half | Spearman | regret | error | bias | coverage |",
         "|---|---|--:|--:|--:|--:|--:|",
