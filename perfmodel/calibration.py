@@ -284,7 +284,7 @@ class Calibration:
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
-        It stays as it is, or follows the tokens of the step: half of each.
+        It stays as it is, or follows the tokens of the step: half of each; of collectives, where their group remains.
         """
         parts: dict[str, Floats] = {}
         variance: Floats = np.zeros(1)
@@ -302,7 +302,9 @@ class Calibration:
             rest = seen - base[name] * times
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
             least = 0.5 * value * min(1.0, seen / max(base[name], 1e-12))
-            parts[name] = np.maximum(value * times + rest * (follows if rest >= 0 else each), least)
+            # No collective is left of a group that is gone, explained or not.
+            beyond = rest * follows * _talks(name, asked) if rest >= 0 else rest * each
+            parts[name] = np.maximum(value * times + beyond, least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
             if seconds > 0:
@@ -455,6 +457,14 @@ def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, floa
     efficiencies, factors = found
     plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
     return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}
+
+
+def _talks(name: str, asked: Asked) -> Floats:
+    """1 where a part's group of axes has more than one chip, or where it is no collective of one group."""
+    traffic = asked.terms.traffic.get(name.removeprefix("ici:"))
+    if traffic is None or not name.startswith("ici:"):
+        return np.ones(1)
+    return np.where(traffic.ranks > 1, 1.0, 0.0)
 
 
 def _per_step_tokens(workload: Workload) -> Floats:
