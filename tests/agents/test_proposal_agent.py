@@ -13,12 +13,13 @@ from agent.events import Complaint, Final, RunEvent, Stopped
 from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
 from proposals.agents import proposal_agent
+from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import Considered
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
-from tests.agents.evidence import ask, bench
+from tests.agents.evidence import ask, bench, results
 
 Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
 PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
@@ -230,16 +231,19 @@ def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) 
 
 
 def slower() -> dict[str, Any]:
-    """A legal configuration of experiment 3 that is predicted slower than what runs."""
-    ran = dict(bench().config.mesh.ici)
+    """The slowest of the legal meshes of experiment 3 that move chips between two axes, slower than what runs."""
+    ran, found = dict(bench().config.mesh.ici), []
     for one in ran:
         for other in ran:
-            if one != other and ran[one] % 2 == 0:
-                ici = {**ran, one: ran[one] // 2, other: ran[other] * 2}
-                found = bench().pricer.evaluate({"ici": ici})
-                if not found.violations and (found.predicted.speedup or 1.0) < 0.95:
-                    return {"ici": ici, "dcn": None, "changes": {}}
-    raise AssertionError("nothing here is slower")
+            for factor in (2, 4, 8):
+                if one != other and ran[one] % factor == 0:
+                    ici = {**ran, one: ran[one] // factor, other: ran[other] * factor}
+                    plan = bench().pricer.evaluate({"ici": ici})
+                    if not plan.violations and plan.predicted.speedup is not None:
+                        found.append((plan.predicted.speedup, ici))
+    speedup, ici = min(found, key=lambda item: item[0])
+    assert speedup < 0.99, "nothing here is slower"
+    return {"ici": ici, "dcn": None, "changes": {}}
 
 
 def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
@@ -307,10 +311,13 @@ def test_a_mesh_that_the_model_never_priced_is_sent_back_to_be_priced(propose: P
 
 
 def unseen() -> dict[str, int]:
-    """A legal mesh of experiment 3 that neither runs nor is proposed."""
-    known = [c["ici"] for c in configurations()]
-    for row in bench().pricer.search(top=60):
-        if row.mesh["ici"] not in known and not row.keeps:
+    """A legal mesh of experiment 3 of sizes that the model saw, but not together."""
+    looks = [*proposal_agent.FIRST_LOOK, *(("predict", item) for item in configurations()), PRECEDENTS]
+    seen = Evidence.of(results(bench(), looks))
+    for row in bench().pricer.search(top=400):
+        sizes = {axis: size for axis, size in row.mesh["ici"].items() if size > 1}
+        known = all(size in seen.sizes.get(axis, ()) for axis, size in sizes.items())
+        if known and frozenset(sizes.items()) not in seen.meshes:
             return dict(row.mesh["ici"])
     raise AssertionError("every mesh is proposed")
 
