@@ -124,7 +124,7 @@ def _context(state: State, meshes: Meshes | None, page: ExperimentPage | None) -
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
-        "slots": sorted(config_form.SLOTS | {"form"}),
+        "slots": sorted(slot for slot in config_form.SLOTS | {"form"} if not slot.startswith("measured-")),
         "fixes": _fixes(state),
         "product": config_form.product_check(state.data),
         "query": state.query(),

@@ -31,8 +31,10 @@ _QUOTED = re.compile(r"`([^`\n]{1,300})`")
 #: `mdl=8` in whatever notation of a mesh; other keys with whole numbers are training keys or flags.
 _ASSIGNED = re.compile(r"(?<![\w.\-])(?:dcn\.)?([A-Za-z]\w*)\s?=\s?\d+(?![\w.])")
 _AXIS = re.compile(r"`([A-Za-z]\w*)`[- ]ax[ie]s")
-_CITED = re.compile(r"\b(record|precedent|passage)s?\s+[`\[(]?([a-z0-9]+(?:[-_.][a-z0-9]+)*)[`\])]?", re.IGNORECASE)
-_BRACKETED = re.compile(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()")
+_CITED = re.compile(
+    r"\b(record|precedent|passage)s?\s+[`\[(]?([a-z0-9]+(?:(?:--|[-_.])[a-z0-9]+)*)[`\])]?", re.IGNORECASE
+)
+_BRACKETED = re.compile(r"\[([a-z0-9]+(?:--?[a-z0-9]+)+)\](?!\()")
 _RESULT = re.compile(r"[\[(]((?:r\d{1,4})(?:\s?[,;]\s?r\d{1,4})*)[\])]")
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|(?<![\w(<])(https?://[^\s)>\]]+)")
 #: What a sentence about records says without naming one.

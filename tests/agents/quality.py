@@ -103,6 +103,8 @@ class Truth:
         for row in tool(self.of, "search", top=25)["candidates"]:
             if row.get("stands_as_proposal") or row.get("is_what_runs") or row["mesh"].get("dcn"):
                 continue
+            if "xla_flags" in row.get("changes", {}):  # nobody types these in a sentence
+                continue
             if priced := self.priced(row["mesh"]["ici"], row.get("changes")):
                 found.append(priced)
         return sorted(found, key=lambda row: -row["speedup_per_token"])

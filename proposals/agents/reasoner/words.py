@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import Any
 
 from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
@@ -60,7 +61,7 @@ def fewer_chips(row: Row) -> bool:
 
 def keeps(row: Row) -> bool:
     """Whether a configuration is what runs: nothing is predicted of it, and its confidence is that keeping is right."""
-    return not row.get("changes") and row.get("speedup_per_token") == 1.0 and span(row) == "–"
+    return not row.get("changes") and isclose(row.get("speedup_per_token") or 0.0, 1.0) and span(row) == "–"
 
 
 def gains(row: Row) -> str:
