@@ -221,5 +221,5 @@ def test_the_accuracy_page_is_reached_from_a_prediction(server: str, as_reviewer
     page.locator(".x-trust").get_by_role("link", name="Accuracy").click()
     expect(page.get_by_role("heading", name="Predicted against measured")).to_be_visible()
     expect(page.locator("[data-plot=agreement]")).to_have_attribute("data-drawn", "1")
-    page.get_by_role("group").filter(has_text="Show as table").locator("summary").first.click()
-    expect(page.get_by_role("region", name="All runs")).to_be_visible()
+    page.get_by_role("group").filter(has_text="By source of the runs").locator("summary").first.click()
+    expect(page.get_by_role("region", name="By source of the runs, errors")).to_be_visible()
