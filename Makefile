@@ -27,8 +27,8 @@ quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --
 	@bin/bootstrap dev
 	@$(PYTHON) -m tests.agents.evaluate $(ARGS)
 
-fit: ## fit the performance model and the confidence of proposals to the published measurements, and what questions mean to the examples
-	@bin/bootstrap run
+fit: ## fit memory, step times, confidence and ranking to the measured runs, and what questions mean to the examples; ARGS=--ablate
+	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.fit_memory
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
