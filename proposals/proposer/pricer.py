@@ -19,7 +19,7 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from perfmodel.efficiency import load_efficiencies
+from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, mesh_text
@@ -125,7 +125,8 @@ class Pricer:
             constraints=asked.to_json(),
             notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
             basis=self.observed.basis,
-            model_error=known.to_json() if (known := load_efficiencies().errors_of(self.config)) else None,
+            # Errors measured on the chip that is named say nothing of a profile from another one.
+            model_error=known.to_json() if (known := self._model_error) else None,
         )
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
@@ -216,6 +217,10 @@ class Pricer:
     @cached_property
     def _space(self) -> Space:
         return enumerate_meshes(self.config, self.calibration.baseline)
+
+    @property
+    def _model_error(self) -> ErrorRange | None:
+        return None if self.observed.stand_in else load_efficiencies().errors_of(self.config)
 
     @cached_property
     def _keeping(self) -> float:
