@@ -116,7 +116,7 @@ def peak_spread(w: Workload, distance: str | None = None) -> Floats:
     workload of a program whose peaks were measured, and another program where none were.
     """
     name = "spread" if distance is None else f"spread_{distance}"
-    return fitted_constants().of(name, w.training.memory_profile)
+    return fitted_constants().of(name, w.training.profile)
 
 
 def per_chip(w: Workload, constants: MemoryConstants | None = None) -> MemoryUse:
@@ -141,7 +141,7 @@ def of_first_stage(w: Workload, constants: MemoryConstants | None = None) -> Mem
 def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     """Memory of one pipeline stage."""
     chip, mesh, train = w.chip, w.mesh, w.training
-    profile = train.memory_profile
+    profile = train.profile
     params, optimizer, gradients, kept = _states(w, stage, c)
     gpu = chip.gpu > 0
     rows = _rows(w)
@@ -204,16 +204,16 @@ def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple
     formed where everything is recomputed."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
     gpu, classic, parallel = chip.gpu > 0, _classic(w), train.sequence_parallel > 0
-    fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.memory_profile))
+    fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.profile))
     in_flight = stage.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
     layers = stage.layers * in_flight
     # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
     # sequence parallelism.  8-bit training keeps the inputs of products in 8 bits.
     wide = np.where(gpu & ~parallel, 1.0, mesh.model)
     kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
-    extra = np.where(classic, 1.0, c.of("mlp_extra", train.memory_profile))
+    extra = np.where(classic, 1.0, c.of("mlp_extra", train.profile))
     scores = model.heads_narrow / model.v_width * train.seq_len / mesh.model
-    scores = rows * scores * c.of("score_bytes", train.memory_profile)
+    scores = rows * scores * c.of("score_bytes", train.profile)
     sharded = model.saved_none_sharded + extra * model.saved_mlp_product
     none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
@@ -227,7 +227,7 @@ def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple
 def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> Floats:
     """Whole outputs of row-parallel matmuls that the reduce-scatter over the tensor axis has been given, and that the
     allocator cannot use again until the GPU has finished with them (`record_stream`)."""
-    mesh, profile = w.mesh, w.training.memory_profile
+    mesh, profile = w.mesh, w.training.profile
     pipelined = mesh.pipeline > 1
     most = c.of("held_tensors", profile)
     # The host runs ahead while it only sends, over the forward passes of the warm-up and at least one; then it waits
@@ -242,7 +242,7 @@ def _handed_over(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) ->
 def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floats, Floats, Floats]:
     """Bytes of parameters, optimizer and gradients; parameters of the stage that the chip keeps."""
     chip, model, mesh, train = w.chip, w.model, w.mesh, w.training
-    profile = train.memory_profile
+    profile = train.profile
     share = stage.layers / model.layers
     dense = (model.params_dense * share + stage.vocabulary) / mesh.model
     experts = model.params_experts * share / (mesh.model * mesh.expert)

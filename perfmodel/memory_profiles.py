@@ -1,4 +1,4 @@
-"""Memory profiles: what a kind of program allocates, from memory_profiles.toml and, fitted, memory_fit.toml."""
+"""Memory profiles: what an execution profile allocates, from memory_profiles.toml and, fitted, memory_fit.toml."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.execution import ExecutionDataError
+from perfmodel.execution import ExecutionDataError, load_profiles
 
 DESIGN_FILE = Path(__file__).with_name("memory_profiles.toml")
 FIT_FILE = Path(__file__).with_name("memory_fit.toml")
@@ -35,7 +34,6 @@ class MemoryProfile:
     """
 
     name: str
-    frameworks: tuple[str, ...]
     measured: bool
     gradient_bytes: float
     transient_gradient_bytes: float
@@ -70,7 +68,7 @@ NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "flo
 
 @dataclass(frozen=True)
 class MemoryConstants:
-    """The profiles as arrays, one entry per profile in the order of `profile_names()`."""
+    """The profiles as arrays, one entry per profile in the order of `load_profiles()`."""
 
     values: Mapping[str, Floats]
 
@@ -109,27 +107,14 @@ def design_profiles() -> Mapping[str, MemoryProfile]:
         wrong = sorted((needed - set(row)) | (set(row) - known))
         if wrong:
             raise ExecutionDataError(f"memory_profiles.toml, {name}: {wrong[0]!r} is missing or unknown")
-        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-        found[name] = MemoryProfile(name=name, **values)
+        found[name] = MemoryProfile(name=name, **row)
     return MappingProxyType(found)
-
-
-def profile_names() -> tuple[str, ...]:
-    return tuple(design_profiles())
-
-
-def memory_profile_named(framework: str | None, execution_profile: str) -> str:
-    """Name of the memory profile of a framework, whose execution profile is known."""
-    text = (framework or "").lower().replace("_", "-")
-    named = [profile.name for profile in design_profiles().values() if any(part in text for part in profile.frameworks)]
-    # A framework's own profile refines the execution profile it belongs to, no other.
-    return named[0] if named and execution_profile in ("megatron-core", named[0]) else execution_profile
 
 
 def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryConstants:
     """The profiles as arrays; by default the fitted ones."""
     chosen = load_memory_profiles() if profiles is None else profiles
-    ordered = [chosen[name] for name in profile_names()]
+    ordered = [chosen[name] for name in load_profiles()]
     values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
     values["spread"] = np.array([profile.spread for profile in ordered])
     return MemoryConstants(values)

@@ -17,14 +17,12 @@ from perfmodel import accounting
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.execution import load_profiles, profile_named
-from perfmodel.memory_profiles import memory_profile_named, profile_names
 from perfmodel.shapes import ModelShape
 from perfmodel.topology import Layout, Links, group_links, lay_out, network_links, physical_dims
 
 Floats = npt.NDArray[np.float64]
 
 PROFILES = tuple(load_profiles())
-MEMORY_PROFILES = profile_names()
 REMAT = ("none", "minimal", "full", "offload")
 SHARDING = ("none", "zero1", "fsdp")
 
@@ -143,8 +141,7 @@ class TrainingNumbers:
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
     WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
     offloads what does not fit.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`),
-    whose place in PROFILES is `profile`; memory_profile: place of the
-    memory profile (`perfmodel.memory_profiles`) in MEMORY_PROFILES.
+    whose place in PROFILES is `profile`.
     """
 
     global_batch: Floats
@@ -166,7 +163,6 @@ class TrainingNumbers:
     balanced_stages: Floats
     stalls_when_full: Floats
     profile: npt.NDArray[np.int64]
-    memory_profile: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -363,8 +359,7 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
 
     extra: of the configuration; kind: `tpu` or `gpu`.
     """
-    framework = (extra or {}).get("software_framework")
-    profile = profile_named(framework, kind)
+    profile = profile_named((extra or {}).get("software_framework"), kind)
     classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
     parallel = profile.sequence_parallel and not classic
     if training.sequence_parallel is not None:
@@ -377,7 +372,6 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "balanced_stages": _array(1.0 if profile.balanced_stages else 0.0),
         "stalls_when_full": _array(1.0 if profile.stalls_when_full else 0.0),
         "profile": np.array([PROFILES.index(profile.name)]),
-        "memory_profile": np.array([MEMORY_PROFILES.index(memory_profile_named(framework, profile.name))]),
         "sequence_parallel": _array(1.0 if parallel else 0.0),
         "whole_logits": _array(1.0 if training.loss_parallel is False else 0.0),
         "classic": _array(1.0 if classic else 0.0),

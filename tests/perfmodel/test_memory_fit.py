@@ -7,7 +7,8 @@ import pytest
 
 from evaluation import fit_memory, memory_rows
 from perfmodel import memory
-from perfmodel.memory_profiles import NUMBERS, constants, design_profiles, load_memory_profiles, memory_profile_named
+from perfmodel.execution import load_profiles
+from perfmodel.memory_profiles import NUMBERS, constants, design_profiles, load_memory_profiles
 
 
 def test_peaks_of_a_model_left_out_are_within_ten_percent_at_the_median():
@@ -53,18 +54,8 @@ def test_fitted_sizes_stay_near_what_the_source_says():
         assert getattr(load_memory_profiles()["nanotron"], name) == pytest.approx(said, rel=0.3)
 
 
-@pytest.mark.parametrize(
-    ("framework", "execution", "name"),
-    [
-        ("Megatron-LM 0.9", "megatron-core", "megatron-lm"),
-        ("megatron_lm", "megatron-core", "megatron-lm"),
-        ("Megatron-Bridge", "megatron-core", "megatron-core"),
-        (None, "megatron-core", "megatron-core"),
-        ("nanotron", "nanotron", "nanotron"),
-    ],
-)
-def test_a_framework_names_its_memory_profile(framework, execution, name):
-    assert memory_profile_named(framework, execution) == name
+def test_every_execution_profile_says_what_it_allocates():
+    assert set(design_profiles()) == set(load_profiles())
 
 
 def test_more_of_any_term_never_lowers_the_peak():
