@@ -41,6 +41,8 @@ from perfmodel.workload import Workload, from_config, stack
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
 SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
+#: Nothing wider is said: only a configuration that cannot be what was measured comes near.
+MOST_SIGMA = float(np.log(1000.0))
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
@@ -359,7 +361,7 @@ class Calibration:
         self, parts: Mapping[str, Floats], total: Floats, sigma: Floats, workload: Workload, distance: Floats
     ) -> CalibratedPrices:
         base_work = self._base_work
-        sigma = np.where((distance == 0) & same_training(workload, base_work), 0.0, sigma)
+        sigma = np.where((distance == 0) & same_training(workload, base_work), 0.0, np.minimum(sigma, MOST_SIGMA))
         baseline = self.observation.measured_s
         total = total / self.unit_s
         speedup = baseline / total * _per_step_tokens(workload) / _per_step_tokens(base_work)
