@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from diagnosis.analyzer.groups import Groups, IntArray
+from experiments.hlo.groups import Groups, IntArray
 from perfmodel.config import Mesh
 
 

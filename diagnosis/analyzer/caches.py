@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import collectives, groups, hlo, names
+from diagnosis.analyzer import collectives, names
+from experiments.hlo import groups
+from experiments.hlo import text as hlo
 
 
 def forget() -> None:

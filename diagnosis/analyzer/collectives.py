@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 
-from diagnosis.analyzer import groups, hlo, links, names
+from diagnosis.analyzer import links, names
 from diagnosis.analyzer.axes import AxisMatch, MeshAxes
+from experiments.hlo import groups
+from experiments.hlo import text as hlo
 from experiments.step_profile import Op
 from perfmodel.config import ExperimentConfig
 

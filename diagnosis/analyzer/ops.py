@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import hlo, names
+from diagnosis.analyzer import names
 from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
+from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import Chip
 

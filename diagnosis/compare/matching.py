@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from diagnosis.analyzer import hlo
 from diagnosis.compare.comparison import OpChange
 from diagnosis.compare.sides import Side
 from diagnosis.report import OpDiagnosis
+from experiments.hlo import text as hlo
 from experiments.step_profile import Op
 
 _NUMBERS = re.compile(r"[.\d]+(?:\.(?:clone|remat|block)\w*)*$")

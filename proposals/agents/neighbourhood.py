@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from diagnosis.analyzer import hlo
 from diagnosis.report import OpDiagnosis
+from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
 from proposals.agents.same import Same
 

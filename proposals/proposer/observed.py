@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import log, prod, sqrt
 
-from diagnosis.analyzer import hlo
 from diagnosis.report import Diagnosis, OpDiagnosis
+from experiments.hlo import text as hlo
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.observation import ObservedCollective

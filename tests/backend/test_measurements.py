@@ -327,7 +327,9 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     coordinator.advance(runs.newest(before).pk)
     record = plans.newest(before)
     mesh = {"ici": {"data": 8, "seq": 1, "model": 1}}
-    offered = [item for item in record.proposals.all() if same_mesh(item.data["mesh"], mesh) and not item.data.get("changes")]
+    offered = [
+        item for item in record.proposals.all() if same_mesh(item.data["mesh"], mesh) and not item.data.get("changes")
+    ]
     own = offered[0] if offered else own_mesh.add(record, people.engineer, mesh)
     reviews.decide(own, people.reviewer, "approved")
     after = upload_sample(people, samples["cpu-data8"])

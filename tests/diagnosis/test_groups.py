@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.analyzer import groups
 from diagnosis.analyzer.axes import MeshAxes
+from experiments.hlo import groups
 from perfmodel.config import Mesh
 
 SIZES = (("data", 2), ("seq", 3), ("model", 4))

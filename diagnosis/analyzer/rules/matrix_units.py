@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from math import ceil, prod
 
-from diagnosis.analyzer import hlo
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, time_of
 from diagnosis.report import Evidence, Finding
+from experiments.hlo import text as hlo
 from perfmodel import accounting
 
 LOW_EFFICIENCY = 0.50

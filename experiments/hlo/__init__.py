@@ -1,0 +1,1 @@
+"""What HLO text says (pure): `text` reads one line, `groups` the devices that a collective spans."""
