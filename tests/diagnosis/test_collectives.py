@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diagnosis.analyzer import diagnose, hlo
+from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.collectives import identify, payload_bytes
+from experiments.hlo import text as hlo
 from tests.diagnosis.build import collective, config, matmul, op, profile
 
 
