@@ -204,7 +204,7 @@ def _load_host(item: Found) -> Host:
         )
     else:
         try:
-            read_cores = [read_core(plane, host) for plane in core_planes(space)]
+            read_cores = [read_core(plane, host, annotated=counts.steps > 0) for plane in core_planes(space)]
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
