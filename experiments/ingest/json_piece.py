@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-
 #: A step of one core: its number, core, host, seconds and parts.
 CoreStep = tuple[int, str, str, float, dict[str, float]]
 
