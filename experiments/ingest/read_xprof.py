@@ -21,7 +21,7 @@ from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import gviz_rows, hlo_text, number, text
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
-from perfmodel.chips import chip_from_device_type
+from perfmodel.chips import chip_of_device
 
 _HBM_SPACE = 1
 _MAX_STEPS = 20_000
@@ -97,7 +97,7 @@ def read(
         source_kind="xplane",
         device=Device(
             kind=kind,
-            chip=None if on_cpu else chip_from_device_type(kind),
+            chip=None if on_cpu else chip_of_device(kind, peak_flops_per_s=peak_flops, hbm_bytes_per_s=peak_hbm),
             core_count=len(cores) if on_cpu else max(int(stats.run_environment.device_core_count), len(cores)),
             host_count=hosts,
             peak_flops_per_s=peak_flops,
