@@ -59,7 +59,7 @@ class DeviceTrace:
 
     kind: index into kinds.  launched, issued: start and end of the host's call that launched it, UNKNOWN where not
     recorded.  flops, moved_bytes: per event, NaN where not known.  ranks: of each event's process group, by index into
-    rank_groups, -1 for none.  input_waits: [n, 2], when the host waited for the data loader.
+    rank_groups, -1 for none.  streams: of each event.  input_waits: [n, 2], when the host waited for the data loader.
     """
 
     name: str
@@ -75,6 +75,7 @@ class DeviceTrace:
     flops: NDArray[np.float64]
     moved_bytes: NDArray[np.float64]
     ranks: NDArray[np.int64]
+    streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
     steps: HostSteps = HostSteps()
     input_waits: Ps = field(default_factory=lambda: np.zeros((0, 2), np.int64))

@@ -75,6 +75,7 @@ _OPS = (
     (ELEMENTWISE, re.compile(r"aten::(add|mul|sub|div|copy_|fill_|cat|to|_to_copy|zero_)\b", re.I)),
 )
 _TRITON_PRODUCT = re.compile(r"_(mm|addmm|bmm|matmul|gemm|convolution)(_|$)")
+_LENGTH = re.compile(r"\d{1,4}")
 _WRAPPERS = re.compile(r"^(Kernel\d?|device_kernel|kernel|kernel_impl|GemmKernel|run_kernel|entry)$")
 
 
@@ -130,6 +131,8 @@ def base_name(kernel: str) -> str:
 
     Of a wrapper (`cutlass::Kernel2<cutlass_80_tensorop_…>`) the name of what it wraps.
     """
+    if kernel.startswith("_Z"):
+        kernel = "::".join(_identifiers(kernel)) or kernel
     text = kernel.removeprefix("void ").replace("(anonymous namespace)::", "").replace("[clone .kd]", "").strip()
     head = text.partition("(")[0].partition("<")[0]
     last = head.rpartition("::")[2].strip()
@@ -137,3 +140,14 @@ def base_name(kernel: str) -> str:
     if _WRAPPERS.match(last) and inner:
         last = inner.group(1).rpartition("::")[2]
     return (last or text)[:120]
+
+
+def _identifiers(mangled: str) -> list[str]:
+    """`ck`, `device`, `kernel_gemm` of `_ZN2ck6device11kernel_gemm…`: the nested name of a mangled symbol."""
+    found: list[str] = []
+    at = 3 if mangled.startswith("_ZN") else 2
+    while match := _LENGTH.match(mangled, at):
+        start = match.end()
+        at = start + int(match.group())
+        found.append(mangled[start:at])
+    return found

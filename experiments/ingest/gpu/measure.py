@@ -18,7 +18,8 @@ from experiments.ingest.flights import Flights
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.intervals import Cover, Ps
-from experiments.ingest.timeline import CoreTimeline, Steps
+from experiments.ingest.marks import Steps
+from experiments.ingest.timeline import CoreTimeline
 
 COMPUTE, COLLECTIVE, HOST_COPY = 0, 1, 2
 Classes = NDArray[np.int64]
@@ -62,14 +63,14 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     durations = steps.ends - steps.starts
     if len(steps):
         before = np.zeros(len(steps), np.int64)
-        layers = [("compute", compute), ("collective", with_talk), ("host", busy)]
+        layers = [("compute", compute), ("collective", with_talk), ("host_transfer", busy)]
         layers += [("input", with_input), ("launch", with_launch)] if (trace.issued != UNKNOWN).any() else []
         for part, covered in layers:
             until = covered.within(steps.starts, steps.ends)
             parts[part] = tuple(((until - before) * 1e-12).tolist())
             before = until
         parts["idle"] = tuple(((durations - before) * 1e-12).tolist())
-    running = _flights(trace, what == COLLECTIVE)
+    running, copying = _flights(trace, what == COLLECTIVE), what == HOST_COPY
     first, last = int(trace.starts.min()), int(trace.ends.max())
     return CoreTimeline(
         name=trace.name,
@@ -85,7 +86,10 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
         span_s=(max(last, int(window.ends[-1])) - min(first, int(window.starts[0]))) * 1e-12,
         ops=len(np.unique(trace.kind)),
         events=len(trace.kind),
-        op_times=op_times(trace.kind, trace.starts, trace.ends, names, running, running, compute, window),
+        op_times=op_times(
+            trace.kind, trace.starts, trace.ends, names, running, running, compute, window, _flights(trace, copying)
+        ),
+        host_transfer_s=inside(cover(HOST_COPY)),
     )
 
 

@@ -13,7 +13,7 @@ from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import DeviceTrace, Kind
 from experiments.ingest.gpu.measure import exposed_copies, window_of
 from experiments.ingest.gpu.waits import Waits
-from experiments.ingest.timeline import Steps
+from experiments.ingest.marks import Steps
 from experiments.step_profile import Op
 from perfmodel.chips import Chip
 
@@ -128,10 +128,11 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: W
         memory_bandwidth_utilization=memory,
         op_name=kind.path,
         source=kind.source,
+        host_bytes=moved if kind.category in kernels.HOST_COPIES else None,
         exposed_s=total.exposed_copy_s,
         groups=tuple(sorted(total.groups)) if total.groups else None,
         group_name=exchange.group_name if exchange else "",
-        payload_bytes=_payload(kind, total),
+        payload_bytes=exchange.payload_bytes if exchange else None,
         wait_s=_waited(kind, seconds, waited),
     )
 
@@ -142,15 +143,6 @@ def _waited(kind: Kind, seconds: float, waited: Waits) -> float | None:
     if compared < 0.5 * seconds:
         return None
     return min(1.0, waited.waited_s[kind] / compared) * seconds
-
-
-def _payload(kind: Kind, total: _Sum) -> float | None:
-    """Bytes of one occurrence: of a collective as stated, of a copy what it copied on average."""
-    if kind.exchange is not None:
-        return kind.exchange.payload_bytes
-    if kind.category in kernels.HOST_COPIES and total.moved_bytes:
-        return total.moved_bytes / total.count
-    return None
 
 
 def _peak(kind: Kind, chip: Chip | None) -> float | None:

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.exposure import over_cores
-from experiments.ingest.gpu.chips import gpu_chip
 from experiments.ingest.gpu.device import DeviceTrace, Recording
 from experiments.ingest.gpu.measure import measure
 from experiments.ingest.gpu.ops import read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps
 from experiments.ingest.gpu.waits import waits
-from experiments.ingest.kpis import FORMULAS, Kpis, from_timelines
+from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.steps import core_values, timeline_steps
 from experiments.ingest.strips import strips
-from experiments.ingest.timeline import CoreTimeline, Steps
+from experiments.ingest.marks import Steps
+from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
-from perfmodel.chips import Chip, get_chip
+from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
@@ -27,9 +27,9 @@ _MOST_LEFT_OUT = 5
 GPU_FORMULAS = {
     "step_time": "from when the device begins a step to when it begins the next, mean over devices and whole steps",
     "duty_cycle": "time in which any kernel or copy ran / profiled time, mean over devices",
+    "idle": "1 − duty cycle",
     "communication": "merged time of collective kernels, their waits for other ranks included / profiled time, mean "
     "over devices",
-    "goodput": "time in which kernels or copies of a whole step ran / time from first to last device activity",
     "input": "time in which the device was idle and its host waited for the data loader / step time",
     "host": "time in which only copies between host and device ran, or the device was idle until a late launch / "
     "step time",
@@ -109,7 +109,7 @@ def core_label(core: CoreTimeline) -> str:
 
 def _with_copies(op: Op, exposed_copy_s: float | None) -> Op:
     """`over_cores` clears what it did not measure: of a copy, the exposed time was measured apart."""
-    return op if exposed_copy_s is None else replace(op, exposed_s=exposed_copy_s, in_flight_s=op.self_time_s)
+    return op if exposed_copy_s is None else replace(op, exposed_s=exposed_copy_s)
 
 
 def _kpis(
@@ -117,15 +117,19 @@ def _kpis(
 ) -> Kpis:
     kpis = Kpis()
     from_timelines(kpis, cores)
+    # What runs before the first step was launched before it: nothing was lost there.
+    kpis.values["goodput"] = None
+    kpis.computed.pop("goodput", None)
+    kpis.reasons["goodput"] = "A trace of a few steps does not show what is lost between them and others."
     for key in kpis.computed:
-        kpis.computed[key] = GPU_FORMULAS.get(key, FORMULAS[key])
+        kpis.computed[key] = GPU_FORMULAS[key]
     total = sum(step.time_s for step in steps)
 
     def share(*parts: str) -> float | None:
-        found = [step.breakdown_s for step in steps if any(part in step.breakdown_s for part in parts)]
-        return sum(values.get(part, 0.0) for values in found for part in parts) / total if total and found else None
+        return sum(step.breakdown_s.get(part, 0.0) for step in steps for part in parts) / total if total else None
 
-    kpis.put("host", share("host", "launch"), GPU_FORMULAS["host"])
+    if any("launch" in step.breakdown_s for step in steps):
+        kpis.put("host", share("launch", "host_transfer"), GPU_FORMULAS["host"])
     if any("input" in step.breakdown_s for step in steps):
         kpis.put("input", share("input"), GPU_FORMULAS["input"])
     for key in ("input", "host"):
@@ -191,7 +195,7 @@ def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> D
     hosts = {recording.host_name for recording in recordings if recording.host_name}
     return Device(
         kind=kind,
-        chip=stated or (gpu_chip("" if kind == "GPU" else kind, capacity) if traces else None),
+        chip=stated or chip_of_device(kind, memory_bytes=capacity),
         core_count=len(traces),
         host_count=max(1, len(hosts)),
         world_size=max((recording.world_size or 0 for recording in recordings), default=0) or None,

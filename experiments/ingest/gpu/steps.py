@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.intervals import Ps
-from experiments.ingest.timeline import NO_STEPS, Steps
+from experiments.ingest.marks import NO_STEPS, Steps
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.ingest.gpu.device import DeviceTrace, Kind
 from experiments.ingest.intervals import Ps
-from experiments.ingest.timeline import Steps
+from experiments.ingest.marks import Steps
 
 #: One sequence of collectives that a group of ranks runs together: kind, ranks, payload, step.
 _Series = tuple[str, tuple[int, ...], float | None, int]

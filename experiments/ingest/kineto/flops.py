@@ -215,11 +215,15 @@ def least_traffic(op: str, dims: object, types: object) -> float | None:
         size = type_bytes(str(kind))
         if shape and size:
             sizes.append(prod(shape) * size)
-    return float(sum(sizes) + max(sizes)) if sizes else None
+    if not sizes:
+        return None
+    # A copy's or fill's result is among its operands already.
+    return float(sum(sizes) + (0 if _OVERWRITES.match(op) else max(sizes)))
 
 
+_OVERWRITES = re.compile(r"aten::(copy_|fill_|zero_)$")
 _ELEMENTWISE = re.compile(
-    r"aten::(add|sub|mul|div|copy|fill|neg|pow|sqrt|rsqrt|exp|sin|cos|relu|silu|gelu|tanh|sigmoid|clamp|clamp_min|where|"
+    r"aten::(add|sub|mul|div|copy|fill|zero|neg|pow|sqrt|rsqrt|exp|sin|cos|relu|silu|gelu|tanh|sigmoid|clamp|clamp_min|where|"
     r"threshold_backward|gelu_backward|silu_backward|tanh_backward|dropout|native_dropout|softmax|_softmax|"
     r"native_layer_norm|rms_norm|layer_norm)_?$"
 )
