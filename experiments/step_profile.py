@@ -46,8 +46,9 @@ class Device:
 class Step:
     """One training step, averaged over cores.
 
-    breakdown_s: exclusive parts as XProf splits them, keys among `compute`, `collective`, `device_to_device`, `input`,
-    `output`, `host`, `launch`, `compile`, `idle`, `other`; a part that was not measured is absent.
+    breakdown_s: exclusive parts as XProf splits them, keys among `compute`, `collective`, `host_transfer` (waiting for
+    copies between HBM and host memory), `device_to_device`, `input`, `output`, `host`, `launch`, `compile`, `idle`,
+    `other`; a part that was not measured is absent.
     """
 
     number: int
@@ -60,7 +61,9 @@ class Core:
     """One core's mean step, for stragglers.  Same keys as `Step.breakdown_s`.
 
     collective_s: merged time in which a collective ran on this core, per step; exposed_s: the part of it in which no
-    other op ran.  None where the profile has no intervals.
+    other op ran.  host_transfer_s: merged time in which a copy between HBM and host memory was in flight, per step, so
+    that the bytes of those copies per step and core over it is the rate of the host link.  None where the profile has
+    no intervals.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Core:
     busy_s: float | None = None
     collective_s: float | None = None
     exposed_s: float | None = None
+    host_transfer_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,11 @@ class Op:
     Of a collective, totals over the occurrences like self_time_s: in_flight_s, from its start to its end (of an
     asynchronous one: from its start op to its done op, stated at the done op), and exposed_s, the part of that in which
     no other op ran on the core: while its own op ran, and its part of the gaps in which nothing ran, so that exposed_s
-    of all ops sums to `Core.exposed_s`.  core_max_s, core_min_s: the op's time on the core where it took longest and
-    shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of the former.
-    None without intervals.
+    of all ops sums to `Core.exposed_s`.  Of an asynchronous copy (slice, update) in_flight_s alone, in the same way.
+    host_bytes: what the op moved between HBM and host memory (memory space S(5) in its HLO), None where it moved none;
+    an asynchronous one states it at its done op.  core_max_s, core_min_s: the op's time on the core where it took
+    longest and shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of
+    the former.  None without intervals.
     """
 
     name: str
@@ -115,6 +121,7 @@ class Op:
     core_min_s: float | None = None
     core_count: int | None = None
     slowest_core: str = ""
+    host_bytes: float | None = None
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_timeline
 from experiments.ingest.steps import core_values, gpu_steps, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import gviz_rows, hlo_text, number, text
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
@@ -57,6 +58,7 @@ def read(
     ops = _ops(stats, tables.roofline, peak_flops, peak_hbm)
     if on_cpu:
         ops = _on_cpu(ops or _ops_without_hlo(op_times), cores)
+    ops = with_host_bytes(ops)
     ids = {text(name, 200): str(key) for key, name in dict(stats.program_id_to_name_map).items()}
     ops = over_cores(
         ((f"{core.host} {core.name}", core.op_times) for core in cores),

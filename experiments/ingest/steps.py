@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.ingest.op_classes import PARTS
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import gviz_rows, number
 from experiments.step_profile import Core, Step
@@ -41,9 +42,7 @@ def timeline_steps(cores: Sequence[CoreTimeline]) -> list[Step]:
         return []
     common = set(marked[0].numbers).intersection(*(core.numbers for core in marked[1:]))
     numbers = [step for step in marked[0].numbers if step in common]
-    parts = [
-        part for part in ("compute", "collective", "input", "output", "idle") if any(part in c.parts_s for c in marked)
-    ]
+    parts = [part for part in (*PARTS, "idle") if any(part in c.parts_s for c in marked)]
     times = np.zeros(len(numbers))
     sums = {part: np.zeros(len(numbers)) for part in parts}
     for core in marked:
@@ -93,6 +92,7 @@ def core_values(cores: Sequence[CoreTimeline]) -> list[Core]:
                 busy_s=core.busy_s / steps if steps else None,
                 collective_s=core.collective_s / steps if steps else None,
                 exposed_s=core.exposed_s / steps if steps else None,
+                host_transfer_s=core.host_transfer_s / steps if steps else None,
             )
         )
     return result
