@@ -1,6 +1,6 @@
 """StepProfile: what one profiling session measured, as plain values.
 
-XProf's converter (or a JSON export of it) is read into this once; the Analyzer, the proposals and the pages only know
+XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the Analyzer, the proposals and the pages only know
 this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
 Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
 """
@@ -38,7 +38,8 @@ class Device:
     kind: XProf's device type (``TPU v5p``, ``AMD GPU - gfx950``, ``CPU``).  chip: our key (``v5p``), None if not known.
     core_count: devices of the recorded hosts (JAX devices).  recorded_cores: those of them that recorded any op, over
     which totals are sums; None where that is all of them.  Peaks are per core as the profile states them, None where it
-    does not.  memory_bytes: of one core, None where not stated.
+    does not.  memory_bytes: of one core, None where not stated.  world_size: devices of the whole run where the profile
+    states it; may exceed core_count, the devices recorded.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Device:
     host_count: int
     peak_flops_per_s: float | None = None
     peak_hbm_bytes_per_s: float | None = None
+    world_size: int | None = None
     recorded_cores: int | None = None
     memory_bytes: float | None = None
 
@@ -108,6 +110,11 @@ class Op:
     an asynchronous one states it at its done op.  core_max_s, core_min_s: the op's time on the core where it took
     longest and shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of
     the former.  None without intervals.
+
+    Of a collective without HLO, as the profile states it: groups, the ranks of each process group that ran it;
+    group_name, what the program calls them; payload_bytes of one occurrence: the whole array as one group holds it
+    (all-gather, reduce-scatter, all-reduce), or what one device holds (all-to-all, broadcast, send).  wait_s: the part
+    of self_time_s in which devices that came early waited inside it for the last, None where that cannot be told.
     """
 
     name: str
@@ -138,6 +145,15 @@ class Op:
     core_count: int | None = None
     slowest_core: str = ""
     host_bytes: float | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
+    group_name: str = ""
+    payload_bytes: float | None = None
+    wait_s: float | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Op:
+        groups = data.get("groups")
+        return cls(**{**data, "groups": None if groups is None else tuple(map(tuple, groups))})
 
     @property
     def is_asynchronous(self) -> bool:
@@ -221,7 +237,7 @@ class StepProfile:
     """
 
     provenance: str
-    source_kind: str  # "xplane" or "xprof_json"; `step_time` or `model` without a profile
+    source_kind: str  # "xplane", "xprof_json", "kineto" or "nsight"; `step_time` or `model` without a profile
     device: Device
     files: tuple[SourceFile, ...] = ()
     step_time_s: float | None = None
@@ -256,6 +272,7 @@ class StepProfile:
         values["device"] = Device(**data["device"])
         values["memory"] = Memory(**data.get("memory", {}))
         values["timeline"] = Timeline.from_json(data.get("timeline", {}))
-        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("ops", Op), ("notes", Note)):
+        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("notes", Note)):
             values[key] = tuple(kind(**item) for item in data.get(key, ()))
+        values["ops"] = tuple(Op.from_json(item) for item in data.get("ops", ()))
         return cls(**values)

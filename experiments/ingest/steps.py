@@ -44,7 +44,7 @@ def timeline_steps(cores: Sequence[CoreTimeline]) -> list[Step]:
         return []
     common = set(marked[0].numbers).intersection(*(core.numbers for core in marked[1:]))
     numbers = [step for step in marked[0].numbers if step in common]
-    parts = [part for part in (*PARTS, "idle") if any(part in c.parts_s for c in marked)]
+    parts = [part for part in (*PARTS, "launch", "idle") if any(part in c.parts_s for c in marked)]
     times = np.zeros(len(numbers))
     sums = {part: np.zeros(len(numbers)) for part in parts}
     for core in marked:

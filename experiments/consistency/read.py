@@ -1,0 +1,103 @@
+"""All facts of a profile."""
+
+from __future__ import annotations
+
+import re
+
+from experiments.consistency import program
+from experiments.consistency.facts import Fact, Facts
+from experiments.consistency.groups import patterns
+from experiments.consistency.matmuls import matmuls
+from experiments.consistency.mesh import mesh_fact
+from experiments.consistency.shapes import sizes
+from experiments.step_profile import PROFILE, Op, StepProfile
+from perfmodel.chips import load_chips
+
+_COLLECTIVE = re.compile(r"all[-_](reduce|gather|to[-_]all)|reduce[-_]scatter|collective|ppermute|psum")
+#: Family of frameworks by what recorded the profile.
+_RECORDED_BY = {"xplane": "jax", "xprof_json": "jax", "kineto": "pytorch"}
+
+
+def facts_of(profile: StepProfile) -> Facts:
+    """What the profile tells of the configuration; nothing where there is no profile, only a step time."""
+    if profile.basis != PROFILE:
+        return Facts()
+    device = profile.device
+    on_cpu = device.kind.upper().startswith("CPU")
+    found: dict[str, Fact] = {}
+    untold: dict[str, str] = {}
+
+    def put(name: str, fact: Fact | str) -> None:
+        if isinstance(fact, Fact):
+            found[name] = fact
+        else:
+            untold[name] = fact
+
+    put("chip", _chip(profile, on_cpu))
+    found["kind"] = Fact(device.kind, device.kind, ("Device type as the profile states it.",), "stated")
+    put("framework", _framework(profile))
+    put("recorded", _recorded(profile))
+    groups = patterns(profile)
+    put("devices", _devices(profile, groups[0].devices if groups else 0, groups[0].op if groups else ""))
+    matmul_ops = matmuls(profile)
+    told, why = sizes(profile, matmul_ops)
+    found |= told
+    untold |= why
+    put("layers", program.layers(profile, matmul_ops))
+    put("remat", program.remat(profile, matmul_ops))
+    put("precision", program.precision(matmul_ops, on_cpu))
+    put("flops_per_step", program.flops_per_step(profile))
+    tokens = found.get("tokens_per_device")
+    put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
+    put("mesh", mesh_fact(profile, groups, found, untold))
+    return Facts(found, untold, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
+
+
+def _is_silent_collective(op: Op) -> bool:
+    """A collective, alone or fused, that does not state who takes part; its end repeats what its start states."""
+    name = f"{op.name} {op.category}".lower()
+    if "replica_groups" in op.hlo or "source_target_pairs" in op.hlo or "-done" in name:
+        return False
+    return bool(_COLLECTIVE.search(name))
+
+
+def _chip(profile: StepProfile, on_cpu: bool) -> Fact | str:
+    if on_cpu:
+        return "recorded on a CPU, which is none of the chips"
+    if profile.device.chip is None:
+        return f"{profile.device.kind} may be several chips, or none of ours"
+    title = load_chips()[profile.device.chip].title
+    evidence = f"The profile was recorded on {profile.device.kind}."
+    return Fact(profile.device.chip, title, (evidence,), "stated")
+
+
+def _framework(profile: StepProfile) -> Fact | str:
+    family = _RECORDED_BY.get(profile.source_kind)
+    if family == "jax" and not any(op.hlo or "jit(" in op.op_name for op in profile.ops):
+        return "no op is named as JAX names them"
+    if family is None:
+        return "the kind of profile does not tell it"
+    words = {"jax": "JAX on XLA", "pytorch": "PyTorch"}[family]
+    said = "Its ops are HLO instructions." if family == "jax" else "It was recorded by the PyTorch profiler."
+    return Fact(family, words, (said,), "stated")
+
+
+def _recorded(profile: StepProfile) -> Fact | str:
+    device = profile.device
+    count = getattr(device, "recorded", None)
+    count = count if isinstance(count, int) else len(profile.cores) or device.core_count
+    if not count:
+        return "no device recorded an op"
+    hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"
+    silent = device.core_count - count
+    text = f"{count:,} of {device.core_count:,} devices recorded ops" if silent > 0 else f"{count:,} devices on {hosts}"
+    evidence = [f"{device.core_count:,} devices on {hosts} are in the profile."]
+    if silent > 0:
+        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is not told.")
+    return Fact({"recorded": count, "devices": device.core_count}, text, tuple(evidence), "stated")
+
+
+def _devices(profile: StepProfile, devices: int, op: str) -> Fact | str:
+    if not devices:
+        return "no collective states all its devices; the profile may hold a part of the hosts"
+    return Fact(devices, f"{devices:,} devices", (f"{op} states groups over {devices:,} devices.",), "stated")
