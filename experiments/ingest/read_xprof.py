@@ -86,7 +86,8 @@ def read(
         ops, widened = shares_of_steps(ops, cores, stats.device_op_metrics_db.total_time_ps * 1e-12)
     kpis = Kpis()
     if ops or cores:
-        from_timelines(kpis, [core for core in cores if core.numbers] if program else cores, silent)
+        stepped = [core for core in cores if core.numbers]
+        from_timelines(kpis, stepped if program else cores, silent, len(cores))
         if not on_cpu:
             from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps), executed=bool(program))
             _utilization(kpis, tables.roofline, stats, ops, peaks, widened)
@@ -103,6 +104,10 @@ def read(
     if not steps:
         reasons["step_time"] = reasons["steps"] = NO_STEPS
     if program:
+        if widened > 1.01:
+            computed["time_share"] = (
+                f"self time / time of the executions of {program}; XProf's is of the whole recording"
+            )
         computed["step_time"] = f"from one execution of {program} to the next; the profile marks no steps"
     if memory.peak_bytes is None:
         reasons["memory"] = "The profile holds no event of the device's memory allocator."

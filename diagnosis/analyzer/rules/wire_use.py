@@ -35,7 +35,7 @@ def wires_half_empty(facts: Facts) -> Iterator[Finding]:
     )
     rows: list[Evidence | None] = [cost, reached]
     text = f"Collectives that take {cost} {facts.base} reach {reached} of what their wires could give{lines(ops)}"
-    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     small = [op for op in ops if op.collective and (op.collective.payload_bytes or 0.0) < SMALL_BYTES]
     if steps and cores:
         count = sum(op.op.occurrences for op in ops) / (steps * cores)
