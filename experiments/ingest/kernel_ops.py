@@ -135,6 +135,25 @@ def kernel_category(kernel: str, op: str = "") -> str:
     return collective_kind(kernel) or category(kernel, op)
 
 
+_FRAMEWORK_COLLECTIVE = re.compile(
+    r"^(collective|nccl|crossreplica|psum|ppermute|all_gather|all_to_all|reduce_scatter)", re.I
+)
+_FRAMEWORK_KINDS = (
+    ("reduce-scatter", re.compile(r"reduce_?scatter", re.I)),
+    ("all-gather", re.compile(r"gather", re.I)),
+    ("all-to-all", re.compile(r"all_?to_?all", re.I)),
+    ("collective-permute", re.compile(r"permute", re.I)),
+    ("collective-broadcast", re.compile(r"bcast|broadcast", re.I)),
+)
+
+
+def framework_category(kind: str) -> str:
+    """The type of a framework's op (`MatMul`), a collective by what it does: `all-reduce` of `CollectiveReduceV2`."""
+    if not _FRAMEWORK_COLLECTIVE.search(kind):
+        return kind
+    return next((name for name, pattern in _FRAMEWORK_KINDS if pattern.search(kind)), "all-reduce")
+
+
 def hlo_category(op: str) -> str:
     """What an HLO op is named after: `all-reduce` of `all-reduce-start.3`, `loop_fusion` of `loop_fusion.12`."""
     return re.sub(r"(-(start|done))?[.\d]*$", "", op) or "unknown"
@@ -144,8 +163,11 @@ def with_collectives_named(ops: Sequence[Op]) -> list[Op]:
     """TensorFlow's ops, named `op/kernel` by XProf, with the category of the collective that their kernel is."""
     found: list[Op] = []
     for op in ops:
-        kind = collective_kind(op.name.partition("/")[2] or op.name) if not op.hlo else None
-        found.append(replace(op, category=kind) if kind else op)
+        if op.hlo:
+            found.append(op)
+            continue
+        kind = collective_kind(op.name.rpartition("/")[2]) or framework_category(op.category)
+        found.append(replace(op, category=kind))
     return found
 
 
