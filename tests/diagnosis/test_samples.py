@@ -97,10 +97,10 @@ def test_cpu_recording(name: str) -> None:
 
 @pytest.mark.skipif(not REAL.exists(), reason="the recorded GPU profile is not at hand")
 def test_real_gpu_profile() -> None:
-    """No step markers, attention kernels without FLOPs, products bound by HBM: said, with what to record."""
+    """No step markers, attention kernels without FLOPs, matmuls far below both peaks: said, with what to record."""
     diagnosis = diagnose(read_profile([REAL]))
-    assert diagnosis.kpis["step_time_s"] is None and diagnosis.breakdown_s == {}
-    assert diagnosis.bottleneck.primary in ("memory", "compute", "unknown") and diagnosis.bottleneck.confidence < 0.65
+    assert diagnosis.kpis["step_time_s"] == pytest.approx(2.59e-3, rel=0.01)  # from executions of the program
+    assert diagnosis.bottleneck.primary in ("memory", "compute", "unknown") and diagnosis.bottleneck.confidence < 0.8
     assert diagnosis.ops[0].name == "te_fused_attn_backward_ffi.18"
     assert diagnosis.ops[0].module == "attention"
     assert "opaque_custom_calls" in rules(diagnosis)

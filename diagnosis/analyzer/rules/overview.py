@@ -175,7 +175,8 @@ def record_more(facts: Facts) -> Iterator[Finding]:
 def _wants(facts: Facts) -> list[tuple[str, str]]:
     profile = facts.profile
     wants: list[tuple[str, str]] = []
-    if profile.step_time_s is None:
+    estimated = "steps" in profile.not_measured and "step_time" in profile.computed
+    if profile.step_time_s is None or estimated:
         wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
     if facts.thin:
         wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
