@@ -7,8 +7,16 @@ from rest_framework import serializers
 from accounts.rest import Conflict, Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
 
 __all__ = [
-    "ConfigErrors", "Conflict", "Detail", "Invalid", "Paging", "TeamObjects", "TooLarge", "number_param", "team_for",
+    "ConfigErrors", "Conflict", "Contradicted", "Detail", "Invalid", "Paging", "TeamObjects", "TooLarge", "number_param", "team_for",
 ]  # fmt: skip
+
+
+class Contradicted(Detail):
+    contradictions = serializers.ListField(
+        child=serializers.JSONField(),
+        help_text="What the profile contradicts: field, configured, profile, sentence, evidence, and the values to use. "
+        "Correct the fields, or name them in `accept` to keep them.",
+    )
 
 
 class ConfigErrors(Detail):

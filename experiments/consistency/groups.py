@@ -212,21 +212,18 @@ def _groups_of(sizes: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[tuple[i
 
 
 def _inside(layout: list[tuple[str, int]], pattern: Pattern) -> tuple[str, ...]:
-    """Axes, of each of which the pattern covers a whole number of equal parts; empty where it does not lie so."""
-    found: list[str] = []
-    stride = 1
-    places = []
-    for axis, size in reversed(layout):
-        places.append((axis, stride, stride * size))
-        stride *= size
-    for size, step in pattern.runs or ():
-        for axis, low, high in places:
-            start, end = max(low, step), min(high, step * size)
-            if end > start:
-                if start % low or high % end or (end // start) * start != end:
-                    return ()
-                found.append(axis)
-    return tuple(dict.fromkeys(found))
+    """The one axis of which the pattern is an equal part; empty where it is not inside one."""
+    runs = pattern.runs or ()
+    if len(runs) != 1:
+        return ()
+    size, step = runs[0]
+    low = 1
+    for axis, length in reversed(layout):
+        high = low * length
+        if low <= step and step * size <= high and step % low == 0 and high % (step * size) == 0:
+            return (axis,)
+        low = high
+    return ()
 
 
 def suggested_axes(found: Sequence[Pattern]) -> list[tuple[int, tuple[Pattern, ...]]]:

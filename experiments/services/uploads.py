@@ -15,7 +15,7 @@ from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.text import display_name
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
-from experiments.services import configuration, events, runs, storage
+from experiments.services import against_profile, configuration, events, runs, storage
 from experiments.services.text import title
 
 DEFAULT_LIMIT_BYTES = 500_000_000
@@ -89,6 +89,7 @@ def receive(
     config_text: str | None = None,
     name: str | None = None,
     *,
+    accept: Sequence[str] = (),
     origin: Origin = Origin.UPLOADED,
     label: str = "",
     sample: str = "",
@@ -96,7 +97,8 @@ def receive(
     """Store the files, create the experiment with its profile and run, and queue it.
 
     A YAML file among `files` is the configuration where no `config_text` is given.  A configuration with errors does
-    not lose the upload: it is kept as a draft with its errors, and the run will wait for it to be corrected.
+    not lose the upload: it is kept as a draft with its errors, and the run will wait for it to be corrected.  It will
+    also wait where the profile contradicts the configuration in a field that is not in `accept`.
     Raises UploadError with one sentence.
     """
     files = list(files)
@@ -112,6 +114,7 @@ def receive(
             )
             if checked is not None:
                 configuration.keep(experiment, checked)
+                experiment.config_kept = against_profile.accepted_unseen(accept)
             experiment.save()
             profile = Profile.objects.create(team=team, experiment=experiment)
             _add_rows(profile, stored)

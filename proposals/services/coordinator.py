@@ -20,6 +20,7 @@ from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.quantity import format_time
 from diagnosis.report import Diagnosis
+from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, workers
@@ -95,11 +96,11 @@ class Work:
                     return False
                 time.sleep(0.5)
 
-    def move(self, new: RunStatus) -> None:
+    def move(self, new: RunStatus, **facts: object) -> None:
         """Leave the stage; raises Lost, which rolls the stage back, where the run is not this worker's any more."""
         took = round(time.monotonic() - self.began, 3)
         old = RunStatus(self.run.status)
-        if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took):
+        if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took, **facts):
             raise Lost
         self.began = time.monotonic()
 
@@ -173,17 +174,22 @@ def _start(work: Work) -> None:
 
 
 def _ingest(work: Work) -> None:
-    """Read the files; then on to the diagnosis, or wait for the configuration."""
+    """Read the files; then on to the diagnosis, or wait for the configuration, or for a decision where the profile
+    contradicts it."""
     value = _measured(work) if runs.is_without_profile(work.run) else _read(work)
     path = profiles.write(work.run, value)
+    told = facts_of(value)
     with transaction.atomic():
         events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
         profiles.store(work.run.profile, value, path)
         configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
+        undecided = configuration.hold_against(work.run.experiment_id, told) if configured else ()
         Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
         if not configured and value.device.chip:
             Experiment.objects.filter(pk=work.run.experiment_id).update(chip=value.device.chip)
-        work.move(RunStatus.DIAGNOSING if configured else RunStatus.CONFIGURING)
+        waits = undecided or not configured
+        facts = {"contradictions": [item.to_json() for item in undecided]} if undecided else {}
+        work.move(RunStatus.CONFIGURING if waits else RunStatus.DIAGNOSING, **facts)
 
 
 def _read(work: Work) -> StepProfile:
