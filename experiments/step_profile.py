@@ -1,6 +1,6 @@
 """StepProfile: what one profiling session measured, as plain values.
 
-XProf's converter (or a JSON export of it) is read into this once; the Analyzer, the proposals and the pages only know
+XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the Analyzer, the proposals and the pages only know
 this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
 Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
 """
@@ -32,6 +32,7 @@ class Device:
 
     kind: XProf's device type (``TPU v5p``, ``AMD GPU - gfx950``, ``CPU``).  chip: our key (``v5p``), None if not known.
     core_count: device planes (JAX devices).  Peaks are per core as the profile states them, None where it does not.
+    world_size: devices of the whole run where the profile states it; may exceed core_count, the devices recorded.
     """
 
     kind: str
@@ -40,14 +41,16 @@ class Device:
     host_count: int
     peak_flops_per_s: float | None = None
     peak_hbm_bytes_per_s: float | None = None
+    world_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Step:
     """One training step, averaged over cores.
 
-    breakdown_s: exclusive parts as XProf splits them, keys among `compute`, `collective`, `device_to_device`, `input`,
-    `output`, `host`, `launch`, `compile`, `idle`, `other`; a part that was not measured is absent.
+    breakdown_s: exclusive parts as XProf splits them, keys among `compute`, `collective`, `host_transfer` (waiting for
+    copies between HBM and host memory), `device_to_device`, `input`, `output`, `host`, `launch`, `compile`, `idle`,
+    `other`; a part that was not measured is absent.
     """
 
     number: int
@@ -60,7 +63,9 @@ class Core:
     """One core's mean step, for stragglers.  Same keys as `Step.breakdown_s`.
 
     collective_s: merged time in which a collective ran on this core, per step; exposed_s: the part of it in which no
-    other op ran.  None where the profile has no intervals.
+    other op ran.  host_transfer_s: merged time in which a copy between HBM and host memory was in flight, per step, so
+    that the bytes of those copies per step and core over it is the rate of the host link.  None where the profile has
+    no intervals.
     """
 
     name: str
@@ -69,6 +74,7 @@ class Core:
     busy_s: float | None = None
     collective_s: float | None = None
     exposed_s: float | None = None
+    host_transfer_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,16 @@ class Op:
     Of a collective, totals over the occurrences like self_time_s: in_flight_s, from its start to its end (of an
     asynchronous one: from its start op to its done op, stated at the done op), and exposed_s, the part of that in which
     no other op ran on the core: while its own op ran, and its part of the gaps in which nothing ran, so that exposed_s
-    of all ops sums to `Core.exposed_s`.  core_max_s, core_min_s: the op's time on the core where it took longest and
-    shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of the former.
-    None without intervals.
+    of all ops sums to `Core.exposed_s`.  Of an asynchronous copy (slice, update) in_flight_s alone, in the same way.
+    host_bytes: what the op moved between HBM and host memory (memory space S(5) in its HLO), None where it moved none;
+    an asynchronous one states it at its done op.  core_max_s, core_min_s: the op's time on the core where it took
+    longest and shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of
+    the former.  None without intervals.
+
+    Of a collective without HLO, as the profile states it: groups, the ranks of each process group that ran it;
+    group_name, what the program calls them; payload_bytes of one occurrence: the whole array as one group holds it
+    (all-gather, reduce-scatter, all-reduce), or what one device holds (all-to-all, broadcast, send).  wait_s: the part
+    of self_time_s in which devices that came early waited inside it for the last, None where that cannot be told.
     """
 
     name: str
@@ -115,6 +128,16 @@ class Op:
     core_min_s: float | None = None
     core_count: int | None = None
     slowest_core: str = ""
+    host_bytes: float | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
+    group_name: str = ""
+    payload_bytes: float | None = None
+    wait_s: float | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Op:
+        groups = data.get("groups")
+        return cls(**{**data, "groups": None if groups is None else tuple(map(tuple, groups))})
 
     @property
     def key(self) -> str:
@@ -178,7 +201,7 @@ class StepProfile:
     """
 
     provenance: str
-    source_kind: str  # "xplane" or "xprof_json"; `step_time` or `model` without a profile
+    source_kind: str  # "xplane", "xprof_json", "kineto" or "nsight"; `step_time` or `model` without a profile
     device: Device
     files: tuple[SourceFile, ...] = ()
     step_time_s: float | None = None
@@ -213,6 +236,7 @@ class StepProfile:
         values["device"] = Device(**data["device"])
         values["memory"] = Memory(**data.get("memory", {}))
         values["timeline"] = Timeline.from_json(data.get("timeline", {}))
-        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("ops", Op), ("notes", Note)):
+        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("notes", Note)):
             values[key] = tuple(kind(**item) for item in data.get(key, ()))
+        values["ops"] = tuple(Op.from_json(item) for item in data.get("ops", ()))
         return cls(**values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 
-from diagnosis.analyzer import links, names
+from diagnosis.analyzer import links, names, process_groups
 from diagnosis.analyzer.axes import AxisMatch, MeshAxes
 from experiments.hlo import groups
 from experiments.hlo import text as hlo
@@ -49,6 +49,7 @@ class Collective:
 
     payload_bytes: per occurrence, see `links.ideal_time_s`.  match: None where its axis cannot be told.  achieved and
     possible bandwidth: bytes a chip must send over the time it took, and over the least time on these links.
+    above_links: the rate where it exceeds what the links carry (achieved is None then).
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Collective:
     achieved_bytes_per_s: float | None = None
     possible_bytes_per_s: float | None = None
     tensor: str = ""
+    above_links: float | None = None
 
     @property
     def axis(self) -> str | tuple[str, ...] | None:
@@ -172,6 +174,8 @@ class Collectives:
         if stated is not None and stated.pairs and kind == "collective":
             kind = "collective-permute"
         match, participants = self._axis(stated, via)
+        if stated is None and (op.groups or op.group_name):
+            match, participants = process_groups.match(op, self.mesh)
         if participants is None:
             participants = _size_from_shapes(kind, op.hlo)
             if match is None and self.mesh is not None:
@@ -179,7 +183,7 @@ class Collectives:
                 match = match or self.mesh.only_axis()
                 if match:
                     participants = match.participants
-        payload = payload_bytes(kind, part, line, participants)
+        payload = payload_bytes(kind, part, line, participants) if op.payload_bytes is None else op.payload_bytes
         achieved, possible = self._bandwidth(op, kind, part, match, payload, participants)
         return Collective(
             kind, part, match, payload, participants, achieved, possible, self._tensor(op, kind, match, payload)
@@ -211,7 +215,8 @@ class Collectives:
         sent = links.wire_bytes(kind, payload, participants)
         achieved = None
         if part == "sync" and op.self_time_s > 0 and op.occurrences:
-            rate = sent * op.occurrences / op.self_time_s
+            # What ranks waited for each other inside it is no time of the wires.
+            rate = sent * op.occurrences / max(op.self_time_s - (op.wait_s or 0.0), 1e-12)
             achieved = rate if isfinite(rate) else None
         possible = None
         if match and self.config and self.wired:

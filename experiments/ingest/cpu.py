@@ -11,17 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.ingest.timeline import (
-    CONTROL,
-    MAX_NS,
-    CoreTimeline,
-    Events,
-    annotated_steps,
-    in_range,
-    measure,
-    op_class,
-    stat_value,
-)
+from experiments.ingest.marks import annotated_steps
+from experiments.ingest.op_classes import CONTROL, op_class
+from experiments.ingest.planes import MAX_NS, Events, in_range, stat_value
+from experiments.ingest.timeline import CoreTimeline, measure
 from experiments.xplane import XEvent, XLine, XPlane, XSpace
 
 #: Occurrences and picoseconds by (module, op).

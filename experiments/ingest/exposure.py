@@ -20,7 +20,8 @@ LEAST_SHARE = 1e-4
 
 @dataclass(frozen=True)
 class OpTime:
-    """One op on one core: occurrences and their time; of a collective, time in flight and exposed in the window."""
+    """One op on one core: occurrences and their time; of a collective, time in flight and exposed in the window, of a
+    copy the time in flight."""
 
     count: int
     time_s: float
@@ -79,10 +80,11 @@ def op_times(
     flights: Flights,
     others: Cover,
     window: Cover,
+    copies: Flights,
 ) -> dict[OpKey, OpTime]:
     """Times of the ops that matter on one core, by program and name; kind, starts, ends: its events without loops.
 
-    running, flights, others, window: see `exposure`.
+    running, flights, others, window: see `exposure`.  copies: when copies were in flight.
     """
     inside = window.within(starts, ends) > 0
     keys, index = np.unique(kind[inside], return_inverse=True)
@@ -90,7 +92,10 @@ def op_times(
         return {}
     times = np.bincount(index, (ends - starts)[inside])
     counts = np.bincount(index)
-    flown = exposure(running, flights, others, window)
+    flown: dict[int, tuple[float, float | None]] = {**exposure(running, flights, others, window)}
+    copies = copies.merged()
+    for key, flight in zip(copies.owner.tolist(), window.within(copies.starts, copies.ends).tolist(), strict=True):
+        flown[key] = (flown.get(key, (0.0, None))[0] + flight, None)
     wanted = (times >= LEAST_SHARE * times.sum()) | np.isin(keys, np.array([*flown], np.int64))
     found: dict[OpKey, OpTime] = {}
     for key, time, count in zip(keys[wanted].tolist(), times[wanted].tolist(), counts[wanted].tolist(), strict=True):
@@ -113,9 +118,8 @@ class _Sum:
     """One op over the cores."""
 
     count: int = 0
-    in_flight_s: float = 0.0
-    exposed_s: float = 0.0
-    is_collective: bool = False
+    in_flight_s: float | None = None
+    exposed_s: float | None = None
     most: float = 0.0
     least: float = float("inf")
     cores: int = 0
@@ -124,10 +128,10 @@ class _Sum:
     def add(self, core: str, time: OpTime) -> None:
         self.count += time.count
         self.cores += 1
-        if time.in_flight_s is not None and time.exposed_s is not None:
-            self.is_collective = True
-            self.in_flight_s += time.in_flight_s
-            self.exposed_s += time.exposed_s
+        if time.in_flight_s is not None:
+            self.in_flight_s = (self.in_flight_s or 0.0) + time.in_flight_s
+        if time.exposed_s is not None:
+            self.exposed_s = (self.exposed_s or 0.0) + time.exposed_s
         if time.time_s > self.most:
             self.most, self.slowest = time.time_s, core
         self.least = min(self.least, time.time_s)
@@ -158,8 +162,8 @@ def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequenc
         told.append(
             replace(
                 op,
-                in_flight_s=found.in_flight_s * scale if found.is_collective else None,
-                exposed_s=found.exposed_s * scale if found.is_collective else None,
+                in_flight_s=None if found.in_flight_s is None else found.in_flight_s * scale,
+                exposed_s=None if found.exposed_s is None else found.exposed_s * scale,
                 core_max_s=found.most * scale,
                 core_min_s=found.least * scale,
                 core_count=found.cores,

@@ -1,4 +1,4 @@
-"""When collectives are in flight on one core: from start to end, asynchronous ones too."""
+"""When collectives and copies are in flight on one core: from start to end, asynchronous ones too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Table = tuple[NDArray[np.int64], Ps, Ps]
 
 @dataclass(frozen=True)
 class Flights:
-    """Intervals in which collectives were in flight; owner: event metadata id of the op each belongs to."""
+    """Intervals in which ops were in flight; owner: event metadata id of the op each belongs to."""
 
     owner: NDArray[np.int64]
     starts: Ps
@@ -29,6 +29,13 @@ class Flights:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
         owner = np.concatenate([np.full(len(starts), key, np.int64) for key, starts, _ in found])
         return cls(owner, np.concatenate([s for _, s, _ in found]), np.concatenate([e for _, _, e in found]))
+
+    def plus(self, other: Flights) -> Flights:
+        return Flights(
+            np.concatenate((self.owner, other.owner)),
+            np.concatenate((self.starts, other.starts)),
+            np.concatenate((self.ends, other.ends)),
+        )
 
     def merged(self) -> Flights:
         """Overlapping intervals of one owner made one: a -done op runs inside its own flight."""
@@ -52,22 +59,24 @@ def read_flights(
     events: Table,
     kinds: dict[int, tuple[str, str]],
     texts: dict[int, str],
-    collectives: list[int],
+    wanted: Sequence[int],
+    group: str,
     programs: dict[int, str],
     in_flight: Table | None,
 ) -> tuple[Flights, Flights]:
-    """(when each collective's op ran, when it was in flight): while its op ran, from a -start op to its -done op, and
-    where the plane has a line of asynchronous ops, as that says.  An asynchronous one is known by its -done op.
+    """(when each op of a class ran, when it was in flight): while it ran, from a -start op to its -done op, and where
+    the plane has a line of asynchronous ops, as that says.  An asynchronous one is known by its -done op.
 
-    events, in_flight: (kind, starts, ends).  kinds: (op name, class) and texts: HLO by kind; collectives: their kinds.
+    events, in_flight: (kind, starts, ends).  kinds: (op name, class) and texts: HLO by kind.  wanted: the kinds of the
+    class `group` that ran.
     """
     kind, starts, ends = events
-    by_name = {(programs.get(key, ""), kinds[key][0]): key for key in collectives}
+    by_name = {(programs.get(key, ""), kinds[key][0]): key for key in wanted}
     programs_ops: dict[str, dict[str, int]] = {}
     for (program, name), key in by_name.items():
         programs_ops.setdefault(program, {})[name] = key
-    wanted = np.flatnonzero(np.isin(kind, np.array(collectives, np.int64)))
-    order = wanted[np.argsort(kind[wanted], kind="stable")]
+    chosen = np.flatnonzero(np.isin(kind, np.array(wanted, np.int64)))
+    order = chosen[np.argsort(kind[chosen], kind="stable")]
     ids, firsts = np.unique(kind[order], return_index=True)
     places = dict(zip(ids.tolist(), np.split(order, firsts[1:]), strict=True)) if len(ids) else {}
     nowhere = order[:0]
@@ -75,7 +84,7 @@ def read_flights(
     def of(key: int) -> np.ndarray:
         return places.get(key, nowhere)
 
-    owner = {key: key for key in collectives}
+    owner = {key: key for key in wanted}
     found: list[tuple[int, Ps, Ps]] = []
     for (program, name), done in by_name.items():
         start = _start_of(name, texts.get(done, ""), programs_ops[program])
@@ -86,13 +95,15 @@ def read_flights(
         # Each end belongs to the last start before it; what began before the window has none.
         index = np.searchsorted(begun, ended, side="left") - 1
         found.append((done, begun[index[index >= 0]], ended[index >= 0]))
-    running = [(owner[key], starts[of(key)], ends[of(key)]) for key in collectives]
+    running = [(owner[key], starts[of(key)], ends[of(key)]) for key in wanted]
     if in_flight is not None:
         for key in np.unique(in_flight[0]).tolist():
-            name, group = kinds.get(key, ("", ""))
-            if group == "collective":
+            name, its_class = kinds.get(key, ("", ""))
+            if its_class == group:
                 mask = in_flight[0] == key
-                same = by_name.get((programs.get(key, ""), name), key)
+                program = programs.get(key, "")
+                # The line calls every copy `async-copy`; its text names the op.
+                same = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
                 found.append((owner.get(same, same), in_flight[1][mask], in_flight[2][mask]))
     return Flights.of(running), Flights.of([*running, *found])
 
@@ -104,6 +115,10 @@ def _start_of(done_name: str, text: str, by_name: dict[str, int]) -> int | None:
         if operand in by_name and "-start" in operand:
             return by_name[operand]
     return by_name.get(done_name.replace("-done", "-start"))
+
+
+def _name_in(text: str) -> str:
+    return text.partition(" = ")[0].strip().removeprefix("%")
 
 
 def _operands(text: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.ingest.json_documents import Piece
 from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, at_least_zero, shares, time_s
+from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.values import hlo_text, number, plain_source, text
 from experiments.step_profile import Note, Op
 
@@ -50,7 +51,7 @@ def merge_ops(
                 while key in merged:
                     key = (key[0], key[1] + "'")
                 merged[key] = op
-    ordered = _settle(list(merged.values()), tables, step_time_s, reasons, computed)
+    ordered = _settle(with_host_bytes(list(merged.values())), tables, step_time_s, reasons, computed)
     dropped = next((part.dropped for part in tables if part.dropped is not None), None)
     return [replace(op, rank=rank) for rank, op in enumerate(ordered, 1)], dropped, notes
 

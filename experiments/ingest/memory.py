@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.ingest.timeline import stat_value
+from experiments.ingest.planes import stat_value
 from experiments.step_profile import Memory
 from experiments.xplane import XSpace
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.ingest.timeline import annotated_steps, base_ns, core_planes, line_events, op_lines, plane_steps
+from experiments.ingest.marks import annotated_steps, plane_steps
+from experiments.ingest.planes import base_ns, core_planes, line_events, op_lines
 from experiments.xplane import XEvent, XLine, XSpace
 
 

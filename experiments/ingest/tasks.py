@@ -15,8 +15,9 @@ from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
+from experiments.ingest.planes import ImpossibleTime, core_planes
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
-from experiments.ingest.timeline import CoreTimeline, ImpossibleTime, core_planes, read_core
+from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
 from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
@@ -203,7 +204,7 @@ def _load_host(item: Found) -> Host:
         )
     else:
         try:
-            read_cores = [read_core(plane, host) for plane in core_planes(space)]
+            read_cores = [read_core(plane, host, annotated=counts.steps > 0) for plane in core_planes(space)]
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)

@@ -7,100 +7,36 @@ lags needs the intervals.  Times are picoseconds from the earliest line of the p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
+from experiments.ingest.cut_steps import cut_off
+from experiments.ingest.executions import executed_steps
 from experiments.ingest.exposure import OpKey, OpTime, op_times
-from experiments.ingest.flights import read_flights
-from experiments.ingest.intervals import Cover, Ps
-from experiments.xplane import XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat
+from experiments.ingest.flights import Flights, read_flights
+from experiments.ingest.intervals import Cover
+from experiments.ingest.marks import Steps, plane_steps
+from experiments.ingest.op_classes import CONTROL, PARTS, classes, programs_of
+from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
+from experiments.xplane import XLine, XPlane
 
-CORE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
-
-#: Parts of a step in the order in which time is given away: what runs beside compute costs nothing.
-PARTS = ("compute", "collective", "input", "output")
-CONTROL = "control"
-
-_COLLECTIVE = (
-    r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast|collective-matmul-comm"
-)
-_COLLECTIVE_CATEGORY = re.compile(rf"{_COLLECTIVE}|^(megacore )?(send|recv)(-done)?$")
-_COLLECTIVE_NAME = re.compile(rf"^(ragged-)?({_COLLECTIVE}|async-collective|(send|recv)(-done)?(\.\d+)?$)")
-_COLLECTIVE_KERNEL = re.compile(
-    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|memcpyp2p", re.I
-)
-_CONTROL = re.compile(r"^(while|conditional|call)([.\d-]|$)")
-_FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
-
-#: Offsets and durations beyond this (13 days) are damage; sums of them would overflow.
-_MAX_PS = 1 << 60
-MAX_NS = _MAX_PS // 1000
-
-
-def stat_value(plane: XPlane, stat: XStat) -> object:
-    kind = stat.WhichOneof("value")
-    value = getattr(stat, kind) if kind else None
-    return plane.stat_metadata[value].name if kind == "ref_value" and value in plane.stat_metadata else value
-
-
-def stat_ids(plane: XPlane, *names: str) -> dict[str, int]:
-    return {meta.name: key for key, meta in plane.stat_metadata.items() if meta.name in names}
-
-
-def core_planes(space: XSpace) -> list[XPlane]:
-    """Planes of accelerator cores (TPU TensorCores, GPUs) on which anything happened."""
-    return [plane for plane in space.planes if CORE_PLANE.match(plane.name) and any(p.events for p in plane.lines)]
-
-
-@lru_cache(maxsize=65536)
-def op_class(name: str, category: str) -> str:
-    """`compute`, `collective`, `input`, `output` or `control` (loops and calls, whose ops are listed themselves).
-
-    The category decides where there is one: a matrix product fused with an all-gather is named after it and is compute.
-    """
-    category = category.lower()
-    if category in ("while", "conditional", "call") or (not category and _CONTROL.match(name)):
-        return CONTROL
-    if "infeed" in category or name.startswith("infeed"):
-        return "input"
-    if "outfeed" in category or name.startswith("outfeed"):
-        return "output"
-    if category:
-        fused = _FUSED_COLLECTIVE_NAME.match(name)
-        return "collective" if _COLLECTIVE_CATEGORY.search(category) or fused else "compute"
-    return "collective" if _COLLECTIVE_NAME.match(name) else "compute"
-
-
-class ImpossibleTime(ValueError):
-    """An op that starts or lasts longer than any profile: the text names the plane."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Steps of one core: numbers and [starts, ends)."""
-
-    numbers: tuple[int, ...]
-    starts: Ps
-    ends: Ps
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-NO_STEPS = Steps((), np.zeros(0, np.int64), np.zeros(0, np.int64))
+_ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
 
 
 @dataclass(frozen=True)
 class CoreTimeline:
     """One core's measured time.
 
-    durations_s: per step.  parts_s: by `compute`, `collective`, `input`, `output`, `idle`, per step, exclusive: they
-    sum to the duration; compute goes first, so `collective` is what compute did not hide.  Over the window (the steps,
-    or first to last op without steps): window_s, busy_s (any op), communication_s (a collective op), collective_s
-    (a collective in flight: also from its start op to its done op), exposed_s (in flight, and no other op ran).
+    durations_s: per step.  parts_s: by `compute`, `collective`, `host_transfer`, `input`, `output`, `idle`, per step,
+    exclusive: they sum to the duration; compute goes first, so `collective` is what compute did not hide.  Over the
+    window (the steps, or first to last op without steps): window_s, busy_s (any op), communication_s (a collective op),
+    collective_s (a collective in flight: also from its start op to its done op), exposed_s (in flight, and no other op
+    ran),
+    host_transfer_s (a copy from or to host memory in flight).
+    program: whose executions the steps are, where none was marked.  cut: number and time of steps that the recording
+    cut off, and whether it begins in them; they are none of the steps.
     span_s: from the first activity to the last, steps or not.  op_times: of the ops that matter, by (program, name).
     """
 
@@ -118,147 +54,28 @@ class CoreTimeline:
     ops: int
     events: int
     op_times: dict[OpKey, OpTime] = field(default_factory=dict)
+    host_transfer_s: float = 0.0
+    program: str = ""
+    cut: tuple[tuple[int, float, bool], ...] = ()
 
 
-@dataclass
-class Events:
-    """Op events of one core, all its lines together."""
+def read_core(plane: XPlane, host: str, *, annotated: bool = False) -> CoreTimeline | None:
+    """The timeline of a core's plane, None where it holds no op.
 
-    kind: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    starts: Ps = field(default_factory=lambda: np.zeros(0, np.int64))
-    ends: Ps = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @classmethod
-    def of(cls, lines: Iterable[XLine], base_ns: int) -> Events:
-        columns = [line_events(line, base_ns) for line in lines]
-        if not columns:
-            return cls()
-        table = np.concatenate(columns)
-        return cls(table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
-
-    def cover(self, mask: np.ndarray) -> Cover:
-        return Cover.of(self.starts[mask], self.ends[mask])
-
-
-def line_events(line: XLine, base_ns: int) -> np.ndarray:
-    """[n, 3] of metadata id, start and duration in ps; events with impossible times are left out."""
-    shift_ns = line.timestamp_ns - base_ns
-    if not 0 <= shift_ns < MAX_NS:
-        return np.zeros((0, 3), np.int64)
-    flat = np.fromiter(
-        (value for event in line.events for value in (event.metadata_id, event.offset_ps, event.duration_ps)),
-        np.int64,
-        3 * len(line.events),
-    )
-    table = flat.reshape(-1, 3)
-    table = table[((table[:, 1:] >= 0) & (table[:, 1:] < _MAX_PS)).all(axis=1)]
-    table[:, 1] += shift_ns * 1000
-    return table
-
-
-def in_range(event: XEvent) -> bool:
-    """Whether an event's times can be those of a profile."""
-    return 0 <= event.offset_ps < _MAX_PS and 0 <= event.duration_ps < _MAX_PS
-
-
-def base_ns(lines: Iterable[XLine]) -> int:
-    return min((line.timestamp_ns for line in lines if line.events), default=0)
-
-
-def op_lines(plane: XPlane) -> list[XLine]:
-    """The lines whose events are ops: one on a TPU, one per stream on a GPU."""
-    streams = [line for line in plane.lines if line.name.startswith("Stream")]
-    return streams or [line for line in plane.lines if line.name == "XLA Ops"]
-
-
-def step_line(plane: XPlane) -> XLine | None:
-    return next((line for line in plane.lines if line.name == "Steps" and line.events), None)
-
-
-def plane_steps(plane: XPlane, zero_ns: int) -> Steps:
-    """Steps that the device itself marked, in order of time; numbers from the events' names where they are numbers."""
-    line = step_line(plane)
-    if line is None:
-        return NO_STEPS
-    table = line_events(line, zero_ns)
-    table = table[table[:, 2] > 0]
-    table = table[np.argsort(table[:, 1], kind="stable")]
-    names = [plane.event_metadata[kind].name if kind in plane.event_metadata else "" for kind in table[:, 0].tolist()]
-    numbers = [int(name) if name.isascii() and name.isdigit() and len(name) < 16 else -1 for name in names]
-    if len(set(numbers)) < len(numbers) or -1 in numbers:
-        numbers = list(range(len(numbers)))
-    return Steps(tuple(numbers), table[:, 1], table[:, 1] + table[:, 2])
-
-
-def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) -> Steps:
-    """Steps from the program's own markers (`jax.profiler.StepTraceAnnotation`) on the host's threads.
-
-    A step lasts from its marker to the next one, since a device works on after the marker's end; the last one to its
-    marker's end, or to last_end (ps) where that is later.
+    annotated: the program marks its steps on the host.  Where neither it nor the device does, executions of the program
+    stand for steps.
     """
-    found: dict[int, tuple[int, int]] = {}
-    for plane in space.planes:
-        if not plane.name.startswith("/host:CPU"):
-            continue
-        ids = stat_ids(plane, "step_num")
-        if not ids:
-            continue
-        for line in plane.lines:
-            shift_ns = line.timestamp_ns - zero_ns
-            if abs(shift_ns) >= MAX_NS:
-                continue
-            for event in line.events:
-                for stat in event.stats:
-                    if stat.metadata_id != ids["step_num"]:
-                        continue
-                    number = stat.int64_value or stat.uint64_value
-                    start = event.offset_ps + shift_ns * 1000
-                    if 0 <= event.duration_ps < _MAX_PS and abs(start) < _MAX_PS:
-                        found.setdefault(int(number), (start, start + event.duration_ps))
-    if not found:
-        return NO_STEPS
-    order = sorted(found, key=lambda number: found[number])
-    starts = np.array([found[number][0] for number in order], np.int64)
-    final = max(found[order[-1]][1], last_end or 0)
-    ends = np.append(starts[1:], final)
-    keep = ends > starts
-    return Steps(tuple(n for n, ok in zip(order, keep.tolist(), strict=True) if ok), starts[keep], ends[keep])
-
-
-def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
-    """(op name, class) by event metadata id."""
-    ids = stat_ids(plane, "hlo_category")
-    result: dict[int, tuple[str, str]] = {}
-    on_gpu = ":GPU:" in plane.name
-    for key, meta in plane.event_metadata.items():
-        name = meta.display_name or meta.name
-        category = _category(plane, meta, ids.get("hlo_category"))
-        kind = op_class(name, category)
-        if on_gpu and kind == "compute" and _COLLECTIVE_KERNEL.search(meta.name):
-            kind = "collective"
-        result[key] = (name, kind)
-    return result
-
-
-def _category(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
-    for stat in meta.stats:
-        if stat.metadata_id == stat_id:
-            return str(stat_value(plane, stat) or "")
-    return ""
-
-
-def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimeline | None:
-    """The timeline of a core's plane, None where it holds no op.  steps: in place of those that the plane marks."""
     lines = op_lines(plane)
     asynchronous = [line for line in plane.lines if line.name == "Async XLA Ops"]
     marked = step_line(plane)
     zero_ns = base_ns([*lines, *asynchronous, *([marked] if marked else [])])
-    if steps is None:
-        steps = plane_steps(plane, zero_ns)
+    steps = plane_steps(plane, zero_ns)
+    if not len(steps) and not annotated:
+        steps = executed_steps(plane, lines, zero_ns)
     events = Events.of(lines, zero_ns)
     if len(events.kind) < sum(len(line.events) for line in lines):
-        raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {_MAX_PS / 8.64e16:.0f} days")
-    kinds, programs = classes(plane), _programs(plane)
+        raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {MAX_PS / 8.64e16:.0f} days")
+    kinds, programs = classes(plane), programs_of(plane)
     if ":GPU:" in plane.name:
         _name_kernels(plane, lines, events, kinds, programs)
     return measure(
@@ -301,20 +118,6 @@ def _name_kernels(
             kinds[key], programs[key] = (op, "collective"), program
 
 
-def _programs(plane: XPlane) -> dict[int, str]:
-    """The program of each op, by event metadata id."""
-    wanted = stat_ids(plane, "program_id").get("program_id")
-    found: dict[int, str] = {}
-    if wanted is None:
-        return found
-    for key, meta in plane.event_metadata.items():
-        for stat in meta.stats:
-            if stat.metadata_id == wanted:
-                found[key] = str(stat_value(plane, stat))
-                break
-    return found
-
-
 def measure(
     name: str,
     host: str,
@@ -335,6 +138,7 @@ def measure(
     running = ~masks[CONTROL]
     if not running.any():
         return None
+    steps, cut = _whole(steps, events, running)
     covers: list[Cover] = []
     total = Cover.of(events.starts[:0], events.ends[:0])
     for part in PARTS:
@@ -342,14 +146,22 @@ def measure(
         covers.append(total)
     collective = events.cover(masks["collective"])
     others = events.cover(running & ~masks["collective"])
-    running_collectives, flights = read_flights(
-        (events.kind, events.starts, events.ends),
-        kinds,
-        texts or {},
-        by_class["collective"],
-        programs or {},
-        None if in_flight is None else (in_flight.kind, in_flight.starts, in_flight.ends),
-    )
+
+    def flown(wanted: Sequence[int], group: str) -> tuple[Flights, Flights]:
+        return read_flights(
+            (events.kind, events.starts, events.ends),
+            kinds,
+            texts or {},
+            wanted,
+            group,
+            programs or {},
+            None if in_flight is None else (in_flight.kind, in_flight.starts, in_flight.ends),
+        )
+
+    running_collectives, flights = flown(by_class["collective"], "collective")
+    _, transfers = flown(by_class["host_transfer"], "host_transfer")
+    asynchronous = [key for key in by_class["compute"] if _ASYNCHRONOUS.search(kinds.get(key, ("",))[0])]
+    _, copies = flown(asynchronous, "compute")
     flying = Cover.of(flights.starts, flights.ends)
 
     first, last = int(events.starts[running].min()), int(events.ends[running].max())
@@ -392,5 +204,21 @@ def measure(
             flights,
             others,
             window,
+            transfers.plus(copies),
         ),
+        host_transfer_s=inside(Cover.of(transfers.starts, transfers.ends)),
+        program=steps.program,
+        cut=cut,
     )
+
+
+def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tuple[tuple[int, float, bool], ...]]:
+    """(the steps recorded as a whole, those that were cut off as in `CoreTimeline.cut`)."""
+    if len(steps) < 2:
+        return steps, ()
+    begun = np.sort(events.starts[running])
+    counts = np.searchsorted(begun, steps.ends) - np.searchsorted(begun, steps.starts)
+    times = (steps.ends - steps.starts) * 1e-12
+    work = events.cover(running).within(steps.starts, steps.ends) * 1e-12
+    places = cut_off(times.tolist(), work.tolist(), counts.tolist())
+    return steps.without(places), tuple((steps.numbers[i], float(times[i]), i == 0) for i in places)

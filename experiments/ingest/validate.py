@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from experiments.ingest import wire
 from experiments.ingest.archives import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
 from experiments.ingest.errors import IngestError, megabytes
-from experiments.ingest.timeline import annotated_steps, base_ns, core_planes, op_lines, step_line
+from experiments.ingest.marks import annotated_steps
+from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.xplane import XPlane, XSpace
 
 #: What XProf needs for each op event, and more for each op of each step of each core, of which it keeps a record;

@@ -1,0 +1,86 @@
+"""Steps of a core: as the device or the program marked them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.ingest.intervals import Ps
+from experiments.ingest.planes import MAX_NS, MAX_PS, line_events, stat_ids, step_line
+from experiments.xplane import XPlane, XSpace
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one core: numbers and [starts, ends).
+
+    program: whose executions they are, where no step was marked.
+    """
+
+    numbers: tuple[int, ...]
+    starts: Ps
+    ends: Ps
+    program: str = ""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def without(self, places: Sequence[int]) -> Steps:
+        kept = [place for place in range(len(self)) if place not in places]
+        numbers = tuple(self.numbers[place] for place in kept)
+        return Steps(numbers, self.starts[kept], self.ends[kept], self.program)
+
+
+NO_STEPS = Steps((), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def plane_steps(plane: XPlane, zero_ns: int) -> Steps:
+    """Steps that the device itself marked, in order of time; numbers from the events' names where they are numbers."""
+    line = step_line(plane)
+    if line is None:
+        return NO_STEPS
+    table = line_events(line, zero_ns)
+    table = table[table[:, 2] > 0]
+    table = table[np.argsort(table[:, 1], kind="stable")]
+    names = [plane.event_metadata[kind].name if kind in plane.event_metadata else "" for kind in table[:, 0].tolist()]
+    numbers = [int(name) if name.isascii() and name.isdigit() and len(name) < 16 else -1 for name in names]
+    if len(set(numbers)) < len(numbers) or -1 in numbers:
+        numbers = list(range(len(numbers)))
+    return Steps(tuple(numbers), table[:, 1], table[:, 1] + table[:, 2])
+
+
+def annotated_steps(space: XSpace, zero_ns: int, last_end: int | None = None) -> Steps:
+    """Steps from the program's own markers (`jax.profiler.StepTraceAnnotation`) on the host's threads.
+
+    A step lasts from its marker to the next one, since a device works on after the marker's end; the last one to its
+    marker's end, or to last_end (ps) where that is later.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for plane in space.planes:
+        if not plane.name.startswith("/host:CPU"):
+            continue
+        ids = stat_ids(plane, "step_num")
+        if not ids:
+            continue
+        for line in plane.lines:
+            shift_ns = line.timestamp_ns - zero_ns
+            if abs(shift_ns) >= MAX_NS:
+                continue
+            for event in line.events:
+                for stat in event.stats:
+                    if stat.metadata_id != ids["step_num"]:
+                        continue
+                    number = stat.int64_value or stat.uint64_value
+                    start = event.offset_ps + shift_ns * 1000
+                    if 0 <= event.duration_ps < MAX_PS and abs(start) < MAX_PS:
+                        found.setdefault(int(number), (start, start + event.duration_ps))
+    if not found:
+        return NO_STEPS
+    order = sorted(found, key=lambda number: found[number])
+    starts = np.array([found[number][0] for number in order], np.int64)
+    final = max(found[order[-1]][1], last_end or 0)
+    ends = np.append(starts[1:], final)
+    keep = ends > starts
+    return Steps(tuple(n for n, ok in zip(order, keep.tolist(), strict=True) if ok), starts[keep], ends[keep])

@@ -1,0 +1,89 @@
+"""What kind of op an event is: compute, collective, host transfer, input, output or control flow."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from experiments.hlo.host_memory import host_transfer_bytes
+from experiments.ingest.planes import stat_ids, stat_value
+from experiments.xplane import XEventMetadata, XPlane
+
+#: Parts of a step in the order in which time is given away: what runs beside compute costs nothing.
+PARTS = ("compute", "collective", "host_transfer", "input", "output")
+CONTROL = "control"
+
+_COLLECTIVE = (
+    r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast|collective-matmul-comm"
+)
+_COLLECTIVE_CATEGORY = re.compile(rf"{_COLLECTIVE}|^(megacore )?(send|recv)(-done)?$")
+_COLLECTIVE_NAME = re.compile(rf"^(ragged-)?({_COLLECTIVE}|async-collective|(send|recv)(-done)?(\.\d+)?$)")
+_COLLECTIVE_KERNEL = re.compile(
+    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|memcpyp2p", re.I
+)
+#: As the tracers of CUPTI and ROCm name copies between host and device.
+_HOST_COPY = re.compile(r"^Memcpy(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
+_CONTROL = re.compile(r"^(while|conditional|call)([.\d-]|$)")
+_FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
+
+
+@lru_cache(maxsize=65536)
+def op_class(name: str, category: str) -> str:
+    """`compute`, `collective`, `input`, `output` or `control` (loops and calls, whose ops are listed themselves).
+
+    The category decides where there is one: a matrix product fused with an all-gather is named after it and is compute.
+    """
+    category = category.lower()
+    if category in ("while", "conditional", "call") or (not category and _CONTROL.match(name)):
+        return CONTROL
+    if "infeed" in category or name.startswith("infeed"):
+        return "input"
+    if "outfeed" in category or name.startswith("outfeed"):
+        return "output"
+    if category:
+        fused = _FUSED_COLLECTIVE_NAME.match(name)
+        return "collective" if _COLLECTIVE_CATEGORY.search(category) or fused else "compute"
+    return "collective" if _COLLECTIVE_NAME.match(name) else "compute"
+
+
+def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
+    """(op name, class) by event metadata id.
+
+    Copies to and from host memory are `host_transfer`: on a TPU by the memory space in their HLO, on a GPU by kind.
+    """
+    ids = stat_ids(plane, "hlo_category")
+    result: dict[int, tuple[str, str]] = {}
+    on_gpu = ":GPU:" in plane.name
+    for key, meta in plane.event_metadata.items():
+        name = meta.display_name or meta.name
+        category = _category(plane, meta, ids.get("hlo_category"))
+        kind = op_class(name, category)
+        if on_gpu and kind == "compute" and _COLLECTIVE_KERNEL.search(meta.name):
+            kind = "collective"
+        if kind == "compute" and (
+            host_transfer_bytes(meta.name) is not None or (on_gpu and _HOST_COPY.match(meta.name))
+        ):
+            kind = "host_transfer"
+        result[key] = (name, kind)
+    return result
+
+
+def _category(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
+    for stat in meta.stats:
+        if stat.metadata_id == stat_id:
+            return str(stat_value(plane, stat) or "")
+    return ""
+
+
+def programs_of(plane: XPlane) -> dict[int, str]:
+    """The program of each op, by event metadata id."""
+    wanted = stat_ids(plane, "program_id").get("program_id")
+    found: dict[int, str] = {}
+    if wanted is None:
+        return found
+    for key, meta in plane.event_metadata.items():
+        for stat in meta.stats:
+            if stat.metadata_id == wanted:
+                found[key] = str(stat_value(plane, stat))
+                break
+    return found
