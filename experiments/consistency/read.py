@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from experiments.consistency import program
 from experiments.consistency.facts import Fact, Facts
-from experiments.consistency.groups import patterns
+from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
 from experiments.consistency.mesh import mesh_fact
 from experiments.consistency.shapes import sizes
@@ -38,7 +39,7 @@ def facts_of(profile: StepProfile) -> Facts:
     put("framework", _framework(profile))
     put("recorded", _recorded(profile))
     groups = patterns(profile)
-    put("devices", _devices(profile, groups[0].devices if groups else 0, groups[0].op if groups else ""))
+    put("devices", _devices(profile, groups))
     matmul_ops = matmuls(profile)
     told, why = sizes(profile, matmul_ops)
     found |= told
@@ -56,7 +57,7 @@ def facts_of(profile: StepProfile) -> Facts:
 def _is_silent_collective(op: Op) -> bool:
     """A collective, alone or fused, that does not state who takes part; its end repeats what its start states."""
     name = f"{op.name} {op.category}".lower()
-    if "replica_groups" in op.hlo or "source_target_pairs" in op.hlo or "-done" in name:
+    if op.groups or "replica_groups" in op.hlo or "source_target_pairs" in op.hlo or "-done" in name:
         return False
     return bool(_COLLECTIVE.search(name))
 
@@ -84,8 +85,8 @@ def _framework(profile: StepProfile) -> Fact | str:
 
 def _recorded(profile: StepProfile) -> Fact | str:
     device = profile.device
-    count = getattr(device, "recorded", None)
-    count = count if isinstance(count, int) else len(profile.cores) or device.core_count
+    stated = getattr(device, "recorded_cores", None)
+    count = stated if isinstance(stated, int) else len(profile.cores) or device.core_count
     if not count:
         return "no device recorded an op"
     hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"
@@ -97,7 +98,11 @@ def _recorded(profile: StepProfile) -> Fact | str:
     return Fact({"recorded": count, "devices": device.core_count}, text, tuple(evidence), "stated")
 
 
-def _devices(profile: StepProfile, devices: int, op: str) -> Fact | str:
-    if not devices:
+def _devices(profile: StepProfile, groups: Sequence[Pattern]) -> Fact | str:
+    """Devices of the whole run: as the profile states them, else all that its collectives name."""
+    if (world := profile.device.world_size) is not None:
+        return Fact(world, f"{world:,} devices", (f"The profile states {world:,} ranks.",), "stated")
+    if not groups:
         return "no collective states all its devices; the profile may hold a part of the hosts"
-    return Fact(devices, f"{devices:,} devices", (f"{op} states groups over {devices:,} devices.",), "stated")
+    count, op = groups[0].devices, groups[0].op
+    return Fact(count, f"{count:,} devices", (f"{op} states groups over {count:,} devices.",), "stated")
