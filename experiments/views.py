@@ -17,7 +17,7 @@ from accounts.models import Role
 from accounts.permissions import require
 from accounts.text import whole_number
 from experiments import config_form
-from experiments.consistency import Contradiction, Mark, Prefilled, told
+from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import steps_of
@@ -226,7 +226,7 @@ def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
     return {
         "given_error": unread,
         "stand_in": facts is not None and facts.on_cpu and not experiment.config,
-        "told": told(facts) if facts is not None else [],
+        "told": as_table(facts) if facts is not None else [],
         "recorded": facts.found.get("recorded") if facts is not None else None,
     }
 

@@ -87,7 +87,6 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
         if training.seq_len not in (length, fact.value):
             text = f"{length:,} tokens" + (f" ({fact.value:,} per device)" if length != fact.value else "")
             yield _number("training.seq_len", "sequence length", training.seq_len, length, text, fact)
-            return
     batch, tokens = facts.found.get("batch_per_device"), facts.found.get("tokens_per_device")
     if training.global_batch is None or sharding.size("pipeline") > 1:
         return

@@ -29,7 +29,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a profile tells of its configuration, by name; `untold`: why something is not told.
+    """What a profile tells of its configuration, by name; `unavailable`: why something is unavailable.
 
     Names: `chip` (key), `kind` (device type), `framework` (family: `jax` or `pytorch`), `devices` (of the whole
     program), `recorded` (devices in the profile), `seq_len_per_device`, `kv_len` (keys and values that attention
@@ -41,7 +41,7 @@ class Facts:
     """
 
     found: Mapping[str, Fact] = field(default_factory=dict)
-    untold: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[Pattern, ...] = ()
     unknown_groups: bool = False
     on_cpu: bool = False

@@ -26,7 +26,7 @@ _PRECISION = {
 
 
 def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
-    """Layers per device (of one pipeline stage), or why that is not told.
+    """Layers per device (of one pipeline stage), or why that is unavailable.
 
     Scanned layers: how often an op of the loop's body runs for each time that an op outside it runs, times the layers
     that one iteration names; updates of stacked arrays must agree where there are any.  Unrolled: as many as are named.
@@ -90,7 +90,7 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
 
 
 def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
-    """`full`, `minimal` or `none`, or why that is not told.
+    """`full`, `minimal` or `none`, or why that is unavailable.
 
     full: most of the forward matmuls run again in the backward pass; minimal: other ops do; none: a backward pass is
     named, and nothing in it as recomputed.
@@ -117,7 +117,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
 
 
 def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
-    """Precision of the matmuls' operands, or why that is not told."""
+    """Precision of the matmuls' operands, or why that is unavailable."""
     if on_cpu:
         return "on a CPU, XLA computes in other precisions than on the chip"
     flops: Counter[str] = Counter()
@@ -137,7 +137,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
 
 
 def flops_per_step(profile: StepProfile) -> Fact | str:
-    """FLOPs of one step on one device (core), as counted by XLA, or why they are not told."""
+    """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile holds no FLOP counts")
     steps = len(profile.steps)

@@ -10,6 +10,7 @@ from experiments.consistency.facts import Fact, Facts
 from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
 from experiments.consistency.mesh import mesh_fact
+from experiments.consistency.recorded import recorded
 from experiments.consistency.shapes import sizes
 from experiments.step_profile import PROFILE, Op, StepProfile
 from perfmodel.chips import load_chips
@@ -26,13 +27,13 @@ def facts_of(profile: StepProfile) -> Facts:
     device = profile.device
     on_cpu = device.kind.upper().startswith("CPU")
     found: dict[str, Fact] = {}
-    untold: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
 
     def put(name: str, fact: Fact | str) -> None:
         if isinstance(fact, Fact):
             found[name] = fact
         else:
-            untold[name] = fact
+            unavailable[name] = fact
 
     put("chip", _chip(profile, on_cpu))
     found["kind"] = Fact(device.kind, device.kind, ("Device type as the profile states it.",), "stated")
@@ -43,15 +44,15 @@ def facts_of(profile: StepProfile) -> Facts:
     matmul_ops = matmuls(profile)
     told, why = sizes(profile, matmul_ops)
     found |= told
-    untold |= why
+    unavailable |= why
     put("layers", program.layers(profile, matmul_ops))
     put("remat", program.remat(profile, matmul_ops))
     put("precision", program.precision(matmul_ops, on_cpu))
     put("flops_per_step", program.flops_per_step(profile))
     tokens = found.get("tokens_per_device")
     put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
-    put("mesh", mesh_fact(profile, groups, found, untold))
-    return Facts(found, untold, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
+    put("mesh", mesh_fact(profile, groups, found, unavailable))
+    return Facts(found, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
 
 
 def _is_silent_collective(op: Op) -> bool:
@@ -84,9 +85,7 @@ def _framework(profile: StepProfile) -> Fact | str:
 
 
 def _recorded(profile: StepProfile) -> Fact | str:
-    device = profile.device
-    stated = getattr(device, "recorded_cores", None)
-    count = stated if isinstance(stated, int) else len(profile.cores) or device.core_count
+    device, count = profile.device, recorded(profile)
     if not count:
         return "no device recorded an op"
     hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"
@@ -94,7 +93,7 @@ def _recorded(profile: StepProfile) -> Fact | str:
     text = f"{count:,} of {device.core_count:,} devices recorded ops" if silent > 0 else f"{count:,} devices on {hosts}"
     evidence = [f"{device.core_count:,} devices on {hosts} are in the profile."]
     if silent > 0:
-        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is not told.")
+        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is unavailable.")
     return Fact({"recorded": count, "devices": device.core_count}, text, tuple(evidence), "stated")
 
 

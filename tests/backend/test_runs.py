@@ -192,7 +192,7 @@ def test_the_form_is_prefilled_with_what_the_profile_tells(people):
     assert data["hardware"] == {"chip": "v6e", "topology": [4, 4], "slices": 1}
     assert data["mesh"] == {"ici": {"data": 16}}
     assert configuration.check(data).ok
-    assert found.marks["hardware.chip"].by == "from the profile"
+    assert found.marks["hardware.chip"].by == "from profile"
     assert "TPU v6 lite" in found.marks["hardware.chip"].why
     assert found.marks["mesh.ici"].by == "suggested"
 
