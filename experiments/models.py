@@ -104,6 +104,8 @@ class Profile(models.Model):
     summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).
     """
 
+    FILE_COLUMNS = ("data",)
+
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="profiles")
     data = models.CharField(max_length=300, blank=True)
@@ -119,6 +121,8 @@ class Profile(models.Model):
 
 class ProfileFile(models.Model):
     """One uploaded file, kept under a generated name; `name` is what the user called it."""
+
+    FILE_COLUMNS = ("path",)
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="files")
     name = models.CharField(max_length=255)

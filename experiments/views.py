@@ -90,14 +90,13 @@ def _receive(request: HttpRequest) -> HttpResponse:
             name=request.POST.get("name", ""),
         )
     except uploads.UploadError as error:
-        status = 413 if error.too_large else 422
         if wants_json:
-            return JsonResponse({"error": str(error)}, status=status)
+            return JsonResponse({"error": str(error)}, status=error.status)
         data = config_form.data_from(request.POST)
         context = {
             "here": "upload", "upload_error": str(error), "limit_bytes": uploads.limit_bytes(), **form_context(data)
         }  # fmt: skip
-        return render(request, "experiments/upload.html", context, status=status)
+        return render(request, "experiments/upload.html", context, status=error.status)
     address = reverse("experiment", args=[experiment.pk])
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 

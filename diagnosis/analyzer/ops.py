@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from diagnosis.analyzer import links, names
 from diagnosis.analyzer.collectives import Collective, Collectives
-from diagnosis.analyzer.facts import ON_CHIP, OpFacts
-from diagnosis.analyzer.host_copies import HOST_TRANSFER, is_host_copy
+from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
@@ -132,7 +131,7 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
         if found:
             kind = "collective"
-        elif is_host_copy(op):
+        elif op.host_bytes:
             kind = HOST_TRANSFER
         else:
             kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from accounts.rest import Conflict, Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
+from accounts.rest import Conflict, Detail, Invalid, NoSpace, Paging, TeamObjects, TooLarge, number_param, team_for
 
 __all__ = [
-    "ConfigErrors", "Conflict", "Contradicted", "Detail", "Invalid", "Paging", "TeamObjects", "TooLarge", "number_param", "team_for",
+    "ConfigErrors", "Conflict", "Contradicted", "Detail", "Invalid", "NoSpace", "Paging", "TeamObjects", "TooLarge",
+    "number_param", "team_for",
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from experiments.api.common import (
     Contradicted,
     Detail,
     Invalid,
+    NoSpace,
     TeamObjects,
     TooLarge,
     number_param,
@@ -98,7 +99,7 @@ class ExperimentViewSet(
 
     @extend_schema(
         request={"multipart/form-data": UploadSerializer},
-        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail},
+        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail, 507: Detail},
         tags=["experiments"],
     )
     def create(self, request: Request) -> Response:
@@ -124,6 +125,8 @@ class ExperimentViewSet(
         except uploads.UploadError as error:
             if error.too_large:
                 raise TooLarge(str(error)) from error
+            if error.no_space:
+                raise NoSpace(str(error)) from error
             raise Invalid(str(error)) from error
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)

@@ -12,20 +12,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.ingest.convert import Tables
+from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores
-from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_timelines
-from experiments.ingest.steps import core_values, gpu_steps, timeline_steps
+from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
+from experiments.ingest.peaks import Peaks, peaks_of
+from experiments.ingest.roof import notes_on_roof, notes_on_utilization
+from experiments.ingest.steps import core_values, cut_notes, executed_program, gpu_steps, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.validate import HostFacts
-from experiments.ingest.values import gviz_rows, number, text
-from experiments.ingest.xprof_ops import ops_without_hlo, read_ops, roofline_rows, with_cpu_shares
+from experiments.ingest.values import GIB, gviz_rows, number, text
+from experiments.ingest.xprof_ops import ops_without_hlo, read_ops, roofline_rows, shares_of_steps, with_cpu_shares
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
-from perfmodel.chips import chip_of_device
 
 _MAX_STEPS = 20_000
 
+ESTIMATED = (
+    "The profile marks no steps: the step time is estimated from {count:,} executions of {program}. "
+    "Profile with jax.profiler.StepTraceAnnotation around the training step to have it measured."
+)
 NO_STEPS = "The profile marks no steps. Profile with jax.profiler.StepTraceAnnotation around the training step."
 ON_CPU = "Not measured on CPU: there is no accelerator in this recording."
 NO_OPS = "No device op was recorded."
@@ -42,16 +48,19 @@ def read(
     label: str = "",
     op_times: Sequence[dict[tuple[str, str], tuple[int, int]]] = (),
     silent: int = 0,
+    memory_bytes: float | None = None,
 ) -> StepProfile:
     """The StepProfile of one converted session.
 
     op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.  silent: devices without any
-    op beside the cores.
+    op beside the cores.  memory_bytes: of one device.
     """
     on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats
-    peak_flops, peak_hbm = (None, None) if on_cpu else _peaks(stats)
-    ops = read_ops(stats, tables.roofline, peak_flops, peak_hbm)
+    kind = "CPU" if on_cpu else str(stats.run_environment.device_type) or "unknown"
+    on_tpu = "TPU" in kind.upper()
+    peaks = Peaks(None, None) if on_cpu else peaks_of(stats, kind, memory_bytes)
+    ops = read_ops(stats, tables.roofline, peaks.flops_per_s, peaks.hbm_bytes_per_s, own_peaks=bool(peaks.note))
     if on_cpu:
         ops = with_cpu_shares(ops or ops_without_hlo(op_times), cores)
     ops = with_host_bytes(ops)
@@ -61,45 +70,63 @@ def read(
         ops,
         [ids.get(op.program, op.program) for op in ops],
     )
-    kind = "CPU" if on_cpu else str(stats.run_environment.device_type) or "unknown"
-    on_tpu = "TPU" in kind.upper()
-    steps = timeline_steps(cores) if on_tpu or on_cpu else gpu_steps(tables.overview)
+    steps, step_notes = _steps(tables.overview, cores, by_host=not on_tpu and not on_cpu)
+    program = executed_program(cores) if steps else ""
+    widened = 1.0
+    if program:
+        ops, widened = shares_of_steps(ops, cores, stats.device_op_metrics_db.total_time_ps * 1e-12)
     kpis = Kpis()
     if ops or cores:
         from_timelines(kpis, cores, silent)
         if not on_cpu:
-            from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps))
-            _utilization(kpis, tables.roofline, stats, ops)
+            from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps), executed=bool(program))
+            _utilization(kpis, tables.roofline, stats, ops, peaks, widened)
         if on_cpu:
             _waiting(kpis, steps)
+    if program:
+        _per_execution(kpis, program, tables.overview if on_tpu else None, widened)
     why = ON_CPU if on_cpu else NO_OPS if not ops else NO_STEPS if not steps else "XProf does not state it."
     kpis.explain(why)
     reasons = dict(kpis.reasons)
+    computed = dict(kpis.computed)
     if not ops:
         reasons["ops"] = NO_OPS
     if not steps:
         reasons["step_time"] = reasons["steps"] = NO_STEPS
+    if program:
+        computed["step_time"] = f"from one execution of {program} to the next; the profile marks no steps"
     if memory.peak_bytes is None:
         reasons["memory"] = "The profile holds no event of the device's memory allocator."
     if not any(op.flops for op in ops):
         reasons["flops"] = ON_CPU if on_cpu else "The profile holds no FLOP counts."
     if not any(op.hbm_bytes for op in ops):
         reasons["hbm_bytes"] = ON_CPU if on_cpu else "The profile holds no memory traffic."
-    for key, value in (("peak_flops", peak_flops), ("peak_hbm", peak_hbm)):
+    for key, value in (("peak_flops", peaks.flops_per_s), ("peak_hbm", peaks.hbm_bytes_per_s)):
         if value is None:
             reasons[key] = ON_CPU if on_cpu else "The profile does not state the device's peak."
+    said = [*notes, *step_notes]
+    if program:
+        said.append(Note("warning", ESTIMATED.format(count=len(steps), program=program)))
+    else:
+        said += notes_on_long_steps(steps)
+    if peaks.note:
+        said.append(Note("info", peaks.note))
+    said += [*notes_on_roof(ops), *notes_on_utilization(kpis.values)]
+    said += _diagnostics(tables.overview, on_cpu or bool(program), [label, *(note.message for note in notes)])
     times = [step.time_s for step in steps]
-    hosts = len(facts)
+    count = len(cores) if on_cpu else max(int(stats.run_environment.device_core_count), len(cores))
     return StepProfile(
         provenance="reconstructed" if label else "measured",
         source_kind="xplane",
         device=Device(
             kind=kind,
-            chip=None if on_cpu else chip_of_device(kind, peak_flops_per_s=peak_flops, hbm_bytes_per_s=peak_hbm),
-            core_count=len(cores) if on_cpu else max(int(stats.run_environment.device_core_count), len(cores)),
-            host_count=hosts,
-            peak_flops_per_s=peak_flops,
-            peak_hbm_bytes_per_s=peak_hbm,
+            chip=None if on_cpu else peaks.chip,
+            core_count=count,
+            host_count=len(facts),
+            peak_flops_per_s=peaks.flops_per_s,
+            peak_hbm_bytes_per_s=peaks.hbm_bytes_per_s,
+            recorded_cores=len(cores) if silent else None,
+            memory_bytes=memory_bytes,
         ),
         files=tuple(files),
         step_time_s=statistics.fmean(times) if times else None,
@@ -113,21 +140,22 @@ def read(
         ops=tuple(ops),
         ops_dropped=0,
         memory=memory,
-        notes=(*notes, *_diagnostics(tables.overview, on_cpu, [label, *(note.message for note in notes)])),
+        notes=tuple(said),
         converter=tables.converter,
-        computed=kpis.computed,
+        computed=computed,
         label=label or ("CPU recording" if on_cpu else ""),
         timeline=strips(cores),
     )
 
 
-def _peaks(stats: Any) -> tuple[float | None, float | None]:
-    """Peak FLOP/s and HBM bytes/s of one core, as the profile states them (decimal units)."""
-    environment = stats.perf_env
-    flops = number(environment.peak_tera_flops_per_second) or 0.0
-    bandwidths = list(environment.peak_bws_giga_bytes_per_second)
-    hbm = number(bandwidths[0] if bandwidths else environment.peak_hbm_bw_giga_bytes_per_second) or 0.0
-    return (flops * 1e12 if flops > 0 else None), (hbm * 1e9 if hbm > 0 else None)
+def _steps(overview: list[Any], cores: Sequence[CoreTimeline], *, by_host: bool) -> tuple[list[Step], list[Note]]:
+    """(whole steps, notes on those that were cut off).
+
+    by_host: XProf's own table comes first, which follows kernels to the host's markers.
+    """
+    if by_host and (marked := gpu_steps(overview)):
+        return whole_steps(marked)
+    return timeline_steps(cores), cut_notes(cores)
 
 
 def _diagnostics(overview: list[Any], on_cpu: bool, known: Sequence[str]) -> list[Note]:
@@ -143,7 +171,8 @@ def _diagnostics(overview: list[Any], on_cpu: bool, known: Sequence[str]) -> lis
     return notes
 
 
-def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op]) -> None:
+def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op], peaks: Peaks, widened: float) -> None:
+    """Hardware counters where the profile has them, else the Program row of XProf's roofline."""
     counters = stats.performance_counter_result
     for key, value in (
         ("mxu_utilization", number(counters.matrix_unit_utilization_percent)),
@@ -157,13 +186,34 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op])
     if program is None:
         return
     if any(op.flops for op in ops):
-        kpis.put("flops_utilization", number(program.get("compute_efficiency")), FORMULAS["flops_utilization"])
+        kpis.put_utilization("flops_utilization", number(program.get("compute_efficiency")), ops, "compute", widened)
     kpis.reason("flops_utilization", "The profile holds no FLOP counts.")
     peak = number(properties.get("peak_hbm_bw"))
     used = number(program.get("hbm_bw"))
     if kpis.values["hbm_utilization"] is None and peak and used is not None and any(op.hbm_bytes for op in ops):
-        kpis.put("hbm_utilization", used / peak, FORMULAS["hbm_utilization"])
+        if peaks.hbm_stated_bytes_per_s and peaks.hbm_bytes_per_s:
+            kpis.put_utilization("hbm_utilization", used * GIB / peaks.hbm_bytes_per_s, ops, "hbm", widened)
+            kpis.computed["hbm_utilization"] += f"; XProf's {used / peak:.1%} is of half that peak"
+        else:
+            kpis.put_utilization("hbm_utilization", used / peak, ops, "hbm", widened)
     kpis.reason("hbm_utilization", "The profile holds no memory traffic or no peak bandwidth.")
+
+
+def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened: float) -> None:
+    """Say of every KPI that it is of the executions, and what XProf states of the whole recording.
+
+    overview: of a TPU, whose duty cycle and idle time XProf states.
+    """
+    stated = from_overview_shares(overview) if overview else {}
+    for key in ("duty_cycle", "idle", "communication", "goodput"):
+        if key in kpis.computed and key != "goodput":
+            whole = stated.get(key)
+            beside = f"; XProf's {whole:.1%} is of the whole recording" if whole is not None else ""
+            kpis.computed[key] += f", within the executions of {program}{beside}"
+    if widened > 1.01:
+        for key in ("flops_utilization", "hbm_utilization"):
+            if key in kpis.computed:
+                kpis.computed[key] += f"; within the executions of {program}, {widened:.2f} times XProf's value"
 
 
 def _waiting(kpis: Kpis, steps: Sequence[Step]) -> None:

@@ -29,6 +29,7 @@ GPU_COLUMNS = {
 #: The same for TPUs, where compute includes collectives.
 TPU_COLUMNS = {
     "tcComputeTimeMs": "compute",
+    "noninfeedTimeMs": "compute",
     "tcInfeedTimeMs": "input",
     "tcOutfeedTimeMs": "output",
     "tcIdleTimeMs": "idle",

@@ -28,11 +28,18 @@ def roofline_rows(roofline: list[Any]) -> tuple[dict[tuple[str, str], dict[str, 
             programs[step] = row
         elif step == "Total":
             by_op[str(row.get("hlo_module_id")), str(row.get("operation"))] = row
-    return by_op, programs.get("Average") or programs.get("Total")
+    # Without steps, the average step is a row of zeros.
+    average = programs.get("Average")
+    return by_op, average if average and number(average.get("total_time")) else programs.get("Total")
 
 
-def read_ops(stats: Any, roofline: list[Any], peak_flops: float | None, peak_hbm: float | None) -> list[Op]:
-    """Every op, by descending self time."""
+def read_ops(
+    stats: Any, roofline: list[Any], peak_flops: float | None, peak_hbm: float | None, *, own_peaks: bool = False
+) -> list[Op]:
+    """Every op, by descending self time.
+
+    own_peaks: the peaks are not those that XProf used, so its efficiencies are not taken over.
+    """
     database = stats.device_op_metrics_db
     found = [metric for metric in database.metrics_db if metric.category != "IDLE" and metric.self_time_ps > 0]
     found.sort(key=lambda metric: (-metric.self_time_ps, metric.name))
@@ -54,7 +61,7 @@ def read_ops(stats: Any, roofline: list[Any], peak_flops: float | None, peak_hbm
             hbm = 0.0
         flops_rate = flops / seconds if flops is not None else None
         hbm_rate = hbm / seconds if hbm is not None else None
-        row = table.get((str(metric.hlo_module_id), metric.name), {})
+        row = {} if own_peaks else table.get((str(metric.hlo_module_id), metric.name), {})
         computed = _efficiency(flops_rate, hbm_rate, peak_flops, peak_hbm)
         limit = 16_000 if rank <= _FULL_TEXT_OPS else _TAIL_CHARACTERS
         ops.append(
@@ -151,3 +158,16 @@ def with_cpu_shares(ops: list[Op], cores: Sequence[CoreTimeline]) -> list[Op]:
         replace(op, time_share=op.self_time_s / total, hbm_bytes=None, hbm_bytes_per_s=None, bound_by=None)
         for op in ops
     ]
+
+
+def shares_of_steps(ops: Sequence[Op], cores: Sequence[CoreTimeline], profiled_s: float) -> tuple[list[Op], float]:
+    """(ops with their share of the steps' time, by how much that is more than their share of the recording).
+
+    profiled_s: time of the recording over all cores, of which XProf states shares.  Where a recording holds much beside
+    its steps, its share × step time would be less than the op takes in a step.
+    """
+    stepped = sum(core.window_s + sum(time_s for _, time_s, _ in core.cut) for core in cores if core.numbers)
+    stepped = max(stepped, sum(op.self_time_s for op in ops))
+    if stepped <= 0 or profiled_s <= stepped:
+        return list(ops), 1.0
+    return [replace(op, time_share=op.self_time_s / stepped) for op in ops], profiled_s / stepped

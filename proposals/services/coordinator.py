@@ -20,6 +20,7 @@ from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.quantity import format_time
 from diagnosis.report import Diagnosis
+from disk import space
 from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
@@ -153,11 +154,14 @@ def advance(run_pk: int) -> None:
             stage_name = RunStatus(run.status).label.lower()
             reason = f"This took longer than the time limit while {stage_name}; profile fewer steps and upload again."
             runs.fail(run, reason, worker=worker)
-        except (StageFailed, profiles.NotIngested, ConfigError) as error:
+        except (StageFailed, profiles.NotIngested, ConfigError, space.NoSpace) as error:
             runs.fail(run, clean(str(error)), worker=worker)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
+            if space.is_full(error):
+                runs.fail(run, f"{space.sentence(error)} Your upload is kept; retry the analysis.", worker=worker)
+                raise
             stage_name = RunStatus(run.status).label.lower()
             logger.exception("run %s failed while %s", run.pk, stage_name)
             reason = (
@@ -197,6 +201,7 @@ def _read(work: Work) -> StepProfile:
     if not files:
         raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
     size = sum(file.size_bytes for file in files)
+    space.require(storage.root(), what="The analysis")
     work.progress(f"Reading {counted(len(files), 'file')} ({size / 1e6:,.1f} MB)")
     value = read_profile(
         [storage.absolute(file.path) for file in files],
