@@ -141,7 +141,7 @@ def flops_per_step(profile: StepProfile) -> Fact | str:
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile holds no FLOP counts")
     steps = len(profile.steps)
-    cores = len(profile.cores) or profile.device.core_count
+    cores = profile.device.measured_cores
     if not steps or not cores or profile.step_time_s is None:
         return "no step is marked, so that nothing can be stated per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
