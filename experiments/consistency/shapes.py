@@ -96,7 +96,7 @@ def _tokens_and_width(profile: StepProfile, found: Sequence[Matmul], kernel: Ker
     and the others together the tokens.  A sentence why where that does not tell.
     """
     named = [m for m in found if m.kind]
-    time: Counter[tuple[int, int]] = Counter()
+    time: defaultdict[tuple[int, int], float] = defaultdict(float)
     parts: dict[tuple[int, int], set[str]] = defaultdict(set)
     total = sum(m.op.self_time_s for m in named)
     for m in named:
@@ -202,5 +202,3 @@ def _heads_and_tokens(dims: tuple[int, ...]) -> tuple[int | None, int, int, int]
     if one == two or max(one, two) < 128:
         return None
     return (dims[0] if len(dims) == 4 else None), min(one, two), max(one, two), dims[-1]
-
-

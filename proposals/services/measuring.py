@@ -273,8 +273,8 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     against = against_profile.found(run.profile, run.experiment.config or {}, two)
     if undecided := against_profile.unsettled(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
-        said = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
-        raise MeasureError(f"The profile of {name[:60]} is not of this proposal: {said}")
+        why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
+        raise MeasureError(f"The profile of {name[:60]} is not of this proposal: {why}")
     was, now = before.run.profile.step_time_s, after.run.profile.step_time_s
     if not was or not now:
         words = "The profile before" if not was else f"The profile of {name}"

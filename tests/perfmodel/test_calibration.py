@@ -303,7 +303,9 @@ def test_a_hidden_collective_stays_hidden_behind_as_much_more_work(times):
     assert prices.parts_s["ici:model"][1] == pytest.approx(0, abs=0.01 * prices.step_time_s[1])
 
 
-@pytest.mark.parametrize("name", ["mistral-7b", "qwen2.5-14b", "qwen2.5-32b", "llama2-70b", "gpt3-175b", "llama3.1-405b"])
+@pytest.mark.parametrize(
+    "name", ["mistral-7b", "qwen2.5-14b", "qwen2.5-32b", "llama2-70b", "gpt3-175b", "llama3.1-405b"]
+)
 @pytest.mark.parametrize("seq_len", [2048, 16384])
 def test_the_size_of_an_unknown_model_is_inferred_from_its_flops(name: str, seq_len: int) -> None:
     """Six FLOPs per weight and token, attention beside them: within a quarter of what was trained, whatever its width.
