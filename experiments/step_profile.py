@@ -1,12 +1,13 @@
 """StepProfile: what one profiling session measured, as plain values.
 
-XProf's converter (or a JSON export of it) is read into this once; the Analyzer, the proposals and the pages only know
+XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the Analyzer, the proposals and the pages only know
 this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
 Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +15,10 @@ from typing import Any
 PROVENANCES = ("measured", "reconstructed", "predicted")
 #: What is known of a step (`StepProfile.basis`): a profile, its time alone, or what the performance model says of it.
 PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
+
+#: Clocks vary: up to here an efficiency counts as the peak itself.
+OVER_ROOF = 1.02
+_ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,10 @@ class Device:
     """The accelerators as the profile names them.
 
     kind: XProf's device type (``TPU v5p``, ``AMD GPU - gfx950``, ``CPU``).  chip: our key (``v5p``), None if not known.
-    core_count: device planes (JAX devices).  Peaks are per core as the profile states them, None where it does not.
+    core_count: devices of the recorded hosts (JAX devices).  recorded_cores: those of them that recorded any op, over
+    which totals are sums; None where that is all of them.  Peaks are per core as the profile states them, None where it
+    does not.  memory_bytes: of one core, None where not stated.  world_size: devices of the whole run where the profile
+    states it; may exceed core_count, the devices recorded.
     """
 
     kind: str
@@ -40,6 +48,14 @@ class Device:
     host_count: int
     peak_flops_per_s: float | None = None
     peak_hbm_bytes_per_s: float | None = None
+    world_size: int | None = None
+    recorded_cores: int | None = None
+    memory_bytes: float | None = None
+
+    @property
+    def measured_cores(self) -> int:
+        """Cores over which times, FLOPs and bytes of ops are sums."""
+        return self.core_count if self.recorded_cores is None else self.recorded_cores
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,10 @@ class Op:
 
     time_share: of the profiled device time, idle included, as XProf's tables state it, so that time_share × step time
     is the op's time per step and core.  flops and bytes: totals over the occurrences (None: not recorded).
-    Efficiencies are relative to the chip's roofline (0–1).  hlo: HLO text, op_name: framework path
-    (``jit(step)/…/dot_general``), source: ``file.py:12``: text from the user's program, hence data, not markup.
+    Efficiencies are relative to the chip's roofline, as the profile states them: above 1 where its cost model counts
+    more than was computed or moved; `credible_efficiency` is what may be concluded from.  hlo: HLO text, op_name:
+    framework path (``jit(step)/…/dot_general``), source: ``file.py:12``: text from the user's program, hence data, not
+    markup.
 
     Of a collective, totals over the occurrences like self_time_s: in_flight_s, from its start to its end (of an
     asynchronous one: from its start op to its done op, stated at the done op), and exposed_s, the part of that in which
@@ -92,6 +110,11 @@ class Op:
     an asynchronous one states it at its done op.  core_max_s, core_min_s: the op's time on the core where it took
     longest and shortest, over its occurrences there, among core_count cores that ran it; slowest_core: host and name of
     the former.  None without intervals.
+
+    Of a collective without HLO, as the profile states it: groups, the ranks of each process group that ran it;
+    group_name, what the program calls them; payload_bytes of one occurrence: the whole array as one group holds it
+    (all-gather, reduce-scatter, all-reduce), or what one device holds (all-to-all, broadcast, send).  wait_s: the part
+    of self_time_s in which devices that came early waited inside it for the last, None where that cannot be told.
     """
 
     name: str
@@ -122,6 +145,35 @@ class Op:
     core_count: int | None = None
     slowest_core: str = ""
     host_bytes: float | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
+    group_name: str = ""
+    payload_bytes: float | None = None
+    wait_s: float | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Op:
+        groups = data.get("groups")
+        return cls(**{**data, "groups": None if groups is None else tuple(map(tuple, groups))})
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether this only starts or awaits what runs beside other ops, so that its time says nothing of its rate."""
+        return bool(_ASYNCHRONOUS.search(self.name) or _ASYNCHRONOUS.search(self.category))
+
+    @property
+    def over_roof(self) -> tuple[str, ...]:
+        """`compute`, `hbm`, where the op claims more of the peak than there is: its counts cannot be what it did."""
+        claimed = {"compute": self.compute_efficiency, "hbm": self.memory_bandwidth_utilization}
+        found = tuple(key for key, value in claimed.items() if value is not None and value > OVER_ROOF)
+        whole = self.roofline_efficiency is not None and self.roofline_efficiency > OVER_ROOF
+        return found or (("compute" if self.bound_by == "Compute" else "hbm",) if whole else ())
+
+    @property
+    def credible_efficiency(self) -> float | None:
+        """`roofline_efficiency`, 0–1; None where it is not known, above the roof, or of an asynchronous op."""
+        if self.roofline_efficiency is None or self.over_roof or self.is_asynchronous:
+            return None
+        return min(self.roofline_efficiency, 1.0)
 
     @property
     def key(self) -> str:
@@ -185,7 +237,7 @@ class StepProfile:
     """
 
     provenance: str
-    source_kind: str  # "xplane" or "xprof_json"; `step_time` or `model` without a profile
+    source_kind: str  # "xplane", "xprof_json", "kineto" or "nsight"; `step_time` or `model` without a profile
     device: Device
     files: tuple[SourceFile, ...] = ()
     step_time_s: float | None = None
@@ -220,6 +272,7 @@ class StepProfile:
         values["device"] = Device(**data["device"])
         values["memory"] = Memory(**data.get("memory", {}))
         values["timeline"] = Timeline.from_json(data.get("timeline", {}))
-        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("ops", Op), ("notes", Note)):
+        for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("notes", Note)):
             values[key] = tuple(kind(**item) for item in data.get(key, ()))
+        values["ops"] = tuple(Op.from_json(item) for item in data.get("ops", ()))
         return cls(**values)

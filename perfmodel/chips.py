@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import isfinite
+from math import isfinite, log
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -63,6 +63,7 @@ class Chip:
     not known.  matrix_tile: edge of the systolic array, 0 where padding does not matter.  TPU: `ici_axes` torus axes
     with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest slice.  GPU: `nvlink_domain` GPUs
     joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
+    device_types: names of this very part in profiles; families: names that it shares with other parts.
     sources: citation per field, `peak.bf16` for a peak.
     """
 
@@ -87,6 +88,7 @@ class Chip:
     nvlink_domain: int = 0
     nvlink_bytes_per_s: float = 0.0
     device_types: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -139,7 +141,7 @@ def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
     for name, row in data.items():
         if name == "sources":
             continue
-        known = {"title", "kind", "device_types", "peak", "pod", *_POSITIVE, *_OPTIONAL}
+        known = {"title", "kind", "device_types", "families", "peak", "pod", *_POSITIVE, *_OPTIONAL}
         unknown = sorted(set(row) - known)
         if unknown:
             raise ChipDataError(f"{name}: unknown key {unknown[0]!r}")
@@ -163,6 +165,7 @@ def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
             title=row["title"],
             kind=row["kind"],
             device_types=tuple(row["device_types"]),
+            families=tuple(row.get("families", ())),
             peak_flops_per_s=MappingProxyType(peaks),
             sources=MappingProxyType(sources),
             **values,
@@ -203,6 +206,59 @@ def chip_from_device_type(device_type: str) -> str | None:
     lite = "lite" in text
     contained = [(len(k), name) for k, name in names if _contains_words(text, k) and ("lite" in k) == lite]
     return max(contained)[1] if contained else None
+
+
+#: Relative to the capacity as sold, a driver reports between these; to the peak, clocks differ by so much.
+_MEMORY_REPORTED = (0.95, 1.01)
+_CLOCKS = 0.12
+_BANDWIDTH = 0.08
+
+
+def chips_of_device(
+    device_type: str,
+    *,
+    memory_bytes: float | None = None,
+    peak_flops_per_s: float | None = None,
+    hbm_bytes_per_s: float | None = None,
+) -> tuple[str, ...]:
+    """Keys of the chips that a profile's device may be, by its name and, where parts share one, by what it states.
+
+    device_type: XProf's or PyTorch's name (`AMD GPU - gfx950`, `NVIDIA H100 80GB HBM3`).  memory_bytes: of the device
+    as its driver reports it; peaks in FLOP/s and bytes/s, of 16-bit matmuls and HBM.  The nearest peak decides where the
+    next one is clearly further away.  Empty where no chip of ours fits; several where they cannot be told apart.
+    """
+    if (named := chip_from_device_type(device_type)) is not None:
+        return (named,)
+    text = " ".join(device_type.lower().replace("_", " ").split())
+    if "pcie" in text or " nvl" in text:  # other boards than the ones in chips.toml
+        return ()
+    found = [c for c in load_chips().values() if any(_contains_words(text, name.lower()) for name in c.families)]
+    if memory_bytes:
+        low, high = _MEMORY_REPORTED
+        found = [chip for chip in found if low <= memory_bytes / chip.hbm_bytes <= high]
+    if peak_flops_per_s:
+        found = _nearest(found, {chip.name: (peak_flops_per_s / chip.peak("fp16"),) for chip in found}, _CLOCKS)
+    if hbm_bytes_per_s:
+        # GPUs are listed by the memory's clock, at which it transfers twice.
+        once_or_twice = {
+            chip.name: (hbm_bytes_per_s / chip.hbm_bytes_per_s, 2.0 * hbm_bytes_per_s / chip.hbm_bytes_per_s)
+            for chip in found
+        }
+        found = _nearest(found, once_or_twice, _BANDWIDTH) or found
+    return tuple(chip.name for chip in found)
+
+
+def chip_of_device(device_type: str, **stated: float | None) -> str | None:
+    """The only one of `chips_of_device`; None where there is none or several.  Same arguments."""
+    found = chips_of_device(device_type, **stated)
+    return found[0] if len(found) == 1 else None
+
+
+def _nearest(chips: Sequence[Chip], ratios: Mapping[str, tuple[float, ...]], within: float) -> list[Chip]:
+    """The chips whose ratio to what was stated is nearest to one, with those that are nearly as near."""
+    away = {chip.name: min(abs(log(ratio)) for ratio in ratios[chip.name]) for chip in chips}
+    best = min(away.values(), default=within)
+    return [chip for chip in chips if away[chip.name] <= within and away[chip.name] <= best + 0.03]
 
 
 def _contains_words(text: str, known: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 
-from diagnosis.analyzer import links, names
+from diagnosis.analyzer import links, names, process_groups
 from diagnosis.analyzer.axes import AxisMatch, MeshAxes
 from experiments.hlo import groups
 from experiments.hlo import text as hlo
@@ -174,6 +174,8 @@ class Collectives:
         if stated is not None and stated.pairs and kind == "collective":
             kind = "collective-permute"
         match, participants = self._axis(stated, via)
+        if stated is None and (op.groups or op.group_name):
+            match, participants = process_groups.match(op, self.mesh)
         if participants is None:
             participants = _size_from_shapes(kind, op.hlo)
             if match is None and self.mesh is not None:
@@ -181,7 +183,7 @@ class Collectives:
                 match = match or self.mesh.only_axis()
                 if match:
                     participants = match.participants
-        payload = payload_bytes(kind, part, line, participants)
+        payload = payload_bytes(kind, part, line, participants) if op.payload_bytes is None else op.payload_bytes
         achieved, possible = self._bandwidth(op, kind, part, match, payload, participants)
         return Collective(
             kind, part, match, payload, participants, achieved, possible, self._tensor(op, kind, match, payload)
@@ -213,7 +215,8 @@ class Collectives:
         sent = links.wire_bytes(kind, payload, participants)
         achieved = None
         if part == "sync" and op.self_time_s > 0 and op.occurrences:
-            rate = sent * op.occurrences / op.self_time_s
+            # What ranks waited for each other inside it is no time of the wires.
+            rate = sent * op.occurrences / max(op.self_time_s - (op.wait_s or 0.0), 1e-12)
             achieved = rate if isfinite(rate) else None
         possible = None
         if match and self.config and self.wired:

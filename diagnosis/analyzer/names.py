@@ -40,6 +40,7 @@ _WRAPPER = re.compile(
 )
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _FAMILIES = (
+    ("attention kernel", re.compile(r"^attention$", re.I)),
     ("input", re.compile(r"infeed|host recv|recv from host|host-to-device|h2d", re.I)),
     ("output", re.compile(r"outfeed|host send|send to host|device-to-host|d2h", re.I)),
     ("host", re.compile(r"host callback|host compute|debug|callback", re.I)),
@@ -48,12 +49,12 @@ _FAMILIES = (
         "data movement",
         re.compile(
             r"data formatting|data-formatting|\bcopy|transpose|reshape|bitcast|concatenate|\bpad\b|slice|reverse|"
-            r"broadcast|data movement|async-(start|done)|memcpy|formatting",
+            r"broadcast|data movement|async-(start|done)|memcpy|memset|formatting",
             re.I,
         ),
     ),
     ("scatter", re.compile(r"scatter|gather|\bsort\b|top-?k", re.I)),
-    ("reduction", re.compile(r"\breduce|reduction|input fusion|variadic", re.I)),
+    ("reduction", re.compile(r"\breduce|reduction|normali[sz]ation|softmax|input fusion|variadic", re.I)),
     ("elementwise", re.compile(r"loop fusion|elementwise|element-wise|output fusion|select|rng|iota|convert", re.I)),
     ("custom call", re.compile(r"custom.?call|custom fusion|pallas|mosaic|ffi", re.I)),
     (
@@ -88,7 +89,10 @@ def segment_module(segment: str) -> str:
 
 @lru_cache(maxsize=65536)
 def phase(path: str) -> str:
-    """forward, backward, recompute or optimizer, from the wrappers JAX leaves in `op_name`; empty where it has none."""
+    """forward, backward, recompute or optimizer: the path's head, or from the wrappers JAX leaves in it; else empty."""
+    head = path.partition("/")[0]
+    if head in ("forward", "backward", "recompute", "optimizer"):  # as traces of PyTorch are read
+        return head
     if "rematted_computation" in path or "remat2" in path:
         return "recompute"
     if "transpose(" in path:

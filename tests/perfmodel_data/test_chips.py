@@ -5,11 +5,21 @@ import tomllib
 
 import pytest
 
-from perfmodel.chips import CHIPS_FILE, ChipDataError, chip_from_device_type, get_chip, load_chips, parse_chips
+from perfmodel.chips import (
+    CHIPS_FILE,
+    ChipDataError,
+    chip_from_device_type,
+    chip_of_device,
+    chips_of_device,
+    get_chip,
+    load_chips,
+    parse_chips,
+)
 
 CONTRACT = (
-    "v3 v4 v5e v5p v6e tpu7x v100-16gb a100-40gb a100-80gb h100 h200 b200 b300 gb200 gb300 mi300x".split()  # noqa: SIM905
-)
+    "v3 v4 v5e v5p v6e tpu7x v100-16gb a100-40gb a100-80gb h100 h200 b200 b300 gb200 gb300 "  # noqa: SIM905
+    "mi300x mi325x mi350x mi355x"
+).split()
 
 
 @pytest.fixture
@@ -101,6 +111,33 @@ def test_a_precision_without_units_runs_in_the_next_one():
 )
 def test_chip_from_the_name_xprof_uses(device_type, chip):
     assert chip_from_device_type(device_type) == chip
+
+
+@pytest.mark.parametrize(
+    ("device_type", "stated", "chip"),
+    [
+        # As recorded: real planes of MI355X and MI300X, whose memory bandwidth is stated once per clock.
+        ("AMD GPU - gfx950", {"peak_flops_per_s": 2516.58e12, "hbm_bytes_per_s": 4096e9}, "mi355x"),
+        ("AMD GPU - gfx942", {"peak_flops_per_s": 1307.44e12, "hbm_bytes_per_s": 2662.4e9}, "mi300x"),
+        ("AMD GPU - gfx942", {"memory_bytes": 206141652992}, "mi300x"),
+        ("AMD GPU - gfx942", {"memory_bytes": 274.8e9}, "mi325x"),
+        ("AMD GPU - gfx950", {"memory_bytes": 309220868096, "peak_flops_per_s": 2306.9e12}, "mi350x"),
+        ("NVIDIA A100-PG509-200", {"memory_bytes": 42297524224}, "a100-40gb"),
+        ("Tesla V100-SXM2-32GB", {"memory_bytes": 34079637504}, None),  # none of ours has 32 GB
+        ("Nvidia GPU (Hopper)", {"memory_bytes": 84.9e9}, "h100"),
+        ("Nvidia GPU (Hopper)", {"memory_bytes": 149.2e9}, "h200"),
+        ("NVIDIA H100 PCIe", {"memory_bytes": 84.9e9}, None),
+        ("AMD GPU - gfx90a", {}, None),
+    ],
+)
+def test_a_name_that_parts_share_is_told_by_what_the_device_states(device_type, stated, chip):
+    assert chip_of_device(device_type, **stated) == chip
+
+
+def test_parts_that_cannot_be_told_apart_are_all_named():
+    assert chips_of_device("AMD GPU - gfx942") == ("mi300x", "mi325x")
+    assert chips_of_device("AMD GPU - gfx942", peak_flops_per_s=1307.4e12) == ("mi300x", "mi325x")
+    assert chip_of_device("AMD GPU - gfx942") is None
 
 
 def test_an_unknown_chip_is_answered_with_the_nearest():

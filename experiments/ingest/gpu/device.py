@@ -1,0 +1,109 @@
+"""What one GPU did, as its profiler recorded it: the common form of Kineto's and Nsight Systems' traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ingest.intervals import Ps
+
+#: Launched at an unknown time.
+UNKNOWN = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective as the trace states it.  kind: `all-reduce`, …  group_name: the process group's description.
+
+    size: ranks of the group, 0 where not stated.  pattern: their distances from the first, equal for the groups of one
+    axis.  payload_bytes: of one occurrence, as `Op.payload_bytes`.
+    """
+
+    kind: str
+    group_name: str = ""
+    size: int = 0
+    pattern: tuple[int, ...] = ()
+    payload_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What occurrences of one op have in common; equal on all ranks.
+
+    name: framework op, shapes and kernel.  path: phase, modules and framework ops.  dtype: of a matrix product.
+    """
+
+    name: str
+    category: str
+    path: str = ""
+    source: str = ""
+    dtype: str = ""
+    exchange: Exchange | None = None
+
+
+@dataclass(frozen=True)
+class HostSteps:
+    """Steps as the host marks them: numbers, and [starts, ends) on the trace's clock.  how: what marks them."""
+
+    numbers: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    how: str = ""
+
+
+@dataclass
+class DeviceTrace:
+    """One device's activity, times in ps from the trace's own zero.
+
+    kind: index into kinds.  launched, issued: start and end of the host's call that launched it, UNKNOWN where not
+    recorded.  flops, moved_bytes: per event, NaN where not known.  ranks: of each event's process group, by index into
+    rank_groups, -1 for none.  streams: of each event.  input_waits: [n, 2], when the host waited for the data loader.
+    """
+
+    name: str
+    rank: int | None
+    host: str
+    device_name: str
+    kinds: list[Kind]
+    kind: NDArray[np.int64]
+    starts: Ps
+    ends: Ps
+    launched: Ps
+    issued: Ps
+    flops: NDArray[np.float64]
+    moved_bytes: NDArray[np.float64]
+    ranks: NDArray[np.int64]
+    streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    rank_groups: list[tuple[int, ...]] = field(default_factory=list)
+    steps: HostSteps = HostSteps()
+    input_waits: Ps = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    memory_peak_bytes: float | None = None
+    memory_capacity_bytes: float | None = None
+    chip: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.host} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything one file holds.  file: its name as the user knows it.
+
+    world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
+    no device activity can be told, where there is none.
+    """
+
+    file: str
+    devices: tuple[DeviceTrace, ...]
+    rank: int | None = None
+    world_size: int | None = None
+    host_name: str = ""
+    recorder: str = ""
+    device_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    why_no_device: str = ""
+    trains: bool = False
+    memory_stated: bool = False

@@ -1,0 +1,245 @@
+"""Recordings of one session, one per rank or file → StepProfile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from experiments.ingest.errors import IngestError
+from experiments.ingest.exposure import over_cores
+from experiments.ingest.gpu.device import DeviceTrace, Recording
+from experiments.ingest.gpu.measure import measure
+from experiments.ingest.gpu.ops import read_ops, unique_names
+from experiments.ingest.gpu.steps import device_steps
+from experiments.ingest.gpu.waits import waits
+from experiments.ingest.kpis import Kpis, from_timelines
+from experiments.ingest.steps import core_values, timeline_steps
+from experiments.ingest.strips import strips
+from experiments.ingest.marks import Steps
+from experiments.ingest.timeline import CoreTimeline
+from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
+from perfmodel.chips import Chip, chip_of_device, get_chip
+
+_MOST_STEPS = 20_000
+_MOST_LEFT_OUT = 5
+
+GPU_FORMULAS = {
+    "step_time": "from when the device begins a step to when it begins the next, mean over devices and whole steps",
+    "duty_cycle": "time in which any kernel or copy ran / profiled time, mean over devices",
+    "idle": "1 − duty cycle",
+    "communication": "merged time of collective kernels, their waits for other ranks included / profiled time, mean "
+    "over devices",
+    "input": "time in which the device was idle and its host waited for the data loader / step time",
+    "host": "time in which only copies between host and device ran, or the device was idle until a late launch / "
+    "step time",
+    "flops_utilization": "FLOPs of the ops whose shapes were recorded / profiled time / peak rate of bf16",
+}
+
+
+def profile(
+    recordings: Sequence[Recording],
+    files: Sequence[SourceFile],
+    *,
+    source_kind: str,
+    no_steps: str,
+    notes: Sequence[Note] = (),
+) -> StepProfile:
+    """The StepProfile of one session.  no_steps: why there is no step time where nothing marks steps.
+
+    Raises IngestError where a device is in two recordings.
+    """
+    _refuse_same_rank(recordings)
+    traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
+    said = [*notes, *_notes(recordings, traces)]
+    marked: list[Steps] = []
+    for trace in traces:
+        steps, left_out = device_steps(trace)
+        marked.append(steps)
+        said += _left_out(trace, left_out, len(traces) > 1)
+    names = unique_names(traces)
+    cores = [
+        measure(trace, steps, {index: ("", names[kind]) for index, kind in enumerate(trace.kinds) if kind in names})
+        for trace, steps in zip(traces, marked, strict=True)
+    ]
+    device = _device(recordings, traces)
+    chip = get_chip(device.chip) if device.chip else None
+    ops, dropped = read_ops(traces, marked, names, waits(traces, marked), chip)
+    exposed = [op.exposed_s for op in ops]
+    ops = over_cores(((core_label(core), core.op_times) for core in cores), ops, [""] * len(ops))
+    ops = [_with_copies(op, copied) for op, copied in zip(ops, exposed, strict=True)]
+    steps_read = timeline_steps(cores)
+    kpis = _kpis(cores, steps_read, ops, device, chip)
+    memory = Memory(
+        max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
+        max((trace.memory_capacity_bytes for trace in traces if trace.memory_capacity_bytes), default=None),
+    )
+    reasons = _reasons(recordings, traces, steps_read, ops, memory, kpis, no_steps)
+    times = [step.time_s for step in steps_read]
+    computed = dict(kpis.computed)
+    if times:
+        computed["step_time"] = GPU_FORMULAS["step_time"]
+        computed["steps"] = f"marked by {traces[0].steps.how}" if traces else ""
+    return StepProfile(
+        provenance="measured",
+        source_kind=source_kind,
+        device=device,
+        files=tuple(files),
+        step_time_s=statistics.fmean(times) if times else None,
+        step_time_min_s=min(times, default=None),
+        step_time_max_s=max(times, default=None),
+        step_time_stdev_s=statistics.pstdev(times) if len(times) > 1 else None,
+        steps=tuple(steps_read[:_MOST_STEPS]),
+        cores=tuple(core_values(cores)),
+        kpis=kpis.values,
+        not_measured=reasons,
+        ops=tuple(ops),
+        ops_dropped=dropped,
+        memory=memory,
+        notes=tuple(said),
+        converter=next((recording.recorder for recording in recordings if recording.recorder), ""),
+        computed=computed,
+        timeline=strips(cores),
+    )
+
+
+def core_label(core: CoreTimeline) -> str:
+    return f"{core.host} {core.name}".strip()
+
+
+def _with_copies(op: Op, exposed_copy_s: float | None) -> Op:
+    """`over_cores` clears what it did not measure: of a copy, the exposed time was measured apart."""
+    return op if exposed_copy_s is None else replace(op, exposed_s=exposed_copy_s)
+
+
+def _kpis(
+    cores: Sequence[CoreTimeline], steps: Sequence[Step], ops: Sequence[Op], device: Device, chip: Chip | None
+) -> Kpis:
+    kpis = Kpis()
+    from_timelines(kpis, cores)
+    # What runs before the first step was launched before it: nothing was lost there.
+    kpis.values["goodput"] = None
+    kpis.computed.pop("goodput", None)
+    kpis.reasons["goodput"] = "A trace of a few steps does not show what is lost between them and others."
+    for key in kpis.computed:
+        kpis.computed[key] = GPU_FORMULAS[key]
+    total = sum(step.time_s for step in steps)
+
+    def share(*parts: str) -> float | None:
+        return sum(step.breakdown_s.get(part, 0.0) for step in steps for part in parts) / total if total else None
+
+    if any("launch" in step.breakdown_s for step in steps):
+        kpis.put("host", share("launch", "host_transfer"), GPU_FORMULAS["host"])
+    if any("input" in step.breakdown_s for step in steps):
+        kpis.put("input", share("input"), GPU_FORMULAS["input"])
+    for key in ("input", "host"):
+        kpis.reason(key, "No step is marked, or host calls were not recorded, so waiting cannot be split.")
+    kpis.reason("output", "A GPU trace does not tell output from other copies to the host.")
+    kpis.reason("mxu_utilization", "The trace holds no hardware counters of the matrix units.")
+    window = sum(core.window_s for core in cores)
+    flops = sum(op.flops for op in ops if op.flops)
+    if flops and window and chip is not None:
+        peak = chip.peak("bf16") / chip.devices_per_chip
+        kpis.put("flops_utilization", flops / window / peak, GPU_FORMULAS["flops_utilization"])
+    kpis.reason(
+        "flops_utilization",
+        "The trace holds no shapes: record with record_shapes=True."
+        if not flops
+        else f"No peak rate is known of {device.kind}.",
+    )
+    kpis.reason("hbm_utilization", "The trace holds no memory traffic.")
+    return kpis
+
+
+def _reasons(
+    recordings: Sequence[Recording],
+    traces: Sequence[DeviceTrace],
+    steps: Sequence[Step],
+    ops: Sequence[Op],
+    memory: Memory,
+    kpis: Kpis,
+    no_steps: str,
+) -> dict[str, str]:
+    no_device = next((recording.why_no_device for recording in recordings if recording.why_no_device), "")
+    if not traces:
+        kpis.reasons.clear()
+        kpis.explain(no_device or "No device activity was recorded.")
+    kpis.explain("The trace does not hold it.")
+    reasons = dict(kpis.reasons)
+    if not ops:
+        reasons["ops"] = no_device or "No device activity was recorded."
+    if not steps:
+        marked = any(trace.steps.numbers for trace in traces)
+        why = "No marked step was recorded whole on every device." if marked else no_steps
+        reasons["step_time"] = reasons["steps"] = why if traces else no_device or no_steps
+    if memory.peak_bytes is None:
+        reasons["memory"] = (
+            "The trace holds no event of the device's memory allocator: record with profile_memory=True."
+            if any(recording.recorder.startswith("PyTorch") for recording in recordings)
+            else "The trace holds no event of the device's memory allocator."
+        )
+    if not any(op.flops for op in ops):
+        reasons["flops"] = "The trace holds no shapes of matrix products, so FLOPs cannot be told."
+    reasons["hbm_bytes"] = "The trace holds no memory traffic."
+    reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not state the device's peak."
+    return reasons
+
+
+def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> Device:
+    """The device of most traces.  host_count: hosts that are named, else one."""
+    kinds = [trace.device_name or "GPU" for trace in traces]
+    kinds = kinds or [name for recording in recordings for name in recording.device_names[:1]] or ["unknown"]
+    kind = statistics.mode(kinds)
+    capacity = next((t.memory_capacity_bytes for t in traces if (t.device_name or "GPU") == kind), None)
+    stated = next((trace.chip for trace in traces if trace.chip), None)
+    hosts = {recording.host_name for recording in recordings if recording.host_name}
+    return Device(
+        kind=kind,
+        chip=stated or chip_of_device(kind, memory_bytes=capacity),
+        core_count=len(traces),
+        host_count=max(1, len(hosts)),
+        world_size=max((recording.world_size or 0 for recording in recordings), default=0) or None,
+    )
+
+
+def _notes(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> list[Note]:
+    notes = [Note("warning", text) for recording in recordings for text in recording.notes]
+    world = max((recording.world_size or 0 for recording in recordings), default=0)
+    talks = any(kind.exchange for trace in traces for kind in trace.kinds)
+    if traces and world > len(traces) and talks:
+        notes.append(
+            Note(
+                "warning",
+                f"{len(traces)} of {world:,} ranks were uploaded: times inside collectives include waiting for the "
+                "others, which cannot be told from moving data"
+                + (", and stragglers elsewhere stay unseen." if len(traces) > 1 else "."),
+            )
+        )
+    kinds = {trace.device_name for trace in traces}
+    if len(kinds) > 1:
+        notes.append(Note("warning", f"The ranks ran on different devices: {', '.join(sorted(kinds)[:4])}."))
+    return notes
+
+
+def _left_out(trace: DeviceTrace, sentences: Sequence[str], several: bool) -> list[Note]:
+    who = f"{trace.label}: " if several else ""
+    notes = [Note("warning", who + sentence) for sentence in sentences[:_MOST_LEFT_OUT]]
+    if len(sentences) > _MOST_LEFT_OUT:
+        notes.append(Note("warning", f"{who}{len(sentences) - _MOST_LEFT_OUT} more steps are left out."))
+    return notes
+
+
+def _refuse_same_rank(recordings: Sequence[Recording]) -> None:
+    seen: dict[int, str] = {}
+    for recording in recordings:
+        if recording.rank is None:
+            continue
+        if recording.rank in seen:
+            raise IngestError(
+                f"Two files are of rank {recording.rank}: {seen[recording.rank]} and {recording.file}.",
+                "Upload one file per rank, all of one recording.",
+                recording.file,
+                kind="duplicate_host",
+                excludable=True,
+            )
+        seen[recording.rank] = recording.file
