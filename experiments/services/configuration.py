@@ -25,7 +25,7 @@ MAX_TEXT_BYTES = MAX_BYTES
 
 
 #: Framework that a kind of profile tells: XProf records what XLA runs.
-_FRAMEWORKS = {"xplane": "jax", "xprof_json": "jax"}
+_FRAMEWORKS = {"xplane": "jax", "xprof_json": "jax", "kineto": "pytorch"}
 
 
 @dataclass(frozen=True)

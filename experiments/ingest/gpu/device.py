@@ -53,6 +53,9 @@ class HostSteps:
     how: str = ""
 
 
+NO_MARKS = HostSteps()
+
+
 @dataclass
 class DeviceTrace:
     """One device's activity, times in ps from the trace's own zero.
@@ -77,7 +80,7 @@ class DeviceTrace:
     ranks: NDArray[np.int64]
     streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
-    steps: HostSteps = HostSteps()
+    steps: HostSteps = NO_MARKS
     input_waits: Ps = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
@@ -105,5 +108,3 @@ class Recording:
     device_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     why_no_device: str = ""
-    trains: bool = False
-    memory_stated: bool = False
