@@ -1,12 +1,14 @@
 """StepProfile: what one profiling session measured, as plain values.
 
 XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the
-Analyzer, the proposals and the pages only know this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
+Analyzer, the proposals and the pages only know this.  A quantity that was not measured is `None`, with the reason in
+`StepProfile.not_measured`, and never 0.
 Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +16,10 @@ from typing import Any
 PROVENANCES = ("measured", "reconstructed", "predicted")
 #: What is known of a step (`StepProfile.basis`): a profile, its time alone, or what the performance model says of it.
 PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
+
+#: Clocks vary: up to here an efficiency counts as the peak itself.
+OVER_ROOF = 1.02
+_ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,10 @@ class Device:
     """The accelerators as the profile names them.
 
     kind: XProf's device type (``TPU v5p``, ``AMD GPU - gfx950``, ``CPU``).  chip: our key (``v5p``), None if not known.
-    core_count: device planes (JAX devices).  Peaks are per core as the profile states them, None where it does not.
-    world_size: devices of the whole run where the profile states it; may exceed core_count, the devices recorded.
+    core_count: devices of the recorded hosts (JAX devices).  recorded_cores: those of them that recorded any op, over
+    which totals are sums; None where that is all of them.  Peaks are per core as the profile states them, None where it
+    does not.  memory_bytes: of one core, None where not stated.  world_size: devices of the whole run where the profile
+    states it; may exceed core_count, the devices recorded.
     """
 
     kind: str
@@ -42,6 +50,13 @@ class Device:
     peak_flops_per_s: float | None = None
     peak_hbm_bytes_per_s: float | None = None
     world_size: int | None = None
+    recorded_cores: int | None = None
+    memory_bytes: float | None = None
+
+    @property
+    def measured_cores(self) -> int:
+        """Cores over which times, FLOPs and bytes of ops are sums."""
+        return self.core_count if self.recorded_cores is None else self.recorded_cores
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,10 @@ class Op:
 
     time_share: of the profiled device time, idle included, as XProf's tables state it, so that time_share × step time
     is the op's time per step and core.  flops and bytes: totals over the occurrences (None: not recorded).
-    Efficiencies are relative to the chip's roofline (0–1).  hlo: HLO text, op_name: framework path
-    (``jit(step)/…/dot_general``), source: ``file.py:12``: text from the user's program, hence data, not markup.
+    Efficiencies are relative to the chip's roofline, as the profile states them: above 1 where its cost model counts
+    more than was computed or moved; `credible_efficiency` is what may be concluded from.  hlo: HLO text, op_name:
+    framework path (``jit(step)/…/dot_general``), source: ``file.py:12``: text from the user's program, hence data, not
+    markup.
 
     Of a collective, totals over the occurrences like self_time_s: in_flight_s, from its start to its end (of an
     asynchronous one: from its start op to its done op, stated at the done op), and exposed_s, the part of that in which
@@ -138,6 +155,26 @@ class Op:
     def from_json(cls, data: dict[str, Any]) -> Op:
         groups = data.get("groups")
         return cls(**{**data, "groups": None if groups is None else tuple(map(tuple, groups))})
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether this only starts or awaits what runs beside other ops, so that its time says nothing of its rate."""
+        return bool(_ASYNCHRONOUS.search(self.name) or _ASYNCHRONOUS.search(self.category))
+
+    @property
+    def over_roof(self) -> tuple[str, ...]:
+        """`compute`, `hbm`, where the op claims more of the peak than there is: its counts cannot be what it did."""
+        claimed = {"compute": self.compute_efficiency, "hbm": self.memory_bandwidth_utilization}
+        found = tuple(key for key, value in claimed.items() if value is not None and value > OVER_ROOF)
+        whole = self.roofline_efficiency is not None and self.roofline_efficiency > OVER_ROOF
+        return found or (("compute" if self.bound_by == "Compute" else "hbm",) if whole else ())
+
+    @property
+    def credible_efficiency(self) -> float | None:
+        """`roofline_efficiency`, 0–1; None where it is not known, above the roof, or of an asynchronous op."""
+        if self.roofline_efficiency is None or self.over_roof or self.is_asynchronous:
+            return None
+        return min(self.roofline_efficiency, 1.0)
 
     @property
     def key(self) -> str:

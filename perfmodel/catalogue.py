@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from os.path import commonprefix
 from pathlib import Path
@@ -18,7 +18,7 @@ from perfmodel.shapes import ModelShape
 MODELS_FILE = Path(__file__).with_name("models.toml")
 
 _SHAPE_FIELDS = {field.name: field for field in fields(ModelShape)}
-_ROW_KEYS = {"source", "aliases", "params", "active_params"}
+_ROW_KEYS = {"source", "aliases", "params", "active_params", "names_shape"}
 _REQUIRED = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
 
 
@@ -41,12 +41,16 @@ class UnknownModelError(KeyError):
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A catalogued shape with the parameter counts its authors publish (None where they publish none)."""
+    """A catalogued shape with the parameter counts its authors publish (None where they publish none).
+
+    names_shape: of several models of one shape (releases with other weights) the one that a nameless shape is called.
+    """
 
     shape: ModelShape
     published_params: float | None = None
     published_active_params: float | None = None
     aliases: tuple[str, ...] = ()
+    names_shape: bool = False
 
 
 def normalised(name: str) -> str:
@@ -80,6 +84,7 @@ def parse_models(data: Mapping[str, Any]) -> dict[str, CatalogueEntry]:
             published_params=row.get("params"),
             published_active_params=row.get("active_params"),
             aliases=tuple(row.get("aliases", ())),
+            names_shape=bool(row.get("names_shape", False)),
         )
     return entries
 
@@ -134,6 +139,46 @@ def architecture(shape: ModelShape) -> str:
 
 def model_names() -> tuple[str, ...]:
     return tuple(load_catalogue())
+
+
+#: What tells a shape: a configuration that spells these out, and nothing that differs from it, is that model.
+_TELLING = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
+#: May be left out of a spelt-out shape; experts and latent attention are part of it.
+_MAY_BE_OMITTED = ("mlp", "tied_embeddings", "sliding_window", "sliding_window_every")
+
+
+def recognised(shape: ModelShape, given: Collection[str] | None = None) -> str:
+    """Name of the catalogued model of this shape, empty where there is none.
+
+    given: the keys that were spelt out; what is not among them may be as in the catalogue.  Without, all count.
+    """
+    omitted = () if given is None else [key for key in _MAY_BE_OMITTED if key not in given]
+    keys = [key for key in _SHAPE_FIELDS if key not in ("name", "source", *omitted)]
+    return _one_name(
+        name for name, entry in load_catalogue().items() if all(getattr(entry.shape, k) == getattr(shape, k) for k in keys)
+    )
+
+
+def recognised_by(sizes: Mapping[str, int]) -> str | None:
+    """Name of the only shape in the catalogue with these sizes of _TELLING; None where none or several have them.
+
+    Vocabularies are padded to whole shards, by up to 2 %.
+    """
+    found = []
+    for name, entry in load_catalogue().items():
+        known = {key: getattr(entry.shape, key) for key in _TELLING}
+        padded = sizes.get("vocab", known["vocab"])
+        same = all(known[key] == size for key, size in sizes.items() if key != "vocab")
+        if same and 0 <= padded - known["vocab"] <= 0.02 * known["vocab"]:
+            found.append(name)
+    shapes = {replace(load_catalogue()[name].shape, name="", source="") for name in found}
+    return _one_name(found) if len(shapes) == 1 else None
+
+
+def _one_name(names: Iterable[str]) -> str:
+    """Of models of one shape, the one that names it; else the first of the file."""
+    found = list(names)
+    return next((name for name in found if load_catalogue()[name].names_shape), found[0] if found else "")
 
 
 def get_model(name: str) -> ModelShape:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from perfmodel.catalogue import UnknownModelError, get_model, load_catalogue
+from perfmodel.catalogue import UnknownModelError, get_model, load_catalogue, recognised
 from perfmodel.checks import Checker, shown
 from perfmodel.shapes import ModelShape
 
@@ -133,7 +133,9 @@ def _shape(check: Checker, data: Mapping[str, Any], field: str, name: str, sourc
     _consistent(check, values, field, attention)
     if len(check.errors) > before:
         return None
-    return ModelShape(**values, name=name, mlp=mlp, attention=attention, tied_embeddings=tied, source=source)
+    shape = ModelShape(**values, name=name, mlp=mlp, attention=attention, tied_embeddings=tied, source=source)
+    known = recognised(shape, data) if not name else ""
+    return get_model(known) if known else shape
 
 
 def _consistent(check: Checker, values: Mapping[str, int], field: str, attention: str) -> None:

@@ -103,7 +103,7 @@ class Review(models.Model):
 class PlanRequest(models.Model):
     """Somebody asks for proposals again, of the same run, with constraints; a worker makes the plan.
 
-    status moves one way by compare-and-set: queued → working → done or failed; a dead worker's goes back to queued.
+    status moves one way by compare-and-set: queued → working → done or failed; another worker takes over a dead one's.
     """
 
     class Status(models.TextChoices):
@@ -118,6 +118,8 @@ class PlanRequest(models.Model):
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
     plan = models.ForeignKey(PlanRecord, on_delete=models.SET_NULL, null=True, blank=True, related_name="requests")
+    worker = models.CharField(max_length=100, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

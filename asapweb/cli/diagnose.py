@@ -8,6 +8,7 @@ from typing import Any
 
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
+from asapweb.cli.contradictions import print_contradictions
 from perfmodel.config_file import read_config
 
 
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     profile = read_profile(args.profiles)
     answer = diagnose(profile, config).to_json(top=args.top)
     answer["warnings"] = [*answer.get("warnings", ()), *warnings]
+    against = print_contradictions(profile, config, args.config)
+    answer["contradictions"] = [item.to_json() for item in against]
     answer["profile"] = {
         "provenance": profile.provenance,
         "label": profile.label,

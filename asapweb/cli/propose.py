@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.contradictions import print_contradictions
 from asapweb.cli.errors import UserError
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
@@ -59,9 +60,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     pricer = Pricer(profile, config, diagnosis)
     if own:
         evaluation = pricer.evaluate(mesh.to_json(), changes, constraints)
-        return {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json(), "warnings": list(warnings)}
-    answer = pricer.propose(constraints).to_json(diagnosis)
-    answer["warnings"] = list(warnings)
+        answer = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json(), "warnings": list(warnings)}
+    else:
+        answer = {**pricer.propose(constraints).to_json(diagnosis), "warnings": list(warnings)}
+    against = print_contradictions(profile, config, args.config) if args.profiles else ()
+    answer["contradictions"] = [item.to_json() for item in against]
     return answer
 
 

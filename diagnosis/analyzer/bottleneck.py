@@ -1,71 +1,67 @@
-"""What limits the step, decided over all ops and KPIs together.
+"""What limits the step: what its exclusive breakdown says.
 
-1. Stalls and exposed communication: the share of the step they take (XProf's thresholds: input or idle 10 %,
-   collectives 30 %).  The largest of those above its threshold wins: nothing else can be faster than it waits.
-2. Where the KPI and the ops disagree about communication, the ops are believed unless they are a sample that the KPI
-   explains: a list that holds all collective time the KPI states leaves no room for more.
-3. Otherwise compute against memory, by four witnesses: time by roofline label, work done at each roof, the largest
-   ops, and how near the whole program is to either roof.
+1. Input, host (host transfers included) and idle time from 10 % of the step, exposed communication from 30 % (XProf's
+   thresholds): the largest share wins, since nothing else can be faster than the step waits.
+2. Otherwise the larger of compute and HBM time.
+3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a sample:
+   each op counts for what limits it, and the answer is a leaning that says how much of the step it rests on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import exp
 
 from diagnosis.analyzer import statement
+from diagnosis.analyzer.breakdown import group_of
 from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.links import wire_bytes
 from diagnosis.report import Bottleneck
 
 STALL_THRESHOLD = 0.10
 COMMUNICATION_THRESHOLD = 0.30
-#: A collective that moves HBM at this share of its peak or more streams large tensors; below it, it waits for wires or
-#: for other cores.  A ring at full speed on any TPU's links reads and writes HBM at 5–20 % of its peak.
+STALLS = ("input", "host", "idle")
+#: A collective of a sample that moves HBM at this share of its peak or more streams large tensors; below it, it waits
+#: for links or for other cores.  A ring at full speed on any TPU's links reads and writes HBM at 5–20 % of its peak.
 STREAMING_COLLECTIVE = 0.05
+#: Compute and HBM time below this part of the time without a known limit say nothing of the step.
+UNKNOWN_FROM = 0.5
 #: Real programs surprise more often than generated ones.
 MOST_CONFIDENT = 0.97
-#: Largest ops looked at when the whole is unclear: as many as the paper's reports print.
-LARGEST = 5
-
-
-@dataclass(frozen=True)
-class Witness:
-    """One line of evidence on memory (1) against compute (0), with its weight."""
-
-    name: str
-    memory: float
-    weight: float
+#: Of a sample of the ops nobody knows whether it stands for the rest.
+MOST_CONFIDENT_OF_A_SAMPLE = 0.6
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """primary with the scores behind it.  communication: the share believed, and how it was arrived at.
+    """primary with the shares behind it.
 
-    by: which rule decided, `threshold`, `largest ops` or `witnesses`; empty for unknown.  reconciled: the listed
-    collectives account for the communication KPI.  dominated: the largest ops are collectives that do no work.
-    bubble: share of the step that pipeline stages wait inside their exchange, counted as idle.
+    groups: exclusive shares of the step by compute, memory, communication, input, host, idle and other; what stages of a
+    pipeline wait inside their exchange (bubble) counts as idle.  by: `threshold`, `larger` or `sample`, empty for
+    unknown.  margin: 0–1, how far the decision is from going the other way.  quality: 0–1, how far the data carries it.
+    sample: of the listed ops' time, by what limits it, where by is `sample`.
     """
 
     primary: str
     margin: float
     quality: float
-    communication: float
-    reconciled: bool
-    dominated: bool
-    witnesses: tuple[Witness, ...] = ()
+    groups: Mapping[str, float] = field(default_factory=dict)
     secondary: str | None = None
     by: str = ""
     bubble: float = 0.0
+    sample: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def communication(self) -> float:
+        return self.groups.get("communication", 0.0)
 
     @property
     def confidence(self) -> float:
         """How often a verdict like this is right, 0–1.
 
-        Measured on generated steps (docs/accuracy-diagnosis.md): a threshold passed by a tenth of itself holds in 97 of
-        100, witnesses that agree within a tenth in 76, and twice that surely.  Thin data pulls towards one half.  Where
-        the largest ops alone decide, generated steps say nothing, and what is said is no more than a leaning.
+        Two curves over the margin, measured on generated steps (docs/accuracy-diagnosis.md); missing FLOPs, ops, step
+        markers and ops without a label pull them towards one half.
         """
         match self.by:
             case "threshold":
@@ -73,75 +69,21 @@ class Verdict:
                 stated = self.primary != "communication"
                 right = 1.0 - 0.5 * exp(-self.margin / 0.14)
                 quality = 0.5 + 0.5 * self.quality if stated else self.quality
-            case "witnesses":
-                right, quality = 1.0 - 0.4 * exp(-self.margin / 0.12), self.quality
+            case "larger":
+                right, quality = 1.0 - 0.45 * exp(-self.margin / 0.12), self.quality
+            case "sample":
+                return round(min(MOST_CONFIDENT_OF_A_SAMPLE, 0.3 + 0.3 * self.margin * self.quality), 2)
             case _:
-                return round(self.quality * (0.55 + 0.45 * self.margin), 2)
+                return round(0.5 * self.quality, 2)
         return round(min(MOST_CONFIDENT, 0.5 + (right - 0.5) * quality), 2)
 
 
-def _useful(ops: Sequence[OpFacts]) -> float:
-    """Share of the ops' time at work on a roof: time times efficiency, over time."""
-    total = total_share(ops)
-    return sum(op.share * (op.efficiency or op.op.roofline_efficiency or 0.0) for op in ops) / total if total else 0.0
-
-
-def _limits(op: OpFacts) -> tuple[float, float]:
-    """(compute, memory) weight of one op's label."""
-    if op.collective:
-        # XProf's roofline knows no wires, so it calls every collective memory-bound; only one that streams is.
-        reached = op.op.memory_bandwidth_utilization or op.op.roofline_efficiency or 0.0
-        return (0.0, 1.0) if reached >= STREAMING_COLLECTIVE and "hbm" in (op.op.bound_by or "").lower() else (0.0, 0.0)
-    # What a category usually is limited by counts half of what was measured.
-    weight = 1.0 if op.limit_source == "roofline" else 0.5
-    if op.limit == "compute":
-        return weight, 0.0
-    if op.limit == "hbm":
-        return 0.0, weight
-    return (0.0, 0.5) if op.limit == "on-chip" else (0.0, 0.0)
-
-
-def _ratio(memory: float, compute: float) -> float | None:
-    return memory / (memory + compute) if memory + compute > 0 else None
-
-
-def memory_witnesses(facts: Facts) -> tuple[Witness, ...]:
-    """Compute (0) against memory (1), each witness only where it was measured."""
-    found = []
-    labels = [(op, *_limits(op)) for op in facts.ops]
-    memory = sum(op.share * m for op, _, m in labels)
-    compute = sum(op.share * c for op, c, _ in labels)
-    if (ratio := _ratio(memory, compute)) is not None:
-        found.append(Witness("time by roofline label", ratio, 0.45))
-    memory = sum(op.share * m * (op.efficiency or 0.0) for op, _, m in labels)
-    compute = sum(op.share * c * (op.efficiency or 0.0) for op, c, _ in labels)
-    if facts.has_roofline and (ratio := _ratio(memory, compute)) is not None:
-        found.append(Witness("work at each roof", ratio, 0.20))
-    largest = labels[:LARGEST]
-    memory = sum(op.share * m for op, _, m in largest)
-    compute = sum(op.share * c for op, c, _ in largest)
-    if (ratio := _ratio(memory, compute)) is not None:
-        found.append(Witness("the largest ops", ratio, 0.20))
-    hbm, flops = facts.kpis.get("hbm_utilization"), facts.kpis.get("flops_utilization")
-    if hbm is not None and flops is not None and (ratio := _ratio(hbm, flops)) is not None:
-        found.append(Witness("nearest roof of the whole program", ratio, 0.15))
-    # Where all ops are listed, the time itself says what limits the step; of a sample, the other witnesses say as much.
-    by_time = 0.45 + 0.35 * min(1.0, max(0.0, (facts.coverage - 0.8) / 0.2))
-    rest = (1.0 - by_time) / 0.55
-    return tuple(replace(one, weight=by_time if one.weight == 0.45 else one.weight * rest) for one in found)
-
-
-def communication_share(facts: Facts) -> tuple[float, bool]:
-    """(exposed communication as a share of the step, whether the ops explain the KPI)."""
-    bars = sum(value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn")
-    if facts.kpis.get("communication_exposed") is not None and facts.kpis.get("communication_overlapped") is not None:
-        return min(bars, facts.kpis["communication_exposed"] or 0.0) if bars else 0.0, True
-    stated = facts.profile.kpis.get("communication")
-    if stated is None:
-        return bars, not facts.thin
-    # XProf's KPI counts only what its op categories call a collective; fusions and -done ops escape it.
-    reconciled = not facts.thin or total_share(facts.collectives) >= 0.7 * stated
-    return max(bars, stated), reconciled
+def grouped(facts: Facts) -> dict[str, float]:
+    """The breakdown's shares by what they say limits the step."""
+    found: dict[str, float] = {}
+    for bar, value in facts.shares.items():
+        found[group_of(bar)] = found.get(group_of(bar), 0.0) + value
+    return found
 
 
 def bubble_wait(facts: Facts) -> float:
@@ -160,79 +102,80 @@ def bubble_wait(facts: Facts) -> float:
             continue
         if found.payload_bytes and found.participants and found.possible_bytes_per_s:
             moved = wire_bytes(found.kind, found.payload_bytes, found.participants) * op.op.occurrences
-            waited += op.share * max(0.0, 1.0 - moved / found.possible_bytes_per_s / op.op.self_time_s)
+            waited += op.exposed_share * max(0.0, 1.0 - moved / found.possible_bytes_per_s / op.op.self_time_s)
     return min(bubble, waited)
 
 
 def decide(facts: Facts) -> Verdict:
     """The primary bottleneck with its margin (0–1) and the quality of the data (0–1)."""
-    shares = facts.shares
-    communication, reconciled = communication_share(facts)
-    quality = _quality(facts)
-    largest = facts.ops[:LARGEST]
-    talking = total_share(op for op in largest if op.collective)
-    dominated = (
-        talking > 0
-        and talking >= 0.6 * total_share(largest)
-        and _useful([op for op in largest if op.collective]) < STREAMING_COLLECTIVE
-        and _useful(largest) < 0.2
-    )
-    candidates: dict[str, tuple[float, float]] = {}
-    bubble = bubble_wait(facts)
-    communication = max(0.0, communication - bubble)
-    for name in ("input", "host", "idle"):
-        share = shares.get(name, 0.0) + (bubble if name == "idle" else 0.0)
-        if share >= STALL_THRESHOLD:
-            candidates[name] = (share, STALL_THRESHOLD)
-    if communication >= COMMUNICATION_THRESHOLD:
-        candidates["communication"] = (communication, COMMUNICATION_THRESHOLD)
-    witnesses = memory_witnesses(facts)
-    weight = sum(witness.weight for witness in witnesses)
-    memory = sum(witness.memory * witness.weight for witness in witnesses) / weight if weight else None
-    work = None if memory is None else ("memory" if memory > 0.5 else "compute")
-    if candidates:
-        primary = max(candidates, key=lambda name: candidates[name][0])
-        share, threshold = candidates[primary]
-        margin = min(1.0, 0.4 + (share - threshold) / max(threshold, 0.3))
-        rest = sorted((value, name) for name, (value, _) in candidates.items() if name != primary)
-        secondary = rest[-1][1] if rest else work
-        return Verdict(
-            primary, margin, quality, communication, reconciled, dominated, witnesses, secondary, "threshold", bubble
-        )
-    if dominated and _communication_is_open(facts, communication, reconciled):
-        share = talking / total_share(largest)
-        margin = min(1.0, share) * (0.6 if facts.thin else 0.15)
-        return Verdict(
-            "communication", margin, quality, communication, reconciled, True, witnesses, work, "largest ops"
-        )
-    if memory is None or work is None:
-        return Verdict("unknown", 0.0, min(quality, 0.3), communication, reconciled, dominated, witnesses)
-    margin = abs(memory - 0.5) * 2.0
-    # Near the threshold of communication the verdict is as unsure as the threshold.
-    if communication > 0.6 * COMMUNICATION_THRESHOLD:
-        margin *= max(0.0, COMMUNICATION_THRESHOLD - communication) / (0.4 * COMMUNICATION_THRESHOLD)
-    labelled = sum(op.share for op in facts.ops if sum(_limits(op)) > 0)
-    if not facts.thin and labelled < 0.02 * facts.coverage:
-        return Verdict("unknown", 0.0, 0.4, communication, reconciled, dominated, witnesses, work)
-    secondary = "communication" if communication >= 0.1 else ("memory" if work == "compute" else "compute")
-    return Verdict(work, margin, quality, communication, reconciled, dominated, witnesses, secondary, "witnesses")
+    groups, quality = grouped(facts), _quality(facts)
+    bubble = min(bubble_wait(facts), groups.get("communication", 0.0))
+    if bubble:
+        groups["communication"] -= bubble
+        groups["idle"] = groups.get("idle", 0.0) + bubble
+    over = {name: groups.get(name, 0.0) for name in STALLS if groups.get(name, 0.0) >= STALL_THRESHOLD}
+    if groups.get("communication", 0.0) >= COMMUNICATION_THRESHOLD:
+        over["communication"] = groups["communication"]
+    work = max(("compute", "memory"), key=lambda name: groups.get(name, 0.0))
+    if over:
+        primary = max(over, key=lambda name: over[name])
+        threshold = COMMUNICATION_THRESHOLD if primary == "communication" else STALL_THRESHOLD
+        margin = min(1.0, 0.4 + (over[primary] - threshold) / max(threshold, 0.3))
+        rest = sorted((value, name) for name, value in over.items() if name != primary)
+        if rest:  # the second is nearly as large: it may be the first
+            margin = min(margin, (over[primary] - rest[-1][0]) / over[primary] + 0.1)
+        second = rest[-1][1] if rest else work if groups.get(work, 0.0) > 0 else None
+        return Verdict(primary, margin, quality, groups, second, "threshold", bubble)
+    compute, memory = groups.get("compute", 0.0), groups.get("memory", 0.0)
+    if facts.thin and abs(compute - memory) <= groups.get("other", 0.0):
+        return _of_a_sample(facts, groups, quality)
+    if max(compute, memory) <= UNKNOWN_FROM * groups.get("other", 0.0):
+        return Verdict("unknown", 0.0, min(quality, 0.4), groups, work if max(compute, memory) > 0 else None)
+    margin = abs(compute - memory) / (compute + memory)
+    # Near the threshold of communication the verdict is as unsure as the threshold; what no label judges may be either.
+    talking = groups.get("communication", 0.0)
+    if talking > 0.6 * COMMUNICATION_THRESHOLD:
+        margin *= max(0.0, COMMUNICATION_THRESHOLD - talking) / (0.4 * COMMUNICATION_THRESHOLD)
+    margin = min(margin, max(0.0, (max(compute, memory) - groups.get("other", 0.0)) / (compute + memory)))
+    rest = sorted((value, name) for name, value in groups.items() if name not in (work, "other") and value >= 0.05)
+    return Verdict(work, margin, quality, groups, rest[-1][1] if rest else None, "larger", bubble)
 
 
-def _communication_is_open(facts: Facts, communication: float, reconciled: bool) -> bool:
-    """Whether communication may be more than the shares show.
+def _of_a_sample(facts: Facts, groups: Mapping[str, float], quality: float) -> Verdict:
+    """The leaning of a profile that lists only some ops: none of their time is the step's, so each counts in itself."""
+    sample: dict[str, float] = {}
+    for op in facts.ops:
+        for name, weight in _limits(op, facts).items():
+            sample[name] = sample.get(name, 0.0) + op.share * weight
+    total = sum(sample.values())
+    if total <= 0:
+        return Verdict("unknown", 0.0, min(quality, 0.3), groups)
+    ranked = sorted(sample, key=lambda name: -sample[name])
+    first, second = ranked[0], ranked[1] if len(ranked) > 1 else None
+    margin = (sample[first] - (sample[second] if second else 0.0)) / total
+    shares = {name: value / total for name, value in sample.items()}
+    return Verdict(first, margin, quality, groups, second, "sample", sample=shares)
 
-    In a sample of the ops: the KPI is not explained by them, or there is none, or what it states is noticeable.  In a
-    complete list: it is noticeable, and matrix units and HBM stand idle for half of the time or more, so that the many
-    small ops that make up the rest do not show a program near one of its roofs.
+
+def _limits(op: OpFacts, facts: Facts) -> dict[str, float]:
+    """What an op of a sample counts for.  XProf's roofline knows no links and calls every collective HBM-bound; one
+    that streams through HBM is, any other waits for links.  A limit told by category alone counts half.
     """
-    noticeable = communication >= 0.03
-    if facts.thin:
-        return noticeable or not reconciled or facts.profile.kpis.get("communication") is None
-    busy, streaming = facts.kpis.get("flops_utilization"), facts.kpis.get("hbm_utilization")
-    if busy is not None:
-        return noticeable and busy < 0.5 and (streaming is None or streaming < 0.5)
-    # Without a roofline "does no work" is only that nothing was measured: the time itself has to say it.
-    return noticeable if facts.has_roofline else communication >= 0.15
+    if op.collective:
+        reached = op.op.memory_bandwidth_utilization or op.op.roofline_efficiency or 0.0
+        streams = STREAMING_COLLECTIVE <= reached and "hbm" in (op.op.bound_by or "").lower()
+        return {"memory" if streams else "communication": 1.0} if _stands_for_more(op, facts) or streams else {}
+    weight = 1.0 if op.limit_source == "roofline" else 0.5
+    return {"compute": {"compute": weight}, "hbm": {"memory": weight}}.get(op.limit, {})
+
+
+def _stands_for_more(op: OpFacts, facts: Facts) -> bool:
+    """Whether communication of a sample may be more than is known: no KPI says how much there is, or most of what is
+    listed are collectives, and that is all there is to go by.
+    """
+    if facts.profile.kpis.get("communication") is None:
+        return True
+    return total_share(facts.collectives) >= 0.6 * total_share(facts.ops)
 
 
 def _quality(facts: Facts) -> float:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from diagnosis.analyzer.facts import OpFacts, total_share
+from diagnosis.analyzer.facts import HOST_TRANSFER, OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share
 from experiments.step_profile import StepProfile
 
-ORDER = ("compute", "hbm", "ici", "dcn", "host", "input", "idle", "other")
+ORDER = ("compute", "hbm", "ici", "dcn", "host_transfer", "host", "input", "idle", "other")
+#: Families whose time is a stall of the step, not work of the program on the device.
+NOT_WORK = ("input", "output", "host", "idle", HOST_TRANSFER)
+
+
+def group_of(bar: str) -> str:
+    """What a bar says limits the step: compute, memory, communication, input, host, idle or other."""
+    name = bar.partition(":")[0]
+    return {"hbm": "memory", "ici": "communication", "dcn": "communication", "host_transfer": "host"}.get(name, name)
 
 
 def axis_label(fact: OpFacts) -> str:
@@ -20,7 +28,7 @@ def axis_label(fact: OpFacts) -> str:
 
 
 def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, float | None]) -> dict[str, float]:
-    """Shares of the step in which the device did no work of the program: input, host, idle, exclusive.
+    """Shares of the step in which the device did no work of the program: input, host, host_transfer, idle, exclusive.
 
     XProf's own split of the step comes first, KPIs second, infeed and outfeed ops third.
     """
@@ -28,9 +36,11 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
     on_device = total_share(op for op in ops if op.family == "input")
     input_share = max(parts.get("input", 0.0), kpis.get("input") or 0.0, on_device)
     transfers = total_share(op for op in ops if op.family in ("output", "host"))
+    offload = max(parts.get("host_transfer", 0.0), sum(op.exposed_share for op in ops if op.family == HOST_TRANSFER))
     split = sum(parts.get(key, 0.0) for key in ("host", "launch", "compile", "output"))
     stated = (profile.kpis.get("host") or 0.0) + (profile.kpis.get("output") or 0.0)
-    host_share = max(split, stated, transfers)
+    # A profiler may count the wait for an offloaded tensor as host time: it is drawn once.
+    host_share = max(split - (0.0 if "host_transfer" in parts else offload), stated - offload, transfers)
     idle = idle_share(profile)
     # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, save what ran
     # on the device as an op (infeed, outfeed) and hence was busy.
@@ -40,7 +50,7 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
         # Steps split by another rule than the KPI may call idle what the ops show as busy.
         gaps = min(gaps, max(idle, 1.0 - sum(op.op.time_share for op in ops) - waited))
     rest = max(gaps, (idle or 0.0) - waited)
-    found = {"input": input_share, "host": host_share, "idle": max(0.0, rest)}
+    found = {"input": input_share, "host": host_share, "host_transfer": offload, "idle": max(0.0, rest)}
     total = sum(found.values())
     return {key: value / max(1.0, total) for key, value in found.items()}
 
@@ -61,7 +71,7 @@ def shares(
         return {}
     found: dict[str, float] = {}
     lost = stalls(profile, ops, kpis)
-    working = [op for op in ops if op.family not in ("input", "output", "host", "idle")]
+    working = [op for op in ops if op.family not in NOT_WORK]
     for op in working:
         bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
         found[bar] = found.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)
@@ -111,13 +121,13 @@ def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapp
     split = kpis.get("input") is not None or kpis.get("host") is not None or bool(_mean_parts(profile))
     if kpis.get("idle") is None or not split:
         return None
-    return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "idle")))
+    return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "host_transfer", "idle")))
 
 
 def costliest_axis(ops: Sequence[OpFacts]) -> tuple[str, float] | None:
-    """(bar, share of the step) of the axis that costs most."""
+    """(bar, exposed share of the step) of the axis that costs most."""
     totals: dict[str, float] = {}
     for op in (op for op in ops if op.collective):
-        totals[axis_label(op)] = totals.get(axis_label(op), 0.0) + op.share
+        totals[axis_label(op)] = totals.get(axis_label(op), 0.0) + op.exposed_share
     totals.pop("ici", None)
     return max(totals.items(), key=lambda item: item[1]) if totals else None

@@ -49,6 +49,7 @@ class Collective:
 
     payload_bytes: per occurrence, see `links.ideal_time_s`.  match: None where its axis cannot be told.  achieved and
     possible bandwidth: bytes a chip must send over the time it took, and over the least time on these links.
+    above_links: the rate where it exceeds what the links carry (achieved is None then).
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Collective:
     achieved_bytes_per_s: float | None = None
     possible_bytes_per_s: float | None = None
     tensor: str = ""
+    above_links: float | None = None
 
     @property
     def axis(self) -> str | tuple[str, ...] | None:

@@ -11,6 +11,8 @@ from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
+#: Family of an op that moves a tensor between HBM and host memory (offload).
+HOST_TRANSFER = "host transfer"
 #: Roofline resources as XProf names them; VMEM and CMEM are on the chip and not HBM.
 ON_CHIP = ("vmem", "cmem", "smem", "shm", "l1", "l2", "shared")
 
@@ -47,6 +49,16 @@ class OpFacts:
         """Share of the step in which this collective ran and nothing hid it; its own share where no interval says."""
         exposed, own = self.op.exposed_s, self.op.self_time_s
         return self.share if exposed is None or own <= 0 else self.share * min(1.0, exposed / own)
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Part 0–1 of its time in flight that other ops hid; None without intervals, or where its bytes contradict
+        them.
+        """
+        flight, exposed = self.op.in_flight_s, self.op.exposed_s
+        if flight is None or exposed is None or flight <= 0 or (self.collective and self.collective.above_links):
+            return None
+        return max(0.0, 1.0 - exposed / flight)
 
     def per_step(self, total: float | None) -> float | None:
         """A total over the op's occurrences as per step and core; None where either is unknown."""
@@ -122,6 +134,18 @@ class Facts:
 
 def total_share(ops: Iterable[OpFacts]) -> float:
     return sum(op.share for op in ops)
+
+
+def total_exposed(ops: Iterable[OpFacts]) -> float:
+    """Share of the step in which these collectives or transfers ran and nothing else did."""
+    return sum(op.exposed_share for op in ops)
+
+
+def hidden_part(ops: Iterable[OpFacts]) -> float | None:
+    """Part 0–1 of their time in flight, from start to done, that other ops hid; None where no interval tells."""
+    timed = [op for op in ops if op.hidden_share is not None]
+    flight = sum(op.op.in_flight_s or 0.0 for op in timed)
+    return max(0.0, 1.0 - sum(op.op.exposed_s or 0.0 for op in timed) / flight) if flight > 0 else None
 
 
 def keys(ops: Iterable[OpFacts], most: int = 50) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ def chip_of(config: ExperimentConfig | None) -> Chip | None:
         return None
 
 
+def most_bytes_per_s(chip: Chip) -> float:
+    """What all links of a chip together carry, one-way, bytes/s: no collective inside a slice sends faster."""
+    return 2.0 * chip.ici_axes * chip.ici_link_bytes_per_s if chip.kind == "tpu" else chip.nvlink_bytes_per_s
+
+
 def dcn_bytes_per_s(config: ExperimentConfig | None) -> float | None:
     """One chip's share of its host's network, one-way."""
     chip = chip_of(config)

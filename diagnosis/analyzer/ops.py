@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from diagnosis.analyzer import names
+from dataclasses import replace
+
+from diagnosis.analyzer import links, names
 from diagnosis.analyzer.collectives import Collective, Collectives
-from diagnosis.analyzer.facts import ON_CHIP, OpFacts
+from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
@@ -21,6 +23,10 @@ _USUAL_LIMIT = {
 }
 #: A label on an op that reaches less of its roof than this says nothing: it waits, or its FLOPs were not recorded.
 LEAST_EFFICIENCY = 0.01
+#: An efficiency up to this is rounding; one beyond it measures the profile's idea of the roof, not the op.
+ROUNDED = 1.005
+#: Bytes over time up to this part above what the links carry are within the spread of a trace's times.
+LINK_TOLERANCE = 1.1
 
 
 def idle_share(profile: StepProfile) -> float | None:
@@ -59,8 +65,7 @@ def limit_of(
     XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
     roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
     """
-    # Caches let an op move more bytes than HBM could: the roof is reached, not exceeded.
-    efficiency = None if op.roofline_efficiency is None else min(1.0, max(0.0, op.roofline_efficiency))
+    efficiency = _measured(op.roofline_efficiency)
     label = (op.bound_by or "").strip().lower()
     if has_flops and label and label not in ("unknown", "none", "-"):
         if "compute" in label or "mxu" in label or "flop" in label:
@@ -76,17 +81,24 @@ def limit_of(
     flops, moved = op.flops or 0.0, op.hbm_bytes or op.bytes_accessed or 0.0
     if has_flops and flops > 0 and moved > 0 and peak and bandwidth and op.self_time_s > 0:
         compute_s, memory_s = flops / peak, moved / bandwidth
-        reached = min(1.0, max(compute_s, memory_s) / op.self_time_s)
+        reached = _measured(max(compute_s, memory_s) / op.self_time_s)
         return ("compute" if compute_s >= memory_s else "hbm"), "roofline", efficiency or reached
     if family in _USUAL_LIMIT:
         return _USUAL_LIMIT[family], "category", efficiency if efficiency else None
     return "", "", efficiency if efficiency else None
 
 
+def _measured(efficiency: float | None) -> float | None:
+    """An efficiency 0–1; None where it exceeds its roof: caches served part of the bytes, or the peak is another's."""
+    if efficiency is None or efficiency > ROUNDED:
+        return None
+    return min(1.0, max(0.0, efficiency))
+
+
 def _resource(limit: str, family: str, found: Collective | None) -> str:
     if found:
         return "dcn" if found.match and found.match.dcn else "ici"
-    if family in ("input", "output", "host"):
+    if family in ("input", "output", "host", HOST_TRANSFER):
         return "host"
     if family == "idle":
         return "idle"
@@ -108,15 +120,21 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
     has_flops = profile_has_flops(profile)
     peaks = peaks_per_core(profile, chip)
     facts = []
-    for op in profile.ops:
-        found = collectives.read(op)
+    for recorded in profile.ops:
+        op = _consistent(recorded)
+        found = _within_links(op, collectives.read(op), chip)
         category = names.normal_category(op.category)
         opcode = ""
         if not found and category in ("unknown", "") and op.hlo:
             instruction = hlo.parse(op.hlo)
             opcode = instruction.opcode if instruction else ""
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
-        kind = "collective" if found else names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])
+        if found:
+            kind = "collective"
+        elif op.host_bytes:
+            kind = HOST_TRANSFER
+        else:
+            kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])
         limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
         share = op.time_share * scale
         facts.append(
@@ -138,6 +156,25 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         )
     facts.sort(key=lambda fact: -fact.share)
     return tuple(facts)
+
+
+def _consistent(op: Op) -> Op:
+    """The op without its intervals where these contradict themselves: exposed for longer than it was in flight."""
+    if op.exposed_s is None or op.in_flight_s is None or op.exposed_s <= op.in_flight_s * (1.0 + 1e-6):
+        return op
+    return replace(op, exposed_s=None, in_flight_s=None)
+
+
+def _within_links(op: Op, found: Collective | None, chip: Chip | None) -> Collective | None:
+    """The collective without a bandwidth that no link carries: its bytes, its groups or its time are not what they
+    seem, so neither bandwidth nor exposure follows from them.
+    """
+    if found is None or found.achieved_bytes_per_s is None or (found.match and found.match.dcn):
+        return found
+    most = found.possible_bytes_per_s or (links.most_bytes_per_s(chip) if chip else None)
+    if most is None or found.achieved_bytes_per_s <= LINK_TOLERANCE * most:
+        return found
+    return replace(found, achieved_bytes_per_s=None, above_links=found.achieved_bytes_per_s)
 
 
 def profile_has_flops(profile: StepProfile) -> bool:

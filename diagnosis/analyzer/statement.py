@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
 
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 _SOURCE_KPI = "XProf overview"
 _SOURCE_OPS = "op profile"
+_GROUP_WORDS = {
+    "compute": "compute",
+    "memory": "HBM bandwidth",
+    "communication": "communication",
+    "input": "input",
+    "host": "host",
+    "idle": "idle",
+}
+_LIMIT_WORDS = {"compute": "Compute", "memory": "HBM bandwidth", "communication": "Communication"}
 
 
 def bar_words(bar: str) -> str:
@@ -28,126 +38,144 @@ def bar_words(bar: str) -> str:
 
 def state(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     """(one or two sentences, the numbers in them)."""
+    if verdict.by == "sample":
+        return _sample(facts, verdict)
     match verdict.primary:
         case "communication":
             return _communication(facts, verdict)
         case "compute" | "memory":
             return _roofline(facts, verdict)
+        case "idle" if verdict.bubble > 0:
+            return _bubble(facts, verdict)
+        case "host" if facts.shares.get("host_transfer", 0.0) > facts.shares.get("host", 0.0):
+            return _offload(facts)
         case "input" | "host" | "idle":
-            if verdict.primary == "idle" and verdict.bubble > 0:
-                return _bubble(facts, verdict)
             return _stall(facts, verdict.primary)
         case _:
-            listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
-            why = (
-                "no op carries a roofline label or a category that tells what limits it"
-                if facts.ops
-                else "it holds no ops"
-            )
-            return f"The bottleneck cannot be told from this profile: {why} ({listed} ops).", (listed,)
+            return _unknown(facts, verdict)
+
+
+def _unknown(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
+    listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
+    if not facts.ops:
+        return f"The bottleneck cannot be told from this profile: it holds no ops ({listed} ops).", (listed,)
+    unlabelled = evidence(
+        "time without a known limit", verdict.groups.get("other", 0.0), "share", "computed",
+        "1 − Σ all other terms of the breakdown", _SOURCE_OPS,
+    )  # fmt: skip
+    rows = [listed, unlabelled]
+    known = []
+    for name, words in _GROUP_WORDS.items():
+        if (value := verdict.groups.get(name, 0.0)) >= 0.0005:
+            rows.append(evidence(words, value, "share", "computed", "term of the breakdown", _SOURCE_OPS))
+            known.append(f"{words} {rows[-1]}")
+    text = (
+        f"The bottleneck cannot be told from this profile: of {listed} ops, {unlabelled} {facts.base} has no roofline "
+        "label or category that says what limits it."
+    )
+    return f"{text} Known are {', '.join(known)}." if known else text, tuple(rows)
+
+
+def _sample(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
+    """What the listed ops say, and how much of the step they are: a leaning, not a finding."""
+    listed = evidence("listed ops", facts.coverage, "share", "computed", "Σ time share of the listed ops", _SOURCE_OPS)
+    part = evidence(
+        f"of the listed ops, {_GROUP_WORDS[verdict.primary]}", verdict.sample[verdict.primary], "share", "computed",
+        "Σ self time of listed ops by what limits them ÷ Σ self time of listed ops with a known limit", _SOURCE_OPS,
+    )  # fmt: skip
+    rows = [listed, part]
+    text = (
+        f"{_LIMIT_WORDS[verdict.primary]} is what the listed ops lean to: {part} of those with a known limit. The list "
+        f"holds {listed} of all op time; the rest is not in the profile, so that the step's breakdown is open."
+    )
+    if verdict.primary == "communication":
+        row = evidence(
+            "communication of the step as far as it is known", verdict.communication, "share", "computed",
+            "larger of the communication KPI and Σ exposed time of listed collectives", _SOURCE_KPI,
+        )  # fmt: skip
+        rows.append(row)
+        text += f" Known communication takes {row} {facts.base}: removing it saves no more."
+    return text, tuple(rows)
 
 
 def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     talking = facts.collectives
     costly = costliest_axis(facts.ops)
-    where = f", mostly on {bar_words(costly[0])}" if costly and len({op.op.key for op in talking}) else ""
     over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
-    if verdict.communication >= 0.3:
-        share = evidence(
-            "communication over all ops",
-            verdict.communication,
-            "share",
-            "computed",
-            "Σ exposed time of collectives ÷ step time",
-            _SOURCE_OPS,
-            keys(talking),
-        )
-        rows = [share]
-        text = f"Communication {over} takes {share} {facts.base}{where}."
-        # Exposed time, as the whole is, and no more than it: what a pipeline waits there is not in the whole either.
-        exposed = min(facts.shares.get(costly[0], 0.0), verdict.communication) if costly else 0.0
-        if costly and exposed >= 0.995 * verdict.communication > 0:
-            text = f"Communication {over} takes {share} {facts.base}, as good as all of it on {bar_words(costly[0])}."
-        elif costly and exposed > 0:
-            part = evidence(
-                f"collectives on {bar_words(costly[0])}",
-                exposed,
-                "share",
-                "computed",
-                "Σ exposed time ÷ step time",
-                _SOURCE_OPS,
-                keys(op for op in talking if op.axes or op.over_dcn),
-            )
-            rows.append(part)
-            text = f"Communication {over} takes {share} {facts.base}{where} ({part})."
-        return text, tuple(rows)
-    largest = facts.ops[:5]
-    of_largest = [op for op in largest if op.collective]
-    costly = costliest_axis(of_largest)
-    where = f", mostly on {bar_words(costly[0])}" if costly else ""
-    over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
-    count = evidence(
-        "collectives among the largest ops",
-        float(len(of_largest)),
-        "count",
-        "measured",
-        source=_SOURCE_OPS,
-        ops=keys(of_largest),
-    )
-    looked = evidence(
-        "largest ops looked at", float(len(largest)), "count", "measured", source=_SOURCE_OPS, ops=keys(largest)
-    )
-    part = evidence(
-        "their share of the time of the largest ops",
-        total_share(of_largest) / total_share(largest),
+    share = evidence(
+        "exposed communication",
+        verdict.communication,
         "share",
         "computed",
-        "Σ self time of collectives ÷ Σ self time of the largest ops",
+        "Σ exposed time of collectives ÷ step time",
         _SOURCE_OPS,
-        keys(of_largest),
+        keys(talking),
     )
-    limits = f"Communication {over} limits the step{where}"
-    if len(of_largest) == len(largest):
-        text = f"{limits}: the {looked} largest ops are all collectives that do next to no work while they run."
-        return text, (looked,)
-    text = (
-        f"{limits}: {count} of the {looked} largest ops are collectives ({part} of their time), and they do next to no "
-        "work while they run."
+    # Exposed time, as the whole is, and no more than it: what a pipeline waits there is not in the whole either.
+    exposed = min(facts.shares.get(costly[0], 0.0), verdict.communication) if costly else 0.0
+    text = f"Exposed communication {over} takes {share} {facts.base}"
+    if not costly or exposed <= 0:
+        return f"{text}.", (share,)
+    if exposed >= 0.995 * verdict.communication:
+        return f"{text}, nearly all of it on {bar_words(costly[0])}.", (share,)
+    part = evidence(
+        f"collectives on {bar_words(costly[0])}",
+        exposed,
+        "share",
+        "computed",
+        "Σ exposed time ÷ step time",
+        _SOURCE_OPS,
+        keys(op for op in talking if op.axes or op.over_dcn),
     )
-    return text, (count, looked, part)
+    return f"{text}, mostly on {bar_words(costly[0])} ({part}).", (share, part)
 
 
 def _labelled(facts: Facts, limit: str) -> tuple[OpFacts, ...]:
-    return facts.where(lambda op: not op.collective and op.limit == limit)
+    return facts.where(lambda op: op.resource == limit)
 
 
 def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     memory = verdict.primary == "memory"
-    limit = "hbm" if memory else "compute"
+    limit, label = ("hbm", "HBM bandwidth") if memory else ("compute", "compute")
+    other_limit, other_label = ("compute", "compute") if memory else ("hbm", "HBM bandwidth")
     ops = _labelled(facts, limit)
-    inferred = all(op.limit_source == "category" for op in ops)
-    origin = "by their category (no roofline was recorded)" if inferred else "by the roofline"
-    rows = []
-    label = "HBM bandwidth" if memory else "compute"
     share = evidence(
         f"{label}-bound ops",
-        total_share(ops),
+        facts.shares.get(limit, 0.0),
         "share",
         "computed",
         f"Σ self time of {label}-bound ops without collectives ÷ step time",
         _SOURCE_OPS,
         keys(ops),
     )
-    rows.append(share)
-    listed = ""
-    if facts.thin:
-        seen = evidence(
-            "listed ops", facts.coverage, "share", "computed", "Σ time share of the listed ops", _SOURCE_OPS
-        )
-        rows.append(seen)
-        listed = f" (the list holds {seen} of all op time)"
+    rows = [share]
+    text = f"{_LIMIT_WORDS[verdict.primary]} limits the step: ops bound by it take {share} {facts.base}"
+    inferred = [op for op in ops if op.limit_source == "category"]
+    if inferred and len(inferred) == len(ops):
+        text += ", by their category (no roofline was recorded)"
+    elif total_share(inferred) >= 0.1 * total_share(ops):
+        row = evidence(
+            "of it judged by category, without recorded FLOPs", total_share(inferred), "share", "computed",
+            "Σ self time ÷ step time", _SOURCE_OPS, keys(inferred),
+        )  # fmt: skip
+        rows.append(row)
+        text += f", {row} of it judged by the kind of op since its FLOPs were not recorded"
+    if (against := facts.shares.get(other_limit, 0.0)) >= 0.0005:
+        row = evidence(
+            f"{other_label}-bound ops", against, "share", "computed",
+            f"Σ self time of {other_label}-bound ops without collectives ÷ step time", _SOURCE_OPS,
+            keys(_labelled(facts, other_limit)),
+        )  # fmt: skip
+        rows.append(row)
+        text += f"; ops bound by {other_label} take {row}"
+    if (unlabelled := facts.shares.get("other", 0.0)) >= 0.1:
+        row = evidence(
+            "ops without a known limit", unlabelled, "share", "computed", "1 − Σ all other terms of the breakdown",
+            _SOURCE_OPS,
+        )  # fmt: skip
+        rows.append(row)
+        text += f"; {row} has no known limit"
     best = max(ops, key=lambda op: op.share * (op.efficiency or 0.0), default=None)
-    reached = ""
     if best and best.efficiency:
         roof = evidence(
             f"{best.op.name}: share of the {label} roof",
@@ -159,28 +187,26 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
             (best.key,),
         )
         rows.append(roof)
-        reached = f"; {best.op.name} reaches {roof} of that roof"
-    if memory:
-        streaming = facts.where(lambda op: bool(op.collective) and (op.op.roofline_efficiency or 0.0) >= 0.05)
-        extra = ""
-        if streaming and total_share(streaming) >= 0.01:
-            moved = evidence(
-                "collectives that stream through HBM",
-                total_share(streaming),
-                "share",
-                "computed",
-                "Σ self time of collectives at 5 % of HBM peak or more ÷ step time",
-                _SOURCE_OPS,
-                keys(streaming),
-            )
-            rows.append(moved)
-            extra = f", and the collectives themselves stream large tensors through HBM (another {moved})"
-        return (
-            f"HBM bandwidth limits the step: ops bound by it take {share} {facts.base} "
-            f"{origin}{listed}{reached}{extra}.",
-            tuple(rows),
-        )
-    return f"Compute limits the step: ops bound by it take {share} {facts.base} {origin}{listed}{reached}.", tuple(rows)
+        text += f". {best.op.name} reaches {roof} of that roof"
+    return f"{text}.", tuple(rows)
+
+
+def _offload(facts: Facts) -> tuple[str, tuple[Evidence, ...]]:
+    """Waiting for tensors that travel between HBM and host memory, with the rate against the host link."""
+    ops = host_copies(facts)
+    share = evidence(
+        "exposed host transfers", facts.shares.get("host_transfer", 0.0), "share", "computed",
+        "Σ exposed time of copies to and from host memory ÷ step time", _SOURCE_OPS, keys(ops),
+    )  # fmt: skip
+    text = f"Host transfers limit the step: waiting for tensors to and from host memory takes {share} {facts.base}"
+    rates = host_link_rate(facts)
+    if rates is None:
+        return f"{text}.", (share,)
+    achieved, possible = rates
+    text += f". The busier direction moves {achieved} per core"
+    if possible is None:
+        return f"{text}.", (share, achieved)
+    return f"{text}; the link to the host carries {possible}.", (share, achieved, possible)
 
 
 def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
@@ -190,7 +216,7 @@ def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
         verdict.bubble,
         "share",
         "computed",
-        "Σ (self time − bytes ÷ bandwidth of the wires) ÷ step time, at most the bubble of the schedule",
+        "Σ (self time − bytes ÷ bandwidth of the links) ÷ step time, at most the bubble of the schedule",
         _SOURCE_OPS,
         keys(op for op in facts.collectives if op.collective and op.collective.tensor == "activations between stages"),
     )
@@ -243,33 +269,15 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         }.get(verdict.primary, "it counts every op, waiting ones too")
         texts.append(f"Duty cycle is {row}, yet that does not make the step compute-bound: {what}.")
     stated = facts.profile.kpis.get("communication")
-    if verdict.primary == "communication" and stated is not None and stated < 0.3:
+    if verdict.primary == "communication" and verdict.by == "threshold" and stated is not None and stated < 0.3:
         row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
         rows.append(row)
-        if verdict.communication >= 0.3:
-            texts.append(
-                f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists."
-            )
-        elif not facts.thin:
-            texts.append(
-                f"The communication KPI says {row}, which looks small, yet no other op costs as much as the largest "
-                "collectives; what remains is spread over many smaller ops away from their roofs."
-            )
-        elif verdict.reconciled:
-            texts.append(
-                f"The communication KPI says {row} and the listed collectives account for it, yet no other op "
-                "costs as much "
-                "as any of them."
-            )
-        else:
-            texts.append(
-                f"The communication KPI says {row}; the listed collectives do not account for it, so the list is "
-                "a sample, "
-                "and in that sample collectives come first."
-            )
-    if verdict.primary in ("compute", "memory") and verdict.reconciled and facts.collectives and stated is not None:
+        texts.append(
+            f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists."
+        )
+    if verdict.primary in ("compute", "memory") and facts.collectives and stated is not None and facts.thin:
         found = total_share(facts.collectives)
-        if facts.thin and found >= 0.3 * total_share(facts.ops):
+        if 0.7 * stated <= found and found >= 0.3 * total_share(facts.ops):
             row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
             part = evidence(
                 "collectives among the listed ops",
@@ -282,9 +290,8 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
             )
             rows += [row, part]
             texts.append(
-                "Collectives are among the largest ops, yet they are not the bottleneck: the listed ones take "
-                f"{part} and "
-                f"account for the communication KPI of {row}, which leaves the rest of the step to other ops."
+                f"Collectives are among the largest ops, yet the listed ones take {part} and account for the "
+                f"communication KPI of {row}, which leaves the rest of the step to other ops."
             )
     waiting = [
         op
@@ -307,9 +314,8 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         )
         rows.append(row)
         texts.append(
-            f"XProf labels {first.op.name} HBM-bound, yet it moves {row} of what HBM could: it waits for the "
-            "wires or for "
-            "other cores, and counts as communication."
+            f"XProf labels {first.op.name} HBM-bound, yet it moves {row} of what HBM could: it waits for links or "
+            "for other cores, and counts as communication."
         )
     if verdict.primary == "compute" and duty is not None and duty < 0.9:
         row = evidence("duty cycle", duty, "share", "measured", "busy time ÷ step time", _SOURCE_KPI)

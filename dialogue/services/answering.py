@@ -10,11 +10,10 @@ import logging
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 from django.utils import timezone
 
 from agent.control import Cancel
@@ -30,7 +29,6 @@ from agent.events import (
 )
 from dialogue.models import Message
 from dialogue.services import asking, holding
-from experiments.services import workers
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
 from proposals.services import recording
@@ -41,7 +39,6 @@ logger = logging.getLogger(__name__)
 FLUSH_EVERY_S = 0.05
 #: How often the row is asked whether somebody wants the answer to stop.
 LOOK_EVERY_S = 0.3
-STALE_AFTER = timedelta(seconds=30)
 MAX_ATTEMPTS = 2
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
@@ -102,7 +99,7 @@ class Writing:
         self._update(heartbeat_at=timezone.now())
 
     def _update(self, **values: Any) -> None:
-        ours = Message.objects.filter(pk=self.answer.pk, worker=self.worker, status=Message.Status.ANSWERING)
+        ours = asking.ANSWERS.held(self.answer.pk, self.worker)
         if not ours.update(**values):
             self.cancel.set()
 
@@ -156,22 +153,9 @@ class Writing:
 
 def claim(pk: int, worker: str) -> Message | None:
     """Take an answer for this worker; None where it has ended, or a live worker has it."""
-    stale = Q(status=Message.Status.ANSWERING) & (Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker))
-    holder = Message.objects.filter(pk=pk).values_list("worker", flat=True).first()
-    if holder and workers.is_known_dead(holder):
-        stale |= Q(status=Message.Status.ANSWERING, worker=holder)
-    free = Message.objects.filter(Q(pk=pk) & (Q(status=Message.Status.QUEUED) | stale))
-    taken = free.update(
-        status=Message.Status.ANSWERING,
-        worker=worker,
-        heartbeat_at=timezone.now(),
-        attempts=F("attempts") + 1,
-        text="",
-        steps=[],
-        effects=[],
-        revision=F("revision") + F("attempts"),  # of an earlier attempt nothing counts
-    )
-    if not taken:
+    # Of an earlier attempt nothing counts.
+    anew = {"text": "", "steps": [], "effects": [], "revision": F("revision") + F("attempts")}
+    if not asking.ANSWERS.claim(pk, worker, **anew):
         return None
     answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
     if answer.attempts > MAX_ATTEMPTS:
@@ -184,7 +168,7 @@ def claim(pk: int, worker: str) -> Message | None:
 
 def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> bool:
     """The answer has ended; False where another worker has it."""
-    ours = Message.objects.filter(pk=answer.pk, worker=worker, status=Message.Status.ANSWERING)
+    ours = asking.ANSWERS.held(answer.pk, worker)
     return bool(ours.update(status=status, finished_at=timezone.now(), **values))
 
 
@@ -199,15 +183,4 @@ def question_of(answer: Message) -> Ask:
 
 def sweep() -> list[int]:
     """Queue again what no live worker writes; returns the answers' keys."""
-    now = timezone.now()
-    found = []
-    for row in Message.objects.filter(status__in=asking.OPEN).only(
-        "pk", "status", "worker", "heartbeat_at", "created_at"
-    ):
-        beat = row.heartbeat_at or row.created_at
-        lost = row.status == Message.Status.ANSWERING and workers.is_known_dead(row.worker)
-        if lost or beat < now - STALE_AFTER:
-            Message.objects.filter(pk=row.pk, status=Message.Status.QUEUED).update(heartbeat_at=now)
-            asking.send(row.pk)
-            found.append(row.pk)
-    return found
+    return asking.ANSWERS.sweep()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
-from celery import current_app
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from accounts.models import Membership, Role, User
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
+from experiments.services.jobs import Jobs
 from experiments.services.text import clean, title
-
-logger = logging.getLogger(__name__)
 
 #: Of one question.
 MOST_CHARACTERS = 8_000
@@ -27,6 +21,7 @@ MOST_THREADS = 200
 TITLE_CHARACTERS = 80
 ANSWER = "dialogue.tasks.answer"
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
+ANSWERS = Jobs(Message, ANSWER, *OPEN)
 
 
 NOT_YOURS = "A conversation is deleted by who opened it, or by an administrator of the team."
@@ -126,14 +121,5 @@ def _queue(question: Message) -> Message:
     answer = Message.objects.create(
         thread=question.thread, role=Message.Role.ASSISTANT, question=question, status=Message.Status.QUEUED
     )
-    transaction.on_commit(lambda: send(answer.pk))
+    transaction.on_commit(lambda: ANSWERS.send(answer.pk))
     return answer
-
-
-def send(pk: int) -> None:
-    """Hand an answer to the workers.  Where the broker cannot be reached the periodic sweep takes it up."""
-    options: dict[str, Any] = {"args": [pk], "retry": False}
-    try:
-        current_app.send_task(ANSWER, **options)
-    except (OperationalError, OSError):
-        logger.warning("answer %s is not queued: the broker cannot be reached; the sweep will take it up", pk)

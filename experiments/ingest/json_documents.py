@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
+from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import is_op, key_of, normalized
-from experiments.ingest.values import gviz_rows
+from experiments.ingest.json_tools import framework_ops, is_memory_viewer, kernels, memory_viewer, pod_viewer
+from experiments.ingest.values import gviz_rows, number
 
 ACCEPTED = (
     "Export overview_page, hlo_stats, op_profile or roofline_model from XProf (docs/profiles.md shows the shapes)."
@@ -27,6 +28,13 @@ _TOOLS = {
     "roofline": "roofline_model",
     "roofline_analysis": "roofline_model",
     "memory_profile": "memory_profile",
+    "memory_viewer": "memory_viewer",
+    "framework_op_stats": "framework_op_stats",
+    "tensorflow_stats": "framework_op_stats",
+    "kernel_stats": "kernel_stats",
+    "pod_viewer": "pod_viewer",
+    "input_pipeline_analyzer": "input_pipeline_analyzer",
+    "input_pipeline": "input_pipeline_analyzer",
     "kpis": "kpis",
     "kpi_metrics": "kpis",
 }
@@ -34,23 +42,8 @@ _OP_LISTS = ("top_ops", "ops", "operations", "top_operations", "top_by_time", "r
 _DEPTH = 8
 
 
-@dataclass
-class Piece:
-    """One part of an export.  tool: XProf's name of it.  ops: normalised rows; scale: `fraction` where its percent
-    columns are 0–1 (XProf's roofline), bare_unit: of times without one.  complete: whether all ops are in it.
-    """
-
-    tool: str
-    file: str
-    kpis: dict[str, Any] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
-    ops: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    complete: bool | None = None
-    dropped: int | None = None
-    bare_unit: str = ""
-    allocators: dict[str, Any] = field(default_factory=dict)
+class NothingKnown(IngestError):
+    """A document that is none of XProf's exports."""
 
 
 def load(path: Path, name: str) -> Any:
@@ -84,7 +77,7 @@ def pieces(document: Any, file: str) -> list[Piece]:
         raise IngestError(
             f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
         )
-    raise IngestError(f"{file} is none of XProf's exports: it holds no KPIs and no ops.", ACCEPTED, file)
+    raise NothingKnown(f"{file} is none of XProf's exports: it holds no KPIs and no ops.", ACCEPTED, file)
 
 
 def _pieces(value: Any, file: str, hint: str, depth: int) -> Iterator[Piece]:
@@ -110,15 +103,24 @@ def _columns(table: dict[str, Any]) -> set[str]:
     return {str(column.get("id")) for column in table["cols"] if isinstance(column, dict)}
 
 
+def _table(table: dict[str, Any], file: str) -> Piece | None:
+    """The tool whose table this is, by its columns; None where it is none of ops."""
+    columns = _columns(table)
+    if "roofline_efficiency" in columns:
+        return _roofline(table, file)
+    if "hlo_op_name" in columns:
+        return _hlo_stats(table, file)
+    if {"host_or_device", "operation"} <= columns:
+        return framework_ops(table, file)
+    return kernels(table, file) if "kernel_name" in columns else None
+
+
 def _list(value: list[Any], file: str, hint: str, depth: int) -> Iterator[Piece]:
     tables = [item for item in value if _is_gviz(item)]
     if tables:
-        if "roofline_efficiency" in _columns(tables[0]):
-            yield _roofline(tables[0], file)
-        elif "hlo_op_name" in _columns(tables[0]):
-            yield _hlo_stats(tables[0], file)
-        else:
-            yield _overview(value, file)
+        # XProf's framework ops are two tables, the first with idle time.
+        piece = _table(tables[0], file)
+        yield _overview(value, file) if piece is None else piece
         return
     rows = [normalized(item) for item in value if isinstance(item, dict)]
     if rows and len(rows) == len(value) and any(map(is_op, rows)):
@@ -130,11 +132,15 @@ def _list(value: list[Any], file: str, hint: str, depth: int) -> Iterator[Piece]
 
 def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator[Piece]:
     if _is_gviz(value):
-        columns = _columns(value)
-        if "roofline_efficiency" in columns:
-            yield _roofline(value, file)
-        elif "hlo_op_name" in columns:
-            yield _hlo_stats(value, file)
+        piece = _table(value, file)
+        if piece is not None:
+            yield piece
+        return
+    if is_memory_viewer(value):
+        yield memory_viewer(value, file)
+        return
+    if isinstance(value.get("podStatsSequence"), dict):
+        yield pod_viewer(value, file)
         return
     if isinstance(value.get("memoryProfilePerAllocator"), dict):
         yield Piece("memory_profile", file, allocators=value["memoryProfilePerAllocator"])
@@ -143,33 +149,33 @@ def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator
         yield _op_profile(value, file)
         return
     flat = normalized(value)
-    piece = Piece(hint or "kpis", file)
+    found = Piece(hint or "kpis", file)
     for key in ("performance_summary", "kpis", "kpi_metrics", "program"):
         inner = flat.get(key)
         if isinstance(inner, dict):
             values = normalized(inner)
             if key == "program":
                 values = {"flops_utilization_percent": values.get("compute_efficiency_percent")}
-            piece.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
+            found.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
         elif inner is not None and key in ("kpis", "kpi_metrics") and not isinstance(inner, str):
             raise IngestError(f"{file}: {key} is no object.", ACCEPTED, file)
     for key in ("run_environment", "accelerator_info", "device_info", "device"):
         if isinstance(flat.get(key), dict):
-            piece.device.update(normalized(flat[key]))
-    piece.kpis.update({key: item for key, item in flat.items() if isinstance(item, str | int | float)})
+            found.device.update(normalized(flat[key]))
+    found.kpis.update({key: item for key, item in flat.items() if isinstance(item, str | int | float)})
     for key in _OP_LISTS:
         if key not in flat:
             continue
         rows = flat[key]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise IngestError(f"{file}: {key} is no list of ops.", ACCEPTED, file)
-        piece.ops += [normalized(row) for row in rows]
+        found.ops += [normalized(row) for row in rows]
         total = flat.get("total_records", flat.get("total_operations_analyzed"))
         if isinstance(total, int) and not isinstance(total, bool) and total >= len(rows):
-            piece.dropped = total - len(rows)
+            found.dropped = total - len(rows)
         break
-    if piece.ops or piece.device or _has_kpi(piece.kpis):
-        yield piece
+    if found.ops or found.device or _has_kpi(found.kpis):
+        yield found
     for key, item in value.items():
         tool = _TOOLS.get(key_of(key))
         if tool and tool != "kpis" and isinstance(item, dict | list | str):
@@ -183,7 +189,7 @@ def _has_kpi(kpis: dict[str, Any]) -> bool:
 
 
 def _overview(tables: list[Any], file: str) -> Piece:
-    piece = Piece("overview_page", file)
+    piece = Piece("overview_page" if len(tables) > 5 else "input_pipeline_analyzer", file)
     for table in tables:
         if not isinstance(table, dict):
             continue
@@ -227,6 +233,7 @@ def _roofline(table: dict[str, Any], file: str) -> Piece:
         complete=not capped,
         dropped=None if capped else 0,
         bare_unit="us",
+        scale="fraction",
     )
 
 
@@ -262,6 +269,13 @@ def _op_profile(tree: dict[str, Any], file: str) -> Piece:
             stack += [(child, (*path, str(node.get("name", "")))) for child in children]
     metrics = root.get("metrics") if isinstance(root.get("metrics"), dict) else {}
     assert isinstance(metrics, dict)
-    return Piece(
-        "op_profile", file, kpis={"profile_time_ps": metrics.get("rawTime")}, ops=rows, complete=None, dropped=None
-    )
+    whole = number(metrics.get("rawTime"))
+    idle = [node for node in root.get("children") or [] if isinstance(node, dict) and node.get("name") == "IDLE"]
+    kpis: dict[str, Any] = {"profile_time_ps": metrics.get("rawTime")}
+    if whole:
+        said = [node["metrics"] for node in idle if isinstance(node.get("metrics"), dict)]
+        times = [number(one.get("rawTime")) or 0.0 for one in said]
+        kpis |= {"op_profile_idle": sum(times) / whole, "op_profile_flops": metrics.get("flops")}
+        bandwidths = metrics.get("bandwidthUtils")
+        kpis["op_profile_hbm"] = bandwidths[0] if isinstance(bandwidths, list) and bandwidths else None
+    return Piece("op_profile", file, kpis=kpis, ops=rows, complete=None, dropped=None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from experiments.ingest.json_documents import Piece
+from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import NUMBERS, SHARES, TEXTS, TIMES, at_least_zero, shares, time_s
 from experiments.ingest.transfers import with_host_bytes
 from experiments.ingest.values import hlo_text, number, plain_source, text
@@ -14,6 +14,8 @@ from experiments.step_profile import Note, Op
 
 #: Tables by how much each says about an op.
 _ORDER = ("hlo_stats", "roofline_model", "ops", "kpis", "op_profile")
+#: Tables of what is no HLO op: the same time under other names, used where there is no table of HLO ops.
+_OTHER_LEVELS = ("framework_op_stats", "kernel_stats")
 #: A share or time that this table does not hold; another table or `_settle` gives it.
 _OPEN = -1.0
 
@@ -26,6 +28,9 @@ def merge_ops(
         (part for part in parts if part.ops),
         key=lambda part: _ORDER.index(part.tool) if part.tool in _ORDER else len(_ORDER),
     )
+    hlo = [part for part in tables if part.tool not in _OTHER_LEVELS]
+    others = sorted((part for part in tables if part not in hlo), key=lambda part: _OTHER_LEVELS.index(part.tool))
+    tables = hlo or others[:1]
     if not tables:
         return [], None, []
     merged: dict[tuple[str, str], Op] = {}
@@ -96,7 +101,7 @@ def _settle(
 
 def _table(part: Piece) -> tuple[list[Op], int]:
     """(ops of one table, rows that could not be used)."""
-    columns = {field: shares(part.ops, field, part.file) for field in SHARES}
+    columns = {field: shares(part.ops, field, part.file, part.scale) for field in SHARES}
     ops: list[Op] = []
     skipped = 0
     for index, row in enumerate(part.ops):

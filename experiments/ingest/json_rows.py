@@ -157,12 +157,13 @@ def time_s(row: Mapping[str, Any], names: Iterable[str], file: str, where: str, 
     return None
 
 
-def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | None]:
-    """One share, 0–1, per row.
+def shares(rows: list[dict[str, Any]], field: str, file: str, scale: str = "") -> list[float | None]:
+    """One share, 0–1, per row; an efficiency may exceed 1, where the cost model counts more than was done.
 
     A `%` in the text or `percent` in the key means 0–100.  A bare number is read by its column: XProf's roofline states
     0–1 (also where it calls the column `…_in_percentage`), its other tables 0–100, so a column is in percent as a whole
-    if it holds a value above 1.5, or if it is of time and more than all of it would be listed otherwise.
+    if it holds a value above 1.5, or if it is of time and more than all of it would be listed otherwise.  scale:
+    `fraction` where the table is known to state 0–1.
     """
     keys = SHARES[field]
     raw: list[tuple[float, bool | None] | None] = []
@@ -180,13 +181,16 @@ def shares(rows: list[dict[str, Any]], field: str, file: str) -> list[float | No
         raw.append(found)
     bare = [entry[0] for entry in raw if entry is not None and entry[1] is None]
     in_percent = any(value > 1.5 for value in bare) or (field == "time_share" and sum(bare) > 1.1)
+    in_percent = in_percent and scale != "fraction"
     result: list[float | None] = []
     for index, entry in enumerate(raw):
         if entry is None:
             result.append(None)
             continue
         share = entry[0] / 100 if entry[1] or (entry[1] is None and in_percent) else entry[0]
-        if share > 1.02:
-            raise wrong(file, f"op {index + 1}, {keys[0]}", entry[0], "a share of at most 100 %")
-        result.append(min(share, 1.0))
+        if field == "time_share":
+            if share > 1.02:
+                raise wrong(file, f"op {index + 1}, {keys[0]}", entry[0], "a share of at most 100 %")
+            share = min(share, 1.0)
+        result.append(share)
     return result

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.ingest.roof import Resource, utilization
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import number
+from experiments.step_profile import Op
 
 KPI_KEYS = (
     "duty_cycle",
@@ -21,9 +23,6 @@ KPI_KEYS = (
     "flops_utilization",
     "goodput",
 )
-
-#: XProf's overview prints percentages with one decimal.
-HALF_OF_LAST_DIGIT = 0.0005
 
 #: How what XProf does not state is computed; shown beside the number.
 FORMULAS = {
@@ -55,6 +54,18 @@ class Kpis:
         else:
             self.computed.pop(key, None)
 
+    def put_utilization(
+        self, key: str, stated: float | None, ops: Sequence[Op], resource: Resource, widened: float = 1.0
+    ) -> None:
+        """XProf's utilisation less what ops above the peak add.
+
+        widened: the profiled time over that of the steps, of which the utilisation then is.
+        """
+        found = utilization(stated, ops, resource)
+        if found.value is not None:
+            formula = f"{FORMULAS[key]}, {found.reason}" if found.reason else FORMULAS[key]
+            self.put(key, found.value * widened, formula)
+
     def reason(self, key: str, why: str) -> None:
         if self.values[key] is None:
             self.reasons.setdefault(key, why)
@@ -63,6 +74,10 @@ class Kpis:
         """A reason for everything that is still without value and reason."""
         for key in KPI_KEYS:
             self.reason(key, why)
+
+
+#: XProf's overview prints percentages with one decimal.
+HALF_OF_LAST_DIGIT = 0.0005
 
 
 def percent(text: Any) -> float | None:
@@ -98,18 +113,42 @@ def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0) -
     kpis.reason("goodput", "The profile marks no steps, so productive time cannot be told from the rest.")
 
 
-def from_overview(kpis: Kpis, overview: list[Any], *, on_tpu: bool, has_steps: bool) -> None:
-    """What XProf's overview page states.  Its zeros of a profile without device ops must not come here."""
+def from_overview_shares(overview: list[Any]) -> dict[str, float | None]:
+    """Duty cycle and idle time as XProf's overview states them."""
+    first = overview[0] if overview and isinstance(overview[0], dict) else {}
+    summary = first.get("p") or {}
+    return {
+        "duty_cycle": percent(summary.get("device_duty_cycle_percent")),
+        "idle": percent(summary.get("device_idle_time_percent")),
+    }
+
+
+def is_contradicted_zero(stated: float | None, known: float | None) -> bool:
+    """Whether 0 stands for what was not recorded, or for less than is printed: events or tables show more than nothing.
+
+    known: the same quantity, or a lower bound of it, from what was recorded; None where nothing tells.
+    """
+    return stated == 0.0 and known is not None and known >= HALF_OF_LAST_DIGIT
+
+
+def from_overview(kpis: Kpis, overview: list[Any], *, on_tpu: bool, has_steps: bool, executed: bool = False) -> None:
+    """What XProf's overview page states.  Its zeros of a profile without device ops must not come here.
+
+    executed: steps are executions of the program, of which XProf states no shares.
+    """
     properties = [table.get("p") or {} if isinstance(table, dict) else {} for table in overview]
     properties += [{}] * (3 - len(properties))
-    summary, steps = properties[0], properties[1]
-    if on_tpu:
-        kpis.put("duty_cycle", percent(summary.get("device_duty_cycle_percent")))
-        idle, exact = percent(summary.get("device_idle_time_percent")), kpis.values["idle"]
-        # 0.0 % may be the 0.04 % that the steps of the same cores show as idle time: the timelines tell it exactly.
-        if idle != 0.0 or exact is None or exact >= HALF_OF_LAST_DIGIT:
-            kpis.put("idle", idle)
-    if not has_steps:
+    steps = properties[1]
+    if on_tpu and not executed:
+        stated = from_overview_shares(overview)
+        if not is_contradicted_zero(stated["duty_cycle"], kpis.values["duty_cycle"]):
+            kpis.put("duty_cycle", stated["duty_cycle"])
+            idle, exact = stated["idle"], kpis.values["idle"]
+            # 0.0 % may be the 0.04 % that the steps of the same cores show as idle time: the timelines tell it exactly.
+            # More than that is time inside loops, which XProf counts as theirs.
+            if idle != 0.0 or exact is None or exact >= HALF_OF_LAST_DIGIT:
+                kpis.put("idle", idle)
+    if not has_steps or executed:
         for key in ("input", "host", "output"):
             kpis.reason(key, "The profile marks no steps, so waiting cannot be split.")
         return

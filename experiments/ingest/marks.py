@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +14,23 @@ from experiments.xplane import XPlane, XSpace
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of one core: numbers and [starts, ends)."""
+    """Steps of one core: numbers and [starts, ends).
+
+    program: whose executions they are, where no step was marked.
+    """
 
     numbers: tuple[int, ...]
     starts: Ps
     ends: Ps
+    program: str = ""
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def without(self, places: Sequence[int]) -> Steps:
+        kept = [place for place in range(len(self)) if place not in places]
+        numbers = tuple(self.numbers[place] for place in kept)
+        return Steps(numbers, self.starts[kept], self.ends[kept], self.program)
 
 
 NO_STEPS = Steps((), np.zeros(0, np.int64), np.zeros(0, np.int64))

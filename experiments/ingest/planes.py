@@ -37,6 +37,16 @@ def core_planes(space: XSpace) -> list[XPlane]:
     return [plane for plane in space.planes if CORE_PLANE.match(plane.name) and any(p.events for p in plane.lines)]
 
 
+def device_memory(space: XSpace) -> float | None:
+    """Bytes of one GPU's memory as its plane states them, the least where they differ."""
+    sizes: list[int] = []
+    for plane in core_planes(space):
+        wanted = stat_ids(plane, "memory_size").get("memory_size")
+        values = (stat_value(plane, stat) for stat in plane.stats if stat.metadata_id == wanted)
+        sizes += [int(str(value)) for value in values if str(value).isdigit()]
+    return float(min(sizes)) if sizes and min(sizes) > 0 else None
+
+
 @dataclass
 class Events:
     """Op events of one core, all its lines together."""

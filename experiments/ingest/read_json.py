@@ -5,81 +5,66 @@ What an export does not hold is not measured, with the reason.  Tables of one up
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.errors import IngestError
-from experiments.ingest.json_documents import Piece, load, pieces
+from experiments.ingest.json_documents import NothingKnown, load, pieces
+from experiments.ingest.json_kpis import ABSENT, read_kpis
 from experiments.ingest.json_ops import merge_ops
-from experiments.ingest.json_rows import at_least_zero, time_s, wrong
-from experiments.ingest.kpis import FORMULAS, KPI_KEYS
+from experiments.ingest.json_piece import CoreStep, Piece
+from experiments.ingest.json_rows import at_least_zero, time_s
 from experiments.ingest.memory import worst
+from experiments.ingest.roof import notes_on_roof, notes_on_utilization
 from experiments.ingest.steps import gpu_step
 from experiments.ingest.values import GIB, number, text
-from experiments.step_profile import Device, Memory, Note, SourceFile, Step, StepProfile
-from perfmodel.chips import chip_from_device_type
-
-#: KPI ← keys, all shares; `percent` in the key or `%` in the text means 0–100, else a value above 1.5 does.
-_KPI_KEYS = {
-    "duty_cycle": ("device_duty_cycle_percent", "duty_cycle_percent", "device_duty_cycle", "duty_cycle"),
-    "idle": ("device_idle_time_percent", "idle_percent", "idle"),
-    "communication": (
-        "communication_percent",
-        "communication_overhead_percent",
-        "communication_overhead",
-        "communication",
-    ),
-    "input": ("infeed_percent_average", "input_percent", "input"),
-    "host": ("host_percent", "host"),
-    "output": ("output_percent", "output"),
-    "mxu_utilization": ("mxu_utilization_percent", "mxu_utilization"),
-    "hbm_utilization": ("hbm_utilization_percent", "hbm_utilization"),
-    "flops_utilization": ("flops_utilization_percent", "flops_utilization", "program_compute_efficiency"),
-    "goodput": ("goodput_percent", "goodput"),
-}
-_NO_COUNTER = ("mxu_utilization", "hbm_utilization")
-ABSENT = "The JSON export does not hold it."
+from experiments.step_profile import Core, Device, Memory, Note, SourceFile, Step, StepProfile
+from perfmodel.chips import chip_of_device
 
 
 def describe(files: Sequence[tuple[Path, str]]) -> list[str]:
     """Names of the tools whose exports the files hold."""
-    return sorted({piece.tool for path, name in files for piece in pieces(load(path, name), name)})
+    parts, _ = _parts(files)
+    return sorted({part.tool for part in parts})
 
 
 def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> StepProfile:
     """The StepProfile of the exports [(path, name), …] of one session."""
-    parts = [piece for path, name in found for piece in pieces(load(path, name), name)]
+    parts, notes = _parts(found)
     reasons: dict[str, str] = {}
     computed: dict[str, str] = {}
-    notes = [Note(_severity(level), text(message)) for part in parts for level, message in part.notes if message]
+    notes += [Note(_severity(level), text(message)) for part in parts for level, message in part.notes if message]
     device = _device(parts)
-    steps = [step for part in parts for step in _steps(part)]
-    step_time = _first_time(
-        parts, ("steptime_ms_average", "step_time", "average_step_time", "avg_step_time", "mean_step_time")
-    )
-    ops, dropped, op_notes = merge_ops(parts, step_time, reasons, computed)
-    notes += op_notes
-    kpis = _kpis(parts, step_time, bool(ops), device, computed)
-    for key in KPI_KEYS:
-        if kpis[key] is None:
-            reasons[key] = ABSENT
-    if step_time is None:
+    times = _step_times(parts, computed)
+    notes += times.notes
+    ops, dropped, op_notes = merge_ops(parts, times.mean_s, reasons, computed)
+    notes += [*op_notes, *notes_on_roof(ops)]
+    kpis = read_kpis(parts, times.mean_s, times.steps, ops, device)
+    notes += notes_on_utilization(kpis.values)
+    reasons |= kpis.reasons
+    computed |= kpis.computed
+    if times.mean_s is None:
         reasons["step_time"] = ABSENT
-    if not steps:
+    if not times.steps:
         reasons["steps"] = ABSENT
     if not ops:
         reasons["ops"] = "The JSON export holds no op."
     for key in ("flops", "hbm_bytes"):
         if not any(getattr(op, key) for op in ops):
             reasons[key] = ABSENT
-    memory = _memory(parts)
+    memory = _memory(parts, computed)
     if memory.peak_bytes is None:
         reasons["memory"] = ABSENT
-    if step_time is None and not ops and all(value is None for value in kpis.values()):
+    if times.mean_s is None and not ops and all(value is None for value in kpis.values.values()):
+        tools = sorted({part.tool for part in parts if part.tool not in ("kpis", "ops", "overview_page")})
+        held = f" It is XProf's {tools[0]}." if len(found) == 1 and tools else ""
         raise IngestError(
-            f"{found[0][1]} holds no measurement: no step time, no KPI and no op.",
-            "Check that the session recorded at least one step on an accelerator.",
+            f"{found[0][1]} holds no measurement: no step time, no KPI and no op.{held}",
+            "Add overview_page and hlo_stats of the same session, which must have recorded a step on an accelerator.",
             found[0][1],
             kind="empty",
         )
@@ -92,12 +77,13 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
         source_kind="xprof_json",
         device=device,
         files=tuple(files),
-        step_time_s=step_time,
-        step_time_min_s=_first_time(parts, ("steptime_ms_minimum", "step_time_min")),
-        step_time_max_s=_first_time(parts, ("steptime_ms_maximum", "step_time_max")),
-        step_time_stdev_s=_first_time(parts, ("steptime_ms_standard_deviation", "step_time_stdev")),
-        steps=tuple(steps),
-        kpis=kpis,
+        step_time_s=times.mean_s,
+        step_time_min_s=times.min_s,
+        step_time_max_s=times.max_s,
+        step_time_stdev_s=times.stdev_s,
+        steps=times.steps,
+        cores=_cores(parts, times.steps),
+        kpis=kpis.values,
         not_measured=reasons,
         ops=tuple(ops),
         ops_dropped=dropped if ops else None,
@@ -109,17 +95,30 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     )
 
 
+def _parts(found: Sequence[tuple[Path, str]]) -> tuple[list[Piece], list[Note]]:
+    """What the files hold; beside others, one that holds nothing we use is named."""
+    parts: list[Piece] = []
+    unused: list[str] = []
+    first: IngestError | None = None
+    for path, name in found:
+        document = load(path, name)
+        try:
+            parts += pieces(document, name)
+        except NothingKnown as error:
+            unused.append(name)
+            first = first or error
+    if not parts and first is not None:
+        raise first
+    if not unused:
+        return parts, []
+    names = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
+    said = "holds neither KPIs nor ops and is" if len(unused) == 1 else "hold neither KPIs nor ops and are"
+    return parts, [Note("info", f"{names} {said} not used.")]
+
+
 def _severity(level: str) -> str:
     lowered = level.lower()
     return "error" if "error" in lowered else "warning" if "warn" in lowered else "info"
-
-
-def _lookup(parts: Sequence[Piece], keys: Sequence[str]) -> tuple[Piece, str, Any] | None:
-    for key in keys:
-        for part in parts:
-            if part.kpis.get(key) is not None:
-                return part, key, part.kpis[key]
-    return None
 
 
 def _first_time(parts: Sequence[Piece], names: Sequence[str]) -> float | None:
@@ -149,56 +148,95 @@ def _device(parts: Sequence[Piece]) -> Device:
         return int(next((value for value in values if value and 0 < value < 1e9), 0))
 
     flops, hbm = number(merged.get("peak_flop_rate")), number(merged.get("peak_hbm_bw"))
+    peak, bandwidth = flops * 1e9 if flops else None, hbm * GIB if hbm else None
     return Device(
         kind=kind or "unknown",
-        chip=chip_from_device_type(kind) if kind else None,
+        chip=chip_of_device(kind, peak_flops_per_s=peak, hbm_bytes_per_s=bandwidth) if kind else None,
         core_count=count("device_core_count", "core_count"),
         host_count=count("host_count"),
-        peak_flops_per_s=flops * 1e9 if flops else None,
-        peak_hbm_bytes_per_s=hbm * GIB if hbm else None,
+        peak_flops_per_s=peak,
+        peak_hbm_bytes_per_s=bandwidth,
     )
 
 
-def _steps(part: Piece) -> list[Step]:
-    return [step for position, row in enumerate(part.steps) if (step := gpu_step(row, position)) is not None]
+@dataclass(frozen=True)
+class _StepTimes:
+    steps: tuple[Step, ...]
+    mean_s: float | None
+    min_s: float | None
+    max_s: float | None
+    stdev_s: float | None
+    notes: tuple[Note, ...]
 
 
-def _kpis(
-    parts: Sequence[Piece], step_time: float | None, has_ops: bool, device: Device, computed: dict[str, str]
-) -> dict[str, float | None]:
-    values: dict[str, float | None] = dict.fromkeys(KPI_KEYS)
-    for kpi, keys in _KPI_KEYS.items():
-        found = _lookup(parts, keys)
-        if found is None:
-            continue
-        part, key, raw = found
-        value = at_least_zero(raw, part.file, key)
-        if value is None:
-            continue
-        share = value[0] / 100 if value[1] == "%" or "percent" in key or value[0] > 1.5 else value[0]
-        if share > 1.02:
-            raise wrong(part.file, key, raw, "a share of at most 100 %")
-        if part.tool == "overview_page" and share == 0 and (not has_ops or kpi in _NO_COUNTER or step_time is None):
-            continue  # XProf prints 0 for what was never recorded
-        values[kpi] = min(share, 1.0)
-    if values["flops_utilization"] == 0:
-        values["flops_utilization"] = None  # no FLOPs were recorded
-    bandwidth = _lookup(parts, ("program_hbm_bw",))
-    if values["hbm_utilization"] is None and bandwidth and device.peak_hbm_bytes_per_s:
-        used = number(bandwidth[2])
-        if used:
-            values["hbm_utilization"] = used * GIB / device.peak_hbm_bytes_per_s
-            computed["hbm_utilization"] = FORMULAS["hbm_utilization"]
-    if step_time:
-        for kpi, name in (("duty_cycle", "tc_busy_time"), ("communication", "mean_all_reduce")):
-            seconds = _first_time(parts, (name,))
-            if values[kpi] is None and seconds is not None and seconds <= step_time * 1.02:
-                values[kpi] = min(seconds / step_time, 1.0)
-                computed[kpi] = f"{name} / step_time, both as exported"
-    return values
+def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> _StepTimes:
+    """Step times as XProf states them; from the whole steps of its table where the recording cut steps off."""
+    stated = [
+        _first_time(parts, names)
+        for names in (
+            ("steptime_ms_average", "step_time", "average_step_time", "avg_step_time", "mean_step_time"),
+            ("steptime_ms_minimum", "step_time_min"),
+            ("steptime_ms_maximum", "step_time_max"),
+            ("steptime_ms_standard_deviation", "step_time_stdev"),
+        )
+    ]
+    listed, source = _listed_steps(parts)
+    steps, cut = whole_steps(listed)
+    notes = (*cut, *notes_on_long_steps(steps))
+    mean, least, most, spread = stated
+    if steps and (cut or mean is None):
+        times = [step.time_s for step in steps]
+        whole = f"mean of the {len(times)} whole steps of XProf's {source}"
+        computed["step_time"] = whole + (f"; its {mean * 1e3:.4g} ms include what was cut off" if mean and cut else "")
+        mean, least, most = statistics.fmean(times), min(times), max(times)
+        spread = statistics.pstdev(times) if len(times) > 1 else None
+    return _StepTimes(tuple(steps), mean, least, most, spread, notes)
 
 
-def _memory(parts: Sequence[Piece]) -> Memory:
+def _listed_steps(parts: Sequence[Piece]) -> tuple[list[Step], str]:
+    """(steps in order, the tool that lists them): several tools list the same steps."""
+    for part in sorted(parts, key=lambda part: part.tool != "overview_page"):
+        found = [step for position, row in enumerate(part.steps) if (step := gpu_step(row, position)) is not None]
+        if found:
+            return found, part.tool
+    for part in parts:
+        rows: dict[int, list[CoreStep]] = {}
+        for said in part.core_steps:
+            rows.setdefault(said[0], []).append(said)
+        if rows:
+            return [_mean_step(step, rows[step]) for step in sorted(rows)], part.tool
+    return [], ""
+
+
+def _mean_step(step: int, cores: Sequence[CoreStep]) -> Step:
+    names = {part for said in cores for part in said[4]}
+    parts = {part: statistics.fmean(said[4].get(part, 0.0) for said in cores) for part in sorted(names)}
+    return Step(step, statistics.fmean(said[3] for said in cores), parts)
+
+
+def _cores(parts: Sequence[Piece], steps: Sequence[Step]) -> tuple[Core, ...]:
+    """Each core's mean over the whole steps, where the pod viewer lists them."""
+    kept = {step.number for step in steps}
+    by_core: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for part in parts:
+        for step, core, host, _, split in part.core_steps:
+            if step in kept and split:
+                by_core.setdefault((host, core), []).append(split)
+    return tuple(
+        Core(
+            name=core,
+            host=host,
+            breakdown_s={
+                name: statistics.fmean(split.get(name, 0.0) for split in splits)
+                for name in sorted({name for split in splits for name in split})
+            },
+        )
+        for (host, core), splits in by_core.items()
+    )
+
+
+def _memory(parts: Sequence[Piece], computed: dict[str, str]) -> Memory:
+    """Peak of the fullest device; without a memory profile, what the largest program allocates by its compiler."""
     memories: list[Memory] = []
     for part in parts:
         for allocator in part.allocators.values():
@@ -207,11 +245,20 @@ def _memory(parts: Sequence[Piece]) -> Memory:
                 continue
             stats = summary.get("peakStats")
             in_use = number(stats.get("peakBytesInUse")) if isinstance(stats, dict) else None
-            peak = number(summary.get("peakBytesUsageLifetime")) or in_use
+            # The lifetime's peak is of the heap; in use are heap and stack.
+            peak = max(number(summary.get("peakBytesUsageLifetime")) or 0.0, in_use or 0.0)
             capacity = number(summary.get("memoryCapacity"))
             if peak:
                 memories.append(Memory(peak, capacity or None))
         gib = number(part.kpis.get("peak_hbm_gib"))
         if gib:
             memories.append(Memory(gib * GIB))
+    planned = max(
+        (part for part in parts if part.planned_bytes), key=lambda part: part.planned_bytes or 0, default=None
+    )
+    if not memories and planned is not None:
+        computed["memory"] = (
+            f"buffer assignment of {planned.program or 'the largest program'}: as compiled, not measured"
+        )
+        return Memory(planned.planned_bytes)
     return worst(memories)

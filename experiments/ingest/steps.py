@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.ingest.cut_steps import cut_note
 from experiments.ingest.op_classes import PARTS
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import gviz_rows, number
-from experiments.step_profile import Core, Step
+from experiments.step_profile import Core, Note, Step
 
 #: Columns of XProf's step table for GPUs, and the part each belongs to.
 GPU_COLUMNS = {
@@ -28,6 +29,7 @@ GPU_COLUMNS = {
 #: The same for TPUs, where compute includes collectives.
 TPU_COLUMNS = {
     "tcComputeTimeMs": "compute",
+    "noninfeedTimeMs": "compute",
     "tcInfeedTimeMs": "input",
     "tcOutfeedTimeMs": "output",
     "tcIdleTimeMs": "idle",
@@ -56,6 +58,20 @@ def timeline_steps(cores: Sequence[CoreTimeline]) -> list[Step]:
         Step(step, float(times[i] / count), {part: max(float(sums[part][i] / count), 0.0) for part in parts})
         for i, step in enumerate(numbers)
     ]
+
+
+def cut_notes(cores: Sequence[CoreTimeline]) -> list[Note]:
+    """One note per step that the recording cut off on any core."""
+    times: dict[tuple[int, bool], list[float]] = {}
+    for core in cores:
+        for step, time_s, first in core.cut:
+            times.setdefault((step, first), []).append(time_s)
+    return [cut_note(step, sum(found) / len(found), first=first) for (step, first), found in sorted(times.items())]
+
+
+def executed_program(cores: Sequence[CoreTimeline]) -> str:
+    """The program whose executions stand for steps, empty where steps were marked or there are none."""
+    return next((core.program for core in cores if core.program and core.numbers), "")
 
 
 def gpu_steps(overview: Sequence[Any]) -> list[Step]:

@@ -16,7 +16,7 @@ from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.gpu import tasks as gpu_tasks
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
-from experiments.ingest.planes import ImpossibleTime, core_planes
+from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
@@ -34,7 +34,7 @@ class Host:
     """One host's profile, checked.
 
     file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that recorded no op beside
-    others that did.
+    others that did.  memory_bytes: of one device, where its plane states it.
     """
 
     file: Found
@@ -45,6 +45,7 @@ class Host:
     label: str = ""
     silent: int = 0
     op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    memory_bytes: float | None = None
 
     @property
     def name(self) -> str:
@@ -115,6 +116,7 @@ def read(
         label=next((host.label for host in hosts if host.label), ""),
         op_times=[host.op_times for host in hosts],
         silent=sum(host.silent for host in hosts),
+        memory_bytes=next((host.memory_bytes for host in hosts if host.memory_bytes), None),
     )
     return profile.to_json()
 
@@ -209,7 +211,7 @@ def _load_host(item: Found) -> Host:
         )
     else:
         try:
-            read_cores = [read_core(plane, host) for plane in core_planes(space)]
+            read_cores = [read_core(plane, host, annotated=counts.steps > 0) for plane in core_planes(space)]
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
@@ -218,7 +220,7 @@ def _load_host(item: Found) -> Host:
             averaged = "times and rates are of that one" if len(cores) == 1 else f"averages are over these {len(cores)}"
             text = f"{host}: only {len(cores)} of {len(cores) + silent} devices recorded any op; {averaged}."
             notes.append(Note("warning", text))
-    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times)
+    return Host(item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times, device_memory(space))
 
 
 def _silent_devices(space: XSpace, active: int) -> int:

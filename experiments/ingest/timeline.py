@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from experiments.ingest.cut_steps import cut_off
+from experiments.ingest.executions import executed_steps
 from experiments.ingest.exposure import OpKey, OpTime, op_times
 from experiments.ingest.flights import Flights, read_flights
 from experiments.ingest.intervals import Cover
@@ -33,6 +35,8 @@ class CoreTimeline:
     collective_s (a collective in flight: also from its start op to its done op), exposed_s (in flight, and no other op
     ran),
     host_transfer_s (a copy from or to host memory in flight).
+    program: whose executions the steps are, where none was marked.  cut: number and time of steps that the recording
+    cut off, and whether it begins in them; they are none of the steps.
     span_s: from the first activity to the last, steps or not.  op_times: of the ops that matter, by (program, name).
     """
 
@@ -51,16 +55,23 @@ class CoreTimeline:
     events: int
     op_times: dict[OpKey, OpTime] = field(default_factory=dict)
     host_transfer_s: float = 0.0
+    program: str = ""
+    cut: tuple[tuple[int, float, bool], ...] = ()
 
 
-def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimeline | None:
-    """The timeline of a core's plane, None where it holds no op.  steps: in place of those that the plane marks."""
+def read_core(plane: XPlane, host: str, *, annotated: bool = False) -> CoreTimeline | None:
+    """The timeline of a core's plane, None where it holds no op.
+
+    annotated: the program marks its steps on the host.  Where neither it nor the device does, executions of the program
+    stand for steps.
+    """
     lines = op_lines(plane)
     asynchronous = [line for line in plane.lines if line.name == "Async XLA Ops"]
     marked = step_line(plane)
     zero_ns = base_ns([*lines, *asynchronous, *([marked] if marked else [])])
-    if steps is None:
-        steps = plane_steps(plane, zero_ns)
+    steps = plane_steps(plane, zero_ns)
+    if not len(steps) and not annotated:
+        steps = executed_steps(plane, lines, zero_ns)
     events = Events.of(lines, zero_ns)
     if len(events.kind) < sum(len(line.events) for line in lines):
         raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {MAX_PS / 8.64e16:.0f} days")
@@ -127,6 +138,7 @@ def measure(
     running = ~masks[CONTROL]
     if not running.any():
         return None
+    steps, cut = _whole(steps, events, running)
     covers: list[Cover] = []
     total = Cover.of(events.starts[:0], events.ends[:0])
     for part in PARTS:
@@ -195,4 +207,18 @@ def measure(
             transfers.plus(copies),
         ),
         host_transfer_s=inside(Cover.of(transfers.starts, transfers.ends)),
+        program=steps.program,
+        cut=cut,
     )
+
+
+def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tuple[tuple[int, float, bool], ...]]:
+    """(the steps recorded as a whole, those that were cut off as in `CoreTimeline.cut`)."""
+    if len(steps) < 2:
+        return steps, ()
+    begun = np.sort(events.starts[running])
+    counts = np.searchsorted(begun, steps.ends) - np.searchsorted(begun, steps.starts)
+    times = (steps.ends - steps.starts) * 1e-12
+    work = events.cover(running).within(steps.starts, steps.ends) * 1e-12
+    places = cut_off(times.tolist(), work.tolist(), counts.tolist())
+    return steps.without(places), tuple((steps.numbers[i], float(times[i]), i == 0) for i in places)

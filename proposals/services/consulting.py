@@ -5,35 +5,28 @@ What the built-in reasoner said stands from the beginning and stays; nothing wai
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from accounts.models import Role, User
 from accounts.permissions import check
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import events, runs, workers
+from experiments.services import events, runs
+from experiments.services.jobs import Jobs
 from experiments.services.text import clean
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.models import Consultation, PlanRecord
 
-logger = logging.getLogger(__name__)
-
 CONSULT = "proposals.tasks.consult"
-#: Who has not said for so long that it lives is dead.
-STALE_AFTER = timedelta(seconds=30)
 MAX_ATTEMPTS = 3
 #: Runs read at a time: the workers are those of the dialogue, whose answers a person waits for.
 MOST_AT_ONCE = 6
 OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
+CONSULTATIONS = Jobs(Consultation, CONSULT, *OPEN)
 
 
 class ConsultingError(Exception):
@@ -85,7 +78,7 @@ def _queue(run: Run, user: User | None) -> Consultation:
     text = f"{made.model} was asked to read the run"
     said = {"stage": str(run.status), "text": text, "fraction": None, "consultation": made.pk}
     events.append(run.experiment_id, "progress", "coordinator", run=run, user=user, data=said)
-    transaction.on_commit(lambda: send(made.pk))
+    transaction.on_commit(lambda: CONSULTATIONS.send(made.pk))
     return made
 
 
@@ -107,19 +100,9 @@ def report_of(run: Run) -> Consultation | None:
 
 def claim(pk: int, worker: str) -> Consultation | None:
     """Take it for this worker; None where it has ended, a live worker has it, or enough runs are being read."""
-    beating = Q(status=Consultation.Status.WORKING, heartbeat_at__gte=timezone.now() - STALE_AFTER)
-    if Consultation.objects.filter(beating).exclude(pk=pk).count() >= MOST_AT_ONCE:
+    if CONSULTATIONS.beating().exclude(pk=pk).count() >= MOST_AT_ONCE:
         return None
-    stale = Q(status=Consultation.Status.WORKING) & (
-        Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker)
-    )
-    holder = Consultation.objects.filter(pk=pk).values_list("worker", flat=True).first()
-    if holder and workers.is_known_dead(holder):
-        stale |= Q(status=Consultation.Status.WORKING, worker=holder)
-    free = Consultation.objects.filter(Q(pk=pk) & (Q(status=Consultation.Status.QUEUED) | stale))
-    now = timezone.now()
-    taken = free.update(status=Consultation.Status.WORKING, worker=worker, heartbeat_at=now, attempts=F("attempts") + 1)
-    if not taken:
+    if not CONSULTATIONS.claim(pk, worker):
         return None
     made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
     if made.attempts > MAX_ATTEMPTS:
@@ -131,8 +114,7 @@ def claim(pk: int, worker: str) -> Consultation | None:
 
 def is_wanted(made: Consultation, worker: str) -> bool:
     """Whether this worker still has it, and no newer analysis has made it pointless."""
-    held = Consultation.objects.filter(pk=made.pk, worker=worker, status=Consultation.Status.WORKING).exists()
-    return held and not is_overtaken(made)
+    return CONSULTATIONS.held(made.pk, worker).exists() and not is_overtaken(made)
 
 
 def is_overtaken(made: Consultation) -> bool:
@@ -141,19 +123,19 @@ def is_overtaken(made: Consultation) -> bool:
 
 def beat(made: Consultation, worker: str) -> None:
     """Say that the worker lives."""
-    _held(made, worker).update(heartbeat_at=timezone.now())
+    CONSULTATIONS.beat(made.pk, worker)
 
 
 def keep(made: Consultation, worker: str, **values: Any) -> bool:
     """Store what an agent came to; False where another worker has it."""
-    return bool(_held(made, worker).update(heartbeat_at=timezone.now(), **values))
+    return CONSULTATIONS.beat(made.pk, worker, **values)
 
 
 def end(made: Consultation, worker: str, status: Consultation.Status, note: str = "") -> bool:
     """It has ended, with an Event where it came to nothing; False where another worker has it."""
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        if not _held(made, worker).update(status=status, note=clean(note), finished_at=timezone.now()):
+        if not CONSULTATIONS.held(made.pk, worker).update(status=status, note=clean(note), finished_at=timezone.now()):
             return False
         if note:
             _say(made, "error" if status == Consultation.Status.FAILED else "progress", {"text": note, "reason": note})
@@ -165,36 +147,13 @@ def _say(made: Consultation, kind: str, data: Mapping[str, Any]) -> None:
     events.append(made.run.experiment_id, kind, "coordinator", run=made.run, data=said)
 
 
-def _held(made: Consultation, worker: str) -> Any:
-    return Consultation.objects.filter(pk=made.pk, worker=worker, status=Consultation.Status.WORKING)
-
-
 def sweep() -> list[int]:
     """Queue again what no live worker has; returns the keys."""
-    now = timezone.now()
-    found = []
-    for row in Consultation.objects.filter(status__in=OPEN).only(
-        "pk", "status", "worker", "heartbeat_at", "created_at"
-    ):
-        last = row.heartbeat_at or row.created_at
-        lost = row.status == Consultation.Status.WORKING and workers.is_known_dead(row.worker)
-        if lost or last < now - STALE_AFTER:
-            waiting = Consultation.objects.filter(pk=row.pk, status=Consultation.Status.QUEUED)
-            waiting.update(heartbeat_at=now)
-            send(row.pk)
-            found.append(row.pk)
-    return found
+    return CONSULTATIONS.sweep()
 
 
 def send_next() -> None:
     """Queue the one that waits longest for another to end."""
     waiting = Consultation.objects.filter(status=Consultation.Status.QUEUED).order_by("pk").only("pk").first()
     if waiting is not None:
-        send(waiting.pk)
-
-
-def send(pk: int) -> None:
-    try:
-        current_app.send_task(CONSULT, args=[pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("consultation %s is not queued: the broker cannot be reached; the sweep will take it up", pk)
+        CONSULTATIONS.send(waiting.pk)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
-from celery import current_app
-from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from accounts.models import Role, User
 from accounts.permissions import check
 from experiments.models import Experiment, RunStatus
-from experiments.services import configuration, events, profiles, runs
+from experiments.services import configuration, events, profiles, runs, workers
+from experiments.services.jobs import Jobs
 from experiments.services.text import clean
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
@@ -25,15 +22,10 @@ from proposals.models import PlanRecord, PlanRequest
 from proposals.proposer import propose
 from proposals.services import checks, confidence, context, plans, precedents
 
-logger = logging.getLogger(__name__)
-
 PROPOSE_AGAIN = "proposals.tasks.propose_again"
-#: A request that a worker has had this long was lost with it.
-LOST_AFTER = timedelta(minutes=5)
-#: One that no worker has taken up is queued again after this.
-REQUEUE_AFTER = timedelta(seconds=30)
 MAX_ATTEMPTS = 3
-_OPEN = [PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING]
+OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
+REQUESTS = Jobs(PlanRequest, PROPOSE_AGAIN, *OPEN)
 
 
 class RequestError(Exception):
@@ -53,14 +45,14 @@ def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) 
     found = checked(experiment, constraints)
     with transaction.atomic():
         events.lock(experiment.pk)
-        if PlanRequest.objects.filter(run__experiment=experiment, status__in=_OPEN).exists():
+        if PlanRequest.objects.filter(run__experiment=experiment, status__in=OPEN).exists():
             raise RequestError("Proposals for this experiment are being made already; wait until they are there.")
         made = PlanRequest.objects.create(
             team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
         )
         data = {"constraints": made.constraints, "text": list(found.describe())}
         events.append(experiment, "constraints", "user", run=run, user=user, data=data)
-        transaction.on_commit(lambda: _send(made.pk))
+        transaction.on_commit(lambda: REQUESTS.send(made.pk))
     return made
 
 
@@ -102,22 +94,36 @@ def of_experiment(experiment: Experiment) -> QuerySet[PlanRecord]:
 
 
 def make(pk: int) -> None:
-    """Make the plan that was asked for, check it, and store all of it or nothing.  Done twice it changes nothing.
+    """Make the plan that was asked for, check it, and store all of it or nothing; returns at once where it has ended or
+    a live worker makes it.
 
-    Our own faults end the request with a sentence and are raised again.
+    Our own faults end the request with a sentence and are raised again; where the database is away the request is left
+    for the sweep to take over.
     """
-    now = timezone.now()
-    claimed = PlanRequest.objects.filter(pk=pk, status=PlanRequest.Status.QUEUED)
-    if not claimed.update(status=PlanRequest.Status.WORKING, started_at=now, attempts=F("attempts") + 1):
+    worker = workers.this_process()
+    made = _claim(pk, worker)
+    if made is None:
         return
-    made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
     try:
-        _make(made)
+        with workers.beside(f"request-{pk}", (workers.HEARTBEAT_EVERY_S, lambda: REQUESTS.beat(pk, worker))):
+            _make(made)
     except (ConfigError, profiles.NotIngested) as error:
         _fail(made, str(error))
+    except (OperationalError, InterfaceError):
+        raise
     except Exception as error:
         _fail(made, f"Something went wrong in our code ({type(error).__name__}); ask again, or report request {pk}.")
         raise
+
+
+def _claim(pk: int, worker: str) -> PlanRequest | None:
+    if not REQUESTS.claim(pk, worker, started_at=timezone.now()):
+        return None
+    made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
+    if made.attempts > MAX_ATTEMPTS:
+        _fail(made, f"This was tried {MAX_ATTEMPTS} times and its worker died each time; ask for less, or retry.")
+        return None
+    return made
 
 
 def _make(made: PlanRequest) -> None:
@@ -134,36 +140,20 @@ def _make(made: PlanRequest) -> None:
             run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by
         )
         checks.store(run, record, checks.check(record, found.config, found.diagnosis, found.profile))
-        done = PlanRequest.objects.filter(pk=made.pk, status=PlanRequest.Status.WORKING)
-        if not done.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
+        held = REQUESTS.held(made.pk, made.worker)
+        if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
             transaction.set_rollback(True)  # another worker has it, and makes the same
 
 
 def _fail(made: PlanRequest, reason: str) -> None:
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        open_ = PlanRequest.objects.filter(pk=made.pk, status=PlanRequest.Status.WORKING)
-        if open_.update(status=PlanRequest.Status.FAILED, reason=clean(reason), finished_at=timezone.now()):
+        held = REQUESTS.held(made.pk, made.worker)
+        if held.update(status=PlanRequest.Status.FAILED, reason=clean(reason), finished_at=timezone.now()):
             data = {"reason": clean(reason), "constraints": made.constraints}
             events.append(made.run.experiment_id, "error", "proposer", run=made.run, data=data)
 
 
 def sweep() -> list[int]:
-    """Queue what no worker has: lost with a dead one, or never delivered.  One tried too often fails."""
-    now = timezone.now()
-    lost = PlanRequest.objects.filter(status=PlanRequest.Status.WORKING, started_at__lt=now - LOST_AFTER)
-    for made in lost.select_related("run").filter(attempts__gte=MAX_ATTEMPTS):
-        _fail(made, f"This was tried {MAX_ATTEMPTS} times and its worker died each time; ask for less, or retry.")
-    lost.filter(attempts__lt=MAX_ATTEMPTS).update(status=PlanRequest.Status.QUEUED)
-    waiting = Q(created_at__lt=now - REQUEUE_AFTER)
-    queued = list(PlanRequest.objects.filter(waiting, status=PlanRequest.Status.QUEUED).values_list("pk", flat=True))
-    for pk in queued:
-        _send(pk)
-    return queued
-
-
-def _send(pk: int) -> None:
-    try:
-        current_app.send_task(PROPOSE_AGAIN, args=[pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("plan request %s is not queued: the broker cannot be reached; the sweep will take it up", pk)
+    """Queue again what no live worker makes; returns the keys."""
+    return REQUESTS.sweep()

@@ -17,6 +17,7 @@ from proposals import constraint_form
 from proposals.models import PlanRecord, PlanRequest
 from proposals.services import plans, regenerating, reviews
 from tests.backend.factories import make_experiment
+from tests.backend.services import dead_process
 
 KEPT = {"keep_batch": True, "keep_axes": ["seq"]}
 
@@ -117,18 +118,50 @@ def test_done_twice_it_is_done_once(people, ready):
     assert PlanRecord.objects.filter(run=ready.run).count() == 2
 
 
-def test_what_a_dead_worker_had_is_done_by_another(people, ready):
+def begun(people, ready, worker):
+    """A request that the named worker has just begun."""
     made = regenerating.request(ready.experiment, people.engineer, KEPT)
-    long_ago = timezone.now() - timedelta(minutes=10)
-    PlanRequest.objects.filter(pk=made.pk).update(status="working", started_at=long_ago, created_at=long_ago)
+    now = timezone.now()
+    PlanRequest.objects.filter(pk=made.pk).update(status="working", worker=worker, heartbeat_at=now, attempts=1)
+    return made
+
+
+def test_what_a_dead_worker_had_is_done_by_another_at_once(people, ready):
+    made = begun(people, ready, dead_process())
+    assert regenerating.sweep() == [made.pk]
+    regenerating.make(made.pk)
+    made.refresh_from_db()
+    assert (made.status, made.attempts) == (PlanRequest.Status.DONE, 2)
+    assert PlanRecord.objects.filter(run=ready.run).count() == 2
+
+
+def test_a_worker_on_another_machine_is_dead_once_it_says_nothing(people, ready):
+    made = begun(people, ready, "elsewhere/1/2/3")
+    assert regenerating.sweep() == []
+    regenerating.make(made.pk)
+    made.refresh_from_db()
+    assert (made.status, made.worker) == (PlanRequest.Status.WORKING, "elsewhere/1/2/3")
+    PlanRequest.objects.filter(pk=made.pk).update(heartbeat_at=timezone.now() - timedelta(seconds=31))
     assert regenerating.sweep() == [made.pk]
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.DONE
-    PlanRequest.objects.filter(pk=made.pk).update(status="working", started_at=long_ago, attempts=3)
-    regenerating.sweep()
+
+
+def test_a_request_that_kills_its_workers_fails_with_a_sentence(people, ready):
+    made = begun(people, ready, dead_process())
+    PlanRequest.objects.filter(pk=made.pk).update(attempts=regenerating.MAX_ATTEMPTS)
+    regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.FAILED and "died" in made.reason
+
+
+def test_a_request_whose_message_was_lost_is_queued_again_once(people, ready):
+    made = regenerating.request(ready.experiment, people.engineer, KEPT)
+    assert regenerating.sweep() == []
+    PlanRequest.objects.filter(pk=made.pk).update(created_at=timezone.now() - timedelta(minutes=1))
+    assert regenerating.sweep() == [made.pk]
+    assert regenerating.sweep() == []
 
 
 @pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])

@@ -1,0 +1,76 @@
+"""The model's sizes against those of the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.consistency.facts import Contradiction, Facts
+from perfmodel.config import ExperimentConfig
+from perfmodel.shapes import ModelShape
+
+#: Frameworks pad the vocabulary to a multiple of this for each shard, or by less than this share.
+_VOCAB_MULTIPLE = 128
+_VOCAB_PADDING = 0.02
+
+
+def of_model(facts: Facts, config: ExperimentConfig, whole_only: bool = False) -> Iterator[Contradiction]:
+    """Sizes that cannot be of the configured model on the configured mesh.
+
+    whole_only: only those that no mesh shards.
+    """
+    model = config.model
+    if model is None:
+        return
+    tensor, along = config.mesh.size("model"), config.mesh.size("seq")
+    stages = config.mesh.size("pipeline")
+    mixture = bool(model.experts)
+    yield from _size(facts, "d_model", "d_model", model.d_model, (model.d_model,))
+    if model.attention == "gqa":
+        yield from _size(facts, "head_dim", "head_dim", model.head_dim, (model.head_dim,))
+    yield from _layers(facts, model, stages)
+    if whole_only:
+        return
+    if not mixture:
+        # A gate and its up-projection may be one matmul.
+        widths = [width for size in (model.d_ff, 2 * model.d_ff) for width in (size // tensor, size)]
+        yield from _size(facts, "d_ff_per_device", "d_ff", model.d_ff, widths, tensor)
+    if model.attention == "gqa":
+        heads = (model.heads // tensor, model.heads, model.heads // (tensor * along))
+        yield from _size(facts, "heads_per_device", "heads", model.heads, heads, tensor)
+        if (fact := facts.found.get("kv_heads_per_device")) is not None:
+            kv = (max(1, model.kv_heads // tensor), model.kv_heads, max(1, model.kv_heads // (tensor * along)))
+            if fact.value not in kv:
+                yield from _size(facts, "kv_heads_per_device", "kv_heads", model.kv_heads, kv, tensor)
+    fact = facts.found.get("vocab_per_device")
+    if fact is not None and not any(_is_vocab(fact.value, shards, model.vocab) for shards in {1, tensor}):
+        yield from _size(facts, "vocab_per_device", "vocab", model.vocab, (), tensor)
+
+
+def _layers(facts: Facts, model: ModelShape, stages: int) -> Iterator[Contradiction]:
+    fact = facts.found.get("layers")
+    if fact is None or stages > 1:
+        return
+    # Layers that alternate are scanned in blocks of one cycle, whose parts a path need not name.
+    cycles = {1, max(1, model.moe_layer_step), max(1, model.sliding_window_every)}
+    dense = model.layers - model.first_dense_layers
+    if not any(fact.value * cycle in (model.layers, dense) for cycle in cycles):
+        yield from _size(facts, "layers", "layers", model.layers, ())
+
+
+def _is_vocab(local: int, shards: int, vocab: int) -> bool:
+    padding = local * shards - vocab
+    return 0 <= padding < max(_VOCAB_MULTIPLE * shards, _VOCAB_PADDING * vocab)
+
+
+def _size(
+    facts: Facts, name: str, key: str, configured: int, possible: tuple[int, ...] | list[int], shards: int = 1
+) -> Iterator[Contradiction]:
+    """A contradiction where the fact is none of the possible values; shards: over how many devices it is split."""
+    fact = facts.found.get(name)
+    if fact is None or fact.value in possible:
+        return
+    whole = fact.value * shards
+    text = f"{whole:,}" + (f" ({fact.value:,} per device)" if shards > 1 else "")
+    sentence = f"The configuration says {key} {configured:,}; the profile {text}."
+    use = {f"model.{key}": whole}
+    yield Contradiction(f"model.{key}", f"{configured:,}", text, sentence, fact.evidence, fact.sure, use)

@@ -1,0 +1,172 @@
+"""The configuration as far as a profile tells it, with what each field rests on and what is unavailable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from experiments.consistency.facts import Fact, Facts
+from experiments.consistency.topology import near
+from perfmodel.catalogue import recognised_by
+from perfmodel.chips import chips_of_device, load_chips
+
+FROM_PROFILE, SUGGESTED = "from profile", "suggested"
+
+#: Facts as a person reads them, in the order of the form.
+LABELS = {
+    "kind": "Device",
+    "chip": "Chip",
+    "recorded": "Recorded",
+    "devices": "Devices of the program",
+    "mesh": "Mesh",
+    "framework": "Framework",
+    "seq_len_per_device": "Sequence per device",
+    "kv_len": "Keys and values",
+    "batch_per_device": "Batch per device",
+    "tokens_per_device": "Tokens per device",
+    "layers": "Layers",
+    "d_model": "d_model",
+    "d_ff_per_device": "d_ff per device",
+    "heads_per_device": "Heads per device",
+    "kv_heads_per_device": "KV heads per device",
+    "head_dim": "head_dim",
+    "vocab_per_device": "Vocabulary per device",
+    "precision": "Precision",
+    "remat": "Remat",
+    "flops_per_step": "FLOPs per step and core",
+    "matmul_params": "Weights per device",
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a prefilled field comes from: FROM_PROFILE or SUGGESTED, and on what evidence."""
+
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """data: the contract's JSON as far as the profile has it.  marks: by dotted field."""
+
+    data: dict[str, Any]
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+
+def prefilled(facts: Facts, name: str = "") -> Prefilled:
+    """Chip, topology, mesh, framework, lengths, model, precision and remat, each only where the profile has it."""
+    data: dict[str, Any] = {"name": name} if name else {}
+    marks: dict[str, Mark] = {}
+    training: dict[str, Any] = {}
+
+    def mark(where: str, fact: Fact, by: str = FROM_PROFILE) -> None:
+        marks[where] = Mark(by, fact.because)
+
+    chip = load_chips().get(facts.value("chip") or "")
+    devices = facts.value("devices") or (facts.value("recorded") or {}).get("devices") or 0
+    counted = facts.found.get("devices") or facts.found.get("recorded")
+    hardware: dict[str, Any] = {}
+    chips = devices
+    if chip is not None:
+        hardware["chip"] = chip.name
+        mark("hardware.chip", facts.found["chip"])
+        chips = max(1, devices // chip.devices_per_chip) if devices else 0
+        if chips and counted is not None:
+            hardware |= {"topology": near(chip, chips), "slices": 1}
+            mark("hardware.topology", counted, SUGGESTED)
+    mesh = _mesh(facts, chips)
+    if hardware:
+        data["hardware"] = hardware
+    if mesh:
+        data["mesh"] = {"ici": mesh}
+        told = facts.found.get("mesh")
+        why = told or Fact(None, "", ("All devices on one axis, as no collective states its groups.",))
+        mark("mesh.ici", why, SUGGESTED)
+    if (fact := facts.found.get("framework")) is not None:
+        data["software"] = {"framework": fact.value}
+        mark("software.framework", fact)
+    roles_known = "mesh" in facts and "mesh_roles" not in facts.unavailable
+    model = _model(facts, mesh) if roles_known or devices == 1 else None
+    if model is not None:
+        data["model"] = model[0]
+        marks["model"] = Mark(FROM_PROFILE, model[1])
+    along = mesh.get("seq", 1) * mesh.get("context", 1)
+    local, keys = facts.found.get("seq_len_per_device"), facts.found.get("kv_len")
+    if local is not None and keys is not None and keys.value > local.value:
+        training["seq_len"] = keys.value
+        mark("training.seq_len", keys)
+    elif local is not None and (roles_known or devices == 1):
+        training["seq_len"] = local.value * along
+        marks["training.seq_len"] = Mark(SUGGESTED, f"{local.because} Times the sequence axes of the mesh.")
+    batch = facts.found.get("batch_per_device")
+    if batch is not None and (roles_known or devices == 1):
+        training["global_batch"] = batch.value * prod(mesh.get(axis, 1) for axis in ("replica", "data", "fsdp"))
+        marks["training.global_batch"] = Mark(SUGGESTED, f"{batch.because} Times the batch axes of the mesh.")
+    for key in ("precision", "remat"):
+        if (fact := facts.found.get(key)) is not None:
+            training[key] = fact.value
+            mark(f"training.{key}", fact)
+    if training:
+        data["training"] = training
+    return Prefilled(data, marks)
+
+
+def as_table(facts: Facts) -> list[dict[str, Any]]:
+    """What the profile has and lacks, as rows: label, text, because, sure, why it is unavailable."""
+    rows = []
+    for name, label in LABELS.items():
+        fact = facts.found.get(name)
+        if fact is not None:
+            rows.append({"label": label, "text": fact.text, "because": fact.because, "sure": fact.sure, "why": ""})
+        elif name in facts.unavailable:
+            rows.append({"label": label, "text": "", "because": "", "sure": "", "why": _why(facts, name)})
+    return rows
+
+
+def _why(facts: Facts, name: str) -> str:
+    possible = chips_of_device(str(facts.value("kind") or "")) if name == "chip" else ()
+    if len(possible) > 1:
+        titles = [load_chips()[key].title for key in possible]
+        return f"{facts.value('kind')} is {', '.join(titles[:-1])} or {titles[-1]}"
+    return facts.unavailable[name]
+
+
+def _mesh(facts: Facts, chips: int) -> dict[str, int]:
+    """The mesh that the groups suggest, in chips; else all chips on one axis."""
+    fact = facts.found.get("mesh")
+    if fact is not None and chips:
+        mesh: dict[str, int] = dict(fact.value)
+        last = list(mesh)[-1]
+        total = prod(mesh.values())
+        if total == chips:
+            return mesh
+        if total % chips == 0 and mesh[last] % (total // chips) == 0:
+            mesh[last] //= total // chips
+            return mesh
+    return {"data": chips} if chips else {}
+
+
+def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] | None:
+    """The model by its shape, and on what that rests: a catalogued one, else the shape where all of it is known."""
+    tensor = mesh.get("model", 1) * mesh.get("tensor", 1)
+    shape: dict[str, int] = {}
+    for key in ("layers", "d_model", "head_dim"):
+        if (fact := facts.found.get(key)) is not None:
+            shape[key] = fact.value
+    for key, name in (("d_ff", "d_ff_per_device"), ("heads", "heads_per_device"), ("vocab", "vocab_per_device")):
+        if (fact := facts.found.get(name)) is not None:
+            shape[key] = fact.value * tensor
+    kv = facts.found.get("kv_heads_per_device")
+    if kv is not None and (tensor == 1 or kv.value > 1):
+        shape["kv_heads"] = kv.value * tensor
+    if not {"layers", "d_model", "d_ff"} <= set(shape):
+        return None
+    text = ", ".join(f"{key} {size:,}" for key, size in shape.items())
+    if (name := recognised_by(shape)) is not None:
+        return {"name": name}, f"Recognised by its shape: {text}."
+    if {"layers", "d_model", "d_ff", "heads", "vocab"} <= set(shape):
+        return dict(shape), f"Shape as the ops show it: {text}."
+    return None

@@ -1,0 +1,166 @@
+"""What the program does beside its shapes: how many layers, what it recomputes, in which precision, how many FLOPs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from experiments.consistency.facts import Fact
+from experiments.consistency.matmuls import Matmul
+from experiments.hlo import text as hlo_text
+from experiments.step_profile import Op, StepProfile
+
+_LAYER = re.compile(r"\blayers?[_.](\d+)\b")
+_LOOP = re.compile(r"(?:^|/)[^/]*while[^/]*/body(?=/|$)")
+#: Below this share of the forward FLOPs, what is recomputed is not the matmuls.
+_FULL = 0.5
+_SOME = 0.01
+
+#: Precisions of `training.precision` by the operands' element type.
+_PRECISION = {
+    "bf16": "bf16", "f16": "fp16", "f32": "fp32", "s8": "int8",
+    "f8e4m3fn": "fp8", "f8e4m3": "fp8", "f8e5m2": "fp8", "f8e4m3fnuz": "fp8", "f8e5m2fnuz": "fp8",
+}  # fmt: skip
+
+
+def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
+    """Layers per device (of one pipeline stage), or why that is unavailable.
+
+    Scanned layers: how often an op of the loop's body runs for each time that an op outside it runs, times the layers
+    that one iteration names; updates of stacked arrays must agree where there are any.  Unrolled: as many as are named.
+    """
+    named = [m for m in found if m.kind and m.op.op_name]
+    depth = {m.op.key: len(_LOOP.findall(m.op.op_name)) for m in named}
+    inside = [m for m in named if depth[m.op.key] == 1]
+    if any(value > 1 for value in depth.values()):
+        return "loops are nested: one of them may run over micro-batches"
+    numbers = {match.group(1) for m in named if (match := _LAYER.search(m.op.op_name))}
+    if not inside:
+        if len(numbers) < 2:
+            return "no loop over layers and no numbered layers in the framework paths"
+        names = f"The paths of the matmuls name {len(numbers):,} layers."
+        return Fact(len(numbers), f"{len(numbers):,}", (names,))
+    trips = _stacked(profile)
+    outside = [m for m in named if depth[m.op.key] == 0]
+    ratio = None
+    if outside:
+        per_loop = Counter(m.op.occurrences for m in inside).most_common(1)[0][0]
+        per_step = Counter(m.op.occurrences for m in outside).most_common(1)[0][0]
+        ratio = round(per_loop / per_step) if abs(per_loop / per_step - round(per_loop / per_step)) < 0.02 else None
+    if trips is None and ratio is None:
+        return "the loop over layers does not run a whole number of times per step in what was recorded"
+    if trips is not None and ratio is not None and trips[0] != ratio:
+        return f"stacked arrays have {trips[0]:,} entries, the loop runs {ratio:,} times per step"
+    count = trips[0] if trips is not None else ratio
+    per_iteration = max(1, len(numbers))
+    evidence = []
+    if ratio is not None:
+        evidence.append(f"Ops in the loop over layers run {ratio:,} times for each op outside it.")
+    if trips is not None:
+        evidence.append(f"{trips[1].name} updates one of {trips[0]:,} stacked layers.")
+    if per_iteration > 1:
+        evidence.append(f"Each iteration names {per_iteration:,} layers.")
+    total = (count or 1) * per_iteration
+    return Fact(total, f"{total:,}", tuple(evidence))
+
+
+def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
+    """Entries of the arrays of which a loop over layers updates one per iteration, and such an op."""
+    seen: Counter[int] = Counter()
+    example: dict[int, Op] = {}
+    for op in profile.ops:
+        if "dynamic-update-slice(" not in op.hlo or len(_LOOP.findall(op.op_name)) != 1:
+            continue
+        instruction = hlo_text.parse(op.hlo)
+        if instruction is None or len(instruction.operands) < 2:
+            continue
+        whole, part = instruction.operands[0].dims, instruction.operands[1].dims
+        if len(whole) != len(part) or len(whole) < 3:
+            continue
+        differing = [size for size, one in zip(whole, part, strict=True) if size != one]
+        if len(differing) == 1 and min(part) == 1:
+            seen[differing[0]] += round(op.self_time_s * 1e12)
+            example.setdefault(differing[0], op)
+    if not seen:
+        return None
+    count, time = seen.most_common(1)[0]
+    return (count, example[count]) if time > 0.6 * sum(seen.values()) else None
+
+
+def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
+    """`full`, `minimal` or `none`, or why that is unavailable.
+
+    full: most of the forward matmuls run again in the backward pass; minimal: other ops do; none: a backward pass is
+    named, and nothing in it as recomputed.
+    """
+    backward = [op for op in profile.ops if "transpose(" in op.op_name]
+    if not backward:
+        return "no op is named as part of a backward pass"
+    again = [op for op in profile.ops if "rematted_computation" in op.op_name]
+    share = sum(op.time_share for op in again)
+    flops = Counter[str]()
+    for m in found:
+        flops[m.phase] += m.flops * m.op.occurrences
+    if share < _SOME and not any(m.phase == "recomputed" for m in found):
+        if not flops["forward"] or not flops["backward"]:
+            return "no matmul of both passes is named"
+        what = f"{len(backward):,} ops are named as part of the backward pass, none of them as recomputed."
+        return Fact("none", "none", (what,))
+    part = flops["recomputed"] / flops["forward"] if flops["forward"] else 0.0
+    basis = [f"{share:.1%} of the time are ops in rematted_computation (recomputation in the backward pass)."]
+    if part:
+        basis.append(f"They repeat {min(part, 1.0):.0%} of the matmul FLOPs of the forward pass.")
+    policy = "full" if part >= _FULL else "minimal"
+    return Fact(policy, policy, tuple(basis), "computed" if part else "likely")
+
+
+def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
+    """Precision of the matmuls' operands, or why that is unavailable."""
+    if on_cpu:
+        return "on a CPU, XLA computes in other precisions than on the chip"
+    flops: Counter[str] = Counter()
+    example: dict[str, Matmul] = {}
+    for m in found:
+        if (name := _PRECISION.get(m.dtype)) is not None:
+            flops[name] += round(m.flops * m.op.occurrences)
+            example.setdefault(name, m)
+    if not flops:
+        return "no matmuls with readable shapes"
+    name, most = flops.most_common(1)[0]
+    if most < 0.6 * sum(flops.values()):
+        return "the matmuls run in several precisions"
+    part = most / sum(flops.values())
+    what = f"{part:.0%} of the matmul FLOPs have {example[name].dtype} operands, {example[name].op.name} first."
+    return Fact(name, name, (what,))
+
+
+def flops_per_step(profile: StepProfile) -> Fact | str:
+    """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
+    if not any(op.flops for op in profile.ops):
+        return profile.not_measured.get("flops", "the profile holds no FLOP counts")
+    steps = len(profile.steps)
+    cores = len(profile.cores) or profile.device.core_count
+    if not steps or not cores or profile.step_time_s is None:
+        return "no step is marked, so that nothing can be stated per step"
+    total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
+    return Fact(total, f"{total / 1e12:.3g} TFLOP", (f"Sum over all ops, over {steps:,} steps and {cores:,} cores.",))
+
+
+def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
+    """Weights of the matmuls that one device multiplies its tokens with, from the forward pass: N = FLOPs / (2·tokens).
+
+    The attention scores are left out.  Occurrences are counted against those of ops that run once per step.
+    """
+    forward = [m for m in found if m.kind and m.phase == "forward" and m.op.occurrences]
+    if tokens is None or not forward:
+        return "no forward matmuls with readable shapes and tokens"
+    once = [m.op.occurrences for m in found if m.kind and not _LOOP.search(m.op.op_name)]
+    if not once:
+        return "nothing tells how often a step ran"
+    steps = median(once)
+    params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
+    return Fact(
+        params, f"{params / 1e9:.3g} × 10⁹ weights", (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",)
+    )

@@ -1,0 +1,168 @@
+"""KPIs of JSON exports: as XProf states them, less zeros that stand for nothing, else from the tables beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.ingest.json_piece import Piece
+from experiments.ingest.json_rows import at_least_zero, time_s, wrong
+from experiments.ingest.kpis import FORMULAS, KPI_KEYS, Kpis, is_contradicted_zero
+from experiments.ingest.op_classes import op_class
+from experiments.ingest.values import GIB, number
+from experiments.step_profile import Device, Op, Step
+
+#: KPI ← keys, all shares; `percent` in the key or `%` in the text means 0–100, else a value above 1.5 does.
+_KPI_KEYS = {
+    "duty_cycle": ("device_duty_cycle_percent", "duty_cycle_percent", "device_duty_cycle", "duty_cycle"),
+    "idle": ("device_idle_time_percent", "idle_percent", "idle"),
+    "communication": (
+        "communication_percent",
+        "communication_overhead_percent",
+        "communication_overhead",
+        "communication",
+    ),
+    "input": ("infeed_percent_average", "input_percent", "input"),
+    "host": ("host_percent", "host"),
+    "output": ("output_percent", "output"),
+    "mxu_utilization": ("mxu_utilization_percent", "mxu_utilization"),
+    "hbm_utilization": ("hbm_utilization_percent", "hbm_utilization"),
+    "flops_utilization": ("flops_utilization_percent", "flops_utilization"),
+    "goodput": ("goodput_percent", "goodput"),
+}
+#: Tools that print 0 for what was never recorded.
+_PRINTED = ("overview_page", "input_pipeline_analyzer")
+#: Hardware counters: 0 where the profile has none.
+_COUNTERS = ("mxu_utilization", "hbm_utilization")
+#: Of ops that cover less of the time, nothing is said of the rest.
+_COVERED = 0.9
+ABSENT = "The JSON export does not hold it."
+#: What the tables show where XProf prints 0.
+_AGAINST = {
+    "duty_cycle": "ops ran for {known:.1%} of the time",
+    "idle": "the device was idle for {known:.1%} of the time",
+    "mxu_utilization": "ops reached {known:.1%} of peak FLOP/s",
+    "hbm_utilization": "ops reached {known:.1%} of HBM bandwidth",
+    "flops_utilization": "ops reached {known:.1%} of peak FLOP/s",
+    "communication": "collectives took {known:.1%} of the time",
+    "input": "infeed ops took {known:.1%} of the time",
+    "output": "outfeed ops took {known:.1%} of the time",
+    "goodput": "ops ran for {known:.1%} of the time",
+}
+
+
+def read_kpis(
+    parts: Sequence[Piece], step_time_s: float | None, steps: Sequence[Step], ops: Sequence[Op], device: Device
+) -> Kpis:
+    """Every KPI, its reason where there is none, and how it was computed where XProf does not state it."""
+    known = _known(parts, steps, ops, device)
+    kpis = Kpis()
+    for key, stated in _stated(parts, has_ops=bool(ops), has_steps=step_time_s is not None).items():
+        if is_contradicted_zero(stated, known.get(key)):
+            kpis.reason(
+                key,
+                "XProf prints 0 % where it recorded nothing: " + _AGAINST[key].format(known=known[key]) + ".",
+            )
+        elif not (key in _COUNTERS and stated == 0.0):
+            kpis.put(key, stated)
+    if kpis.values["duty_cycle"] is None and kpis.values["idle"] == 0.0 and "duty_cycle" in kpis.reasons:
+        kpis.values["idle"] = None  # both come from one computation, which had nothing to go by
+    _from_tables(kpis, known, ops)
+    if step_time_s:
+        for kpi, name in (("duty_cycle", "tc_busy_time"), ("communication", "mean_all_reduce")):
+            seconds = _first_time(parts, name)
+            if kpis.values[kpi] is None and seconds is not None and seconds <= step_time_s * 1.02:
+                kpis.put(kpi, min(seconds / step_time_s, 1.0), f"{name} / step_time, both as exported")
+    if kpis.values["flops_utilization"] == 0.0:
+        kpis.values["flops_utilization"] = None  # no FLOPs were recorded
+    kpis.explain(ABSENT)
+    kpis.reasons = {key: why for key, why in kpis.reasons.items() if kpis.values[key] is None}
+    return kpis
+
+
+def _stated(parts: Sequence[Piece], *, has_ops: bool, has_steps: bool) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for kpi, keys in _KPI_KEYS.items():
+        said = lookup(parts, keys)
+        if said is None:
+            continue
+        part, key, raw = said
+        value = at_least_zero(raw, part.file, key)
+        if value is None:
+            continue
+        share = value[0] / 100 if value[1] == "%" or "percent" in key or value[0] > 1.5 else value[0]
+        if share > 1.02:
+            raise wrong(part.file, key, raw, "a share of at most 100 %")
+        if part.tool in _PRINTED and share == 0 and not (has_ops and has_steps):
+            continue
+        found[kpi] = min(share, 1.0)
+    return found
+
+
+def _known(parts: Sequence[Piece], steps: Sequence[Step], ops: Sequence[Op], device: Device) -> dict[str, float]:
+    """The same quantities from op and step tables; shares of ops are lower bounds."""
+    known: dict[str, float] = {}
+    idle = _value(parts, "op_profile_idle")
+    total = sum(step.time_s for step in steps)
+    if idle is None and total > 0 and all("idle" in step.breakdown_s for step in steps):
+        idle = sum(step.breakdown_s["idle"] for step in steps) / total
+    busy = sum(op.time_share for op in ops)
+    if idle is not None:
+        known["idle"] = idle
+        known["duty_cycle"] = 1.0 - idle
+    elif ops:
+        known["duty_cycle"] = min(busy, 1.0)
+    for key, group in (("communication", "collective"), ("input", "input"), ("output", "output")):
+        if ops:
+            known[key] = sum(op.time_share for op in ops if op_class(op.name, op.category) == group)
+    flops = _value(parts, "program_compute_efficiency", "op_profile_flops")
+    if flops is not None:
+        known["flops_utilization"] = known["mxu_utilization"] = flops
+    bandwidth = _value(parts, "program_hbm_bw")
+    if bandwidth is not None and device.peak_hbm_bytes_per_s:
+        known["hbm_utilization"] = bandwidth * GIB / device.peak_hbm_bytes_per_s
+    elif (utilization := _value(parts, "op_profile_hbm")) is not None:
+        known["hbm_utilization"] = utilization
+    if ops:
+        known["goodput"] = min(busy, 1.0)
+    return known
+
+
+def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> None:
+    """What XProf's pages do not state, from its tables."""
+    if kpis.values["idle"] is None and "idle" in known:
+        kpis.put("idle", known["idle"], "idle time in XProf's op_profile or step table / profiled time")
+    if kpis.values["duty_cycle"] is None and kpis.values["idle"] is not None and "duty_cycle" in kpis.reasons:
+        kpis.put("duty_cycle", 1.0 - kpis.values["idle"], FORMULAS_OF_TABLES["duty_cycle"])
+    if kpis.values["communication"] is None and sum(op.time_share for op in ops) >= _COVERED:
+        kpis.put("communication", known["communication"], FORMULAS_OF_TABLES["communication"])
+    if kpis.values["flops_utilization"] is None and known.get("flops_utilization"):
+        kpis.put_utilization("flops_utilization", known["flops_utilization"], ops, "compute")
+    if kpis.values["hbm_utilization"] is None and known.get("hbm_utilization"):
+        kpis.put_utilization("hbm_utilization", known["hbm_utilization"], ops, "hbm")
+
+
+FORMULAS_OF_TABLES = {
+    "duty_cycle": FORMULAS["duty_cycle"].partition(",")[0] + ": 1 − idle time",
+    "communication": "self time of collective ops / profiled time; what runs beside other ops is not in it",
+}
+assert set(_KPI_KEYS) == set(KPI_KEYS)
+
+
+def lookup(parts: Sequence[Piece], keys: Sequence[str]) -> tuple[Piece, str, Any] | None:
+    """The first of the keys that any part states."""
+    for key in keys:
+        for part in parts:
+            if part.kpis.get(key) is not None:
+                return part, key, part.kpis[key]
+    return None
+
+
+def _value(parts: Sequence[Piece], *keys: str) -> float | None:
+    found = lookup(parts, keys)
+    value = number(found[2]) if found else None
+    return value if value is not None and value >= 0 else None
+
+
+def _first_time(parts: Sequence[Piece], name: str) -> float | None:
+    return next((value for part in parts if (value := time_s(part.kpis, (name,), part.file, "")) is not None), None)

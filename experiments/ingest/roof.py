@@ -1,0 +1,101 @@
+"""Ops above the roofline: kept as XProf states them, explained, and left out of what is summed over ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.step_profile import Note, Op
+
+Resource = Literal["compute", "hbm"]
+
+#: What XProf says of each resource, the op's efficiency and its count.
+_EFFICIENCY = {"compute": "compute_efficiency", "hbm": "memory_bandwidth_utilization"}
+_COUNT = {"compute": "flops", "hbm": "hbm_bytes"}
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """Share of a peak, 0–1, over the profiled time.  reason: why it is not the stated one, empty where it is."""
+
+    value: float | None
+    reason: str = ""
+
+
+def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> Utilization:
+    """The stated utilisation less what ops above the peak add to it.
+
+    An op that claims more than the peak was not that fast: the cost model counts more than was computed or moved (all
+    blocks of an attention kernel that skips masked ones, a whole buffer of which a slice is updated).  What it really
+    did is unknown, so that the rest is a lower bound.  An asynchronous copy is above the roof since its bytes are
+    counted at its start op, which takes no time: they were moved all the same.
+    """
+    if stated is None:
+        return Utilization(None)
+    count = _COUNT[resource]
+    total = sum(getattr(op, count) or 0.0 for op in ops)
+    wrong = [op for op in ops if resource in op.over_roof and not op.is_asynchronous and getattr(op, count)]
+    excess = sum(getattr(op, count) for op in wrong)
+    if not wrong or total <= 0 or excess < 0.01 * total:
+        return Utilization(stated)
+    names = {"compute": "FLOPs", "hbm": "bytes"}
+    return Utilization(
+        stated * (1.0 - excess / total),
+        f"without {names[resource]} of {_ops(wrong)} above the peak, which XProf counts in its {stated:.1%}",
+    )
+
+
+def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
+    """What is above the roof, by how much, and why; one note for copies and one for the others."""
+    notes: list[Note] = []
+    above = sorted((op for op in ops if op.over_roof), key=lambda op: -op.time_share)
+    opaque = [op for op in above if not op.is_asynchronous]
+    if opaque:
+        most = max(op.roofline_efficiency or 0.0 for op in opaque)
+        kinds = {resource for op in opaque for resource in op.over_roof}
+        words = (("compute", "FLOPs than they computed"), ("hbm", "bytes than they moved"))
+        counted = " and ".join(word for key, word in words if key in kinds)
+        share = sum(op.time_share for op in opaque)
+        are = "are" if len(opaque) > 1 else "is"
+        notes.append(
+            Note(
+                "warning",
+                f"{_ops(opaque)} ({share:.1%} of the time) {are} above the roofline, up to {most:.0%}: XProf's cost "
+                f"model counts more {counted}. Their efficiency is shown as stated and not used.",
+            )
+        )
+    copies = len(above) - len(opaque)
+    if copies:
+        which = f"{copies} asynchronous ops are" if copies > 1 else "1 asynchronous op is"
+        notes.append(
+            Note(
+                "info", f"{which} above the roofline: XProf counts the bytes at the op that only starts or awaits them."
+            )
+        )
+    return notes
+
+
+def notes_on_utilization(kpis: Mapping[str, float | None]) -> list[Note]:
+    """A counter of the MXU below the cost model's FLOPs: one of them is not of the steps."""
+    counter, model = kpis.get("mxu_utilization"), kpis.get("flops_utilization")
+    if counter is None or model is None or counter >= 0.8 * model:
+        return []
+    return [
+        Note(
+            "warning",
+            f"MXU utilisation ({counter:.1%}, a hardware counter over the whole recording) and FLOPs utilisation "
+            f"({model:.1%}, cost model over profiled device time) disagree: the counter also covers time outside the "
+            "steps, or the cost model counts more than was computed.",
+        )
+    ]
+
+
+def _ops(ops: Sequence[Op]) -> str:
+    shown = ", ".join(_short(op.name) for op in ops[:_NAMED])
+    return shown + (f" and {len(ops) - _NAMED} more" if len(ops) > _NAMED else "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:37] + "…"

@@ -1,0 +1,173 @@
+"""XProf's op statistics and roofline table → ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.values import gviz_rows, hlo_text, number, text
+from experiments.step_profile import Op
+
+_HBM_SPACE = 1
+#: Beyond this rank, HLO text is shortened: the tail of tens of thousands of ops weighs nothing.
+_FULL_TEXT_OPS = 3_000
+_TAIL_CHARACTERS = 600
+
+
+def roofline_rows(roofline: list[Any]) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, Any] | None]:
+    """({(program id, op): row over all steps}, the Program row of the average step, else of all steps)."""
+    by_op: dict[tuple[str, str], dict[str, Any]] = {}
+    programs: dict[str, dict[str, Any]] = {}
+    for row in gviz_rows(roofline[0] if roofline else None):
+        if not row.get("include_infeed_outfeed"):
+            continue
+        step = str(row.get("step"))
+        if row.get("operation") == "Program" and not number(row.get("rank")):
+            programs[step] = row
+        elif step == "Total":
+            by_op[str(row.get("hlo_module_id")), str(row.get("operation"))] = row
+    # Without steps, the average step is a row of zeros.
+    average = programs.get("Average")
+    return by_op, average if average and number(average.get("total_time")) else programs.get("Total")
+
+
+def read_ops(
+    stats: Any, roofline: list[Any], peak_flops: float | None, peak_hbm: float | None, *, own_peaks: bool = False
+) -> list[Op]:
+    """Every op, by descending self time.
+
+    own_peaks: the peaks are not those that XProf used, so its efficiencies are not taken over.
+    """
+    database = stats.device_op_metrics_db
+    found = [metric for metric in database.metrics_db if metric.category != "IDLE" and metric.self_time_ps > 0]
+    found.sort(key=lambda metric: (-metric.self_time_ps, metric.name))
+    total_ps = database.total_time_ps or sum(metric.self_time_ps for metric in found)
+    programs = dict(stats.program_id_to_name_map)
+    table, _ = roofline_rows(roofline)
+    has_flops = any(metric.flops_v2 or metric.flops for metric in found)
+    has_bytes = any(metric.bytes_accessed for metric in found)
+    ops: list[Op] = []
+    for rank, metric in enumerate(found, 1):
+        seconds = metric.self_time_ps * 1e-12
+        counted = float(metric.flops_v2 or metric.flops)
+        opaque = metric.category == "custom-call" and not counted
+        flops = counted if has_flops and not opaque else None
+        accessed = float(metric.bytes_accessed) if has_bytes and (metric.bytes_accessed or not opaque) else None
+        spaces = [access for access in metric.memory_accessed_breakdown if access.memory_space == _HBM_SPACE]
+        hbm = float(sum(access.bytes_accessed for access in spaces)) if metric.memory_accessed_breakdown else None
+        if hbm is None and accessed == 0.0:
+            hbm = 0.0
+        flops_rate = flops / seconds if flops is not None else None
+        hbm_rate = hbm / seconds if hbm is not None else None
+        row = {} if own_peaks else table.get((str(metric.hlo_module_id), metric.name), {})
+        computed = _efficiency(flops_rate, hbm_rate, peak_flops, peak_hbm)
+        limit = 16_000 if rank <= _FULL_TEXT_OPS else _TAIL_CHARACTERS
+        ops.append(
+            Op(
+                name=text(metric.name, 500),
+                category=text(metric.category, 200) or "unknown",
+                occurrences=int(metric.occurrences),
+                self_time_s=seconds,
+                total_time_s=metric.time_ps * 1e-12,
+                time_share=metric.self_time_ps / total_ps,
+                program=text(programs.get(metric.hlo_module_id, metric.hlo_module_id), 200),
+                rank=rank,
+                flops=flops,
+                bytes_accessed=accessed,
+                hbm_bytes=hbm,
+                flops_per_s=flops_rate,
+                hbm_bytes_per_s=hbm_rate,
+                operational_intensity=flops / accessed if flops is not None and accessed else None,
+                bound_by=_bound(row, computed) if peak_flops or peak_hbm else None,
+                roofline_efficiency=_share(row.get("roofline_efficiency"), computed[0]),
+                compute_efficiency=_share(row.get("compute_efficiency"), computed[1]),
+                memory_bandwidth_utilization=_share(row.get("max_mem_bw_utilization"), computed[2]),
+                hlo=hlo_text(metric.long_name, limit),
+                op_name=text(metric.provenance, 1000).removesuffix(":"),
+                source=_source(metric.source_info),
+            )
+        )
+    return ops
+
+
+def _efficiency(
+    flops_rate: float | None, hbm_rate: float | None, peak_flops: float | None, peak_hbm: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """(roofline, compute, bandwidth) as XProf defines them, for ops beyond the 1000 of its roofline table."""
+    compute = flops_rate / peak_flops if flops_rate is not None and peak_flops else None
+    bandwidth = hbm_rate / peak_hbm if hbm_rate is not None and peak_hbm else None
+    known = [value for value in (compute, bandwidth) if value is not None]
+    return (max(known) if known else None), compute, bandwidth
+
+
+def _bound(row: dict[str, Any], computed: tuple[float | None, float | None, float | None]) -> str:
+    stated = text(row.get("bound_by"), 50)
+    if stated:
+        return stated
+    roofline, compute, _ = computed
+    if not roofline:
+        return "Unknown"
+    return "Compute" if compute == roofline else "HBM"
+
+
+def _share(stated: Any, computed: float | None) -> float | None:
+    """A share 0–1 of the roofline, where anything was counted at all: XProf states 0 for what it does not know."""
+    value = number(stated)
+    if computed is None:
+        return None
+    return value if value is not None else computed
+
+
+def _source(info: Any) -> str:
+    return f"{text(info.file_name, 500)}:{info.line_number}" if info.file_name else ""
+
+
+def ops_without_hlo(hosts: Sequence[dict[tuple[str, str], tuple[int, int]]]) -> list[Op]:
+    """Ops of a CPU recording that holds no HLO: their category is what their name begins with."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for host in hosts:
+        for key, (count, time_ps) in host.items():
+            before = sums.get(key, (0, 0))
+            sums[key] = (before[0] + count, before[1] + time_ps)
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return [
+        Op(
+            name=text(name, 500),
+            category=name.partition(".")[0][:200] or "unknown",
+            occurrences=count,
+            self_time_s=time_ps * 1e-12,
+            total_time_s=time_ps * 1e-12,
+            time_share=0.0,
+            program=text(module, 200),
+            rank=rank,
+        )
+        for rank, ((module, name), (count, time_ps)) in enumerate(ordered, 1)
+        if time_ps > 0
+    ]
+
+
+def with_cpu_shares(ops: list[Op], cores: Sequence[CoreTimeline]) -> list[Op]:
+    """CPU ops run on several threads per device, so their time is put in relation to the devices' profiled time.
+
+    XLA's cost model counts traffic to memory, which is no HBM here.
+    """
+    total = max(sum(core.window_s for core in cores), sum(op.self_time_s for op in ops))
+    return [
+        replace(op, time_share=op.self_time_s / total, hbm_bytes=None, hbm_bytes_per_s=None, bound_by=None)
+        for op in ops
+    ]
+
+
+def shares_of_steps(ops: Sequence[Op], cores: Sequence[CoreTimeline], profiled_s: float) -> tuple[list[Op], float]:
+    """(ops with their share of the steps' time, by how much that is more than their share of the recording).
+
+    profiled_s: time of the recording over all cores, of which XProf states shares.  Where a recording holds much beside
+    its steps, its share × step time would be less than the op takes in a step.
+    """
+    stepped = sum(core.window_s + sum(time_s for _, time_s, _ in core.cut) for core in cores if core.numbers)
+    stepped = max(stepped, sum(op.self_time_s for op in ops))
+    if stepped <= 0 or profiled_s <= stepped:
+        return list(ops), 1.0
+    return [replace(op, time_share=op.self_time_s / stepped) for op in ops], profiled_s / stepped

@@ -1,0 +1,94 @@
+"""XLA flags by chip and by the exposed transfer they overlap, each set with where it is documented (xla_flags.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(__file__).with_name("xla_flags.toml")
+CAUSES = (
+    "ici_all_gather",
+    "ici_reduce_scatter",
+    "ici_all_reduce",
+    "dcn_all_reduce",
+    "dcn_all_gather",
+    "all_to_all",
+    "collective_permute",
+    "collective_matmul",
+    "host_offload",
+    "small_collectives",
+)
+_ON_ICI = {
+    "all-gather": "ici_all_gather",
+    "reduce-scatter": "ici_reduce_scatter",
+    "all-reduce": "ici_all_reduce",
+    "all-to-all": "all_to_all",
+    "collective-permute": "collective_permute",
+}
+_ON_DCN = {"all-gather": "dcn_all_gather", "all-reduce": "dcn_all_reduce", "reduce-scatter": "dcn_all_reduce"}
+
+
+class FlagDataError(ValueError):
+    """xla_flags.toml has a set without a source, chip, cause or flag, or an unknown one."""
+
+
+@dataclass(frozen=True)
+class FlagSet:
+    """Flags that belong together.  sources: (title, address) of every document they stand in."""
+
+    cause: str
+    chips: tuple[str, ...]
+    flags: tuple[str, ...]
+    note: str
+    sources: tuple[tuple[str, str], ...]
+
+    @property
+    def citation(self) -> str:
+        return "; ".join(title for title, _ in self.sources)
+
+
+def cause_of(kind: str, over_dcn: bool) -> str | None:
+    """The cause under which flags for an exposed collective of this kind stand; None where there is none."""
+    return (_ON_DCN if over_dcn else _ON_ICI).get(kind)
+
+
+def flag_set(chip: str, cause: str) -> FlagSet | None:
+    """The documented set for this chip and cause; None where nothing is documented."""
+    return next((found for found in _sets() if found.cause == cause and chip in found.chips), None)
+
+
+def missing(found: FlagSet, given: Iterable[str]) -> tuple[str, ...]:
+    """Flags of the set that a run does not set, whatever value it gives them: a choice of the user's stands."""
+    names = {flag.partition("=")[0] for flag in given}
+    return tuple(flag for flag in found.flags if flag.partition("=")[0] not in names)
+
+
+@cache
+def _sets() -> tuple[FlagSet, ...]:
+    return read(tomllib.loads(_FILE.read_text()))
+
+
+def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
+    """The sets of a parsed file.  Raises FlagDataError on a set that is incomplete or cites no known source."""
+    sources = {name: (str(title), str(url)) for name, (title, url) in data.get("sources", {}).items()}
+    found = []
+    for row in data.get("set", ()):
+        cause, cited = row.get("cause"), row.get("sources", ())
+        if cause not in CAUSES:
+            raise FlagDataError(f"{cause!r} is no known cause; known: {', '.join(CAUSES)}")
+        if not cited or not set(cited) <= set(sources):
+            raise FlagDataError(f"{cause}: a set of flags without a known source does not load")
+        if not row.get("chips") or not row.get("flags") or not row.get("note"):
+            raise FlagDataError(f"{cause}: chips, flags and a note are needed")
+        if any(not flag.startswith("--") or "=" not in flag for flag in row["flags"]):
+            raise FlagDataError(f"{cause}: write every flag as --name=value")
+        found.append(
+            FlagSet(
+                cause, tuple(row["chips"]), tuple(row["flags"]), str(row["note"]), tuple(sources[name] for name in cited)
+            )
+        )
+    return tuple(found)
