@@ -162,5 +162,7 @@ def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
     steps = median(once)
     params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
     return Fact(
-        params, f"{params / 1e9:.3g} × 10⁹ weights", (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",)
+        params,
+        f"{params / 1e9:.3g} × 10⁹ weights",
+        (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",),
     )

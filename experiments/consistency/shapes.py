@@ -200,5 +200,3 @@ def _heads_and_tokens(dims: tuple[int, ...]) -> tuple[int | None, int, int, int]
     if one == two or max(one, two) < 128:
         return None
     return (dims[0] if len(dims) == 4 else None), min(one, two), max(one, two), dims[-1]
-
-

@@ -96,7 +96,8 @@ class Recording:
     """Everything one file holds.  file: its name as the user knows it.
 
     world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
-    no device activity can be told, where there is none.
+    no device activity can be told, where there is none.  has_backward: whether a backward pass ran, None where no
+    framework op was recorded that would tell.
     """
 
     file: str
@@ -108,3 +109,4 @@ class Recording:
     device_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     why_no_device: str = ""
+    has_backward: bool | None = None

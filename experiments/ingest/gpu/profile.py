@@ -191,6 +191,8 @@ def _reasons(
         )
     if not any(op.flops for op in ops):
         reasons["flops"] = "The trace holds no shapes of matrix products, so FLOPs cannot be told."
+    if not any(recording.has_backward in (True, None) for recording in recordings):
+        reasons["mfu"] = "No backward pass ran in what was recorded: it is no training step, whose FLOPs MFU counts."
     reasons["hbm_bytes"] = "The trace holds no memory traffic."
     reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not state the device's peak."
     return reasons
@@ -209,6 +211,7 @@ def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> D
         chip=stated or chip_of_device(kind, memory_bytes=capacity),
         core_count=len(traces),
         host_count=max(1, len(hosts)),
+        memory_bytes=capacity,
         world_size=max((recording.world_size or 0 for recording in recordings), default=0) or None,
     )
 

@@ -36,11 +36,13 @@ _ON_CPU = 0
 
 
 class KinetoEvents(Collected):
-    """The columns of one trace.  rank: as its collectives state it."""
+    """The columns of one trace.  rank: as its collectives state it; has_ops: whether framework ops were
+    recorded."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank: int | None = None
+        self.has_ops = False
         self._zero: float | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -99,6 +101,7 @@ class KinetoEvents(Collected):
             mark(self, name, start, end)
         if is_input_wait(name):
             self.input_waits.append((start, end))
+        self.has_ops = self.has_ops or name.startswith("aten::")
         rows = self.host((str(event.get("pid")), str(event.get("tid"))))
         comm = -1
         if name == "record_param_comms":

@@ -79,6 +79,7 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Reco
         recorder="PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
         why_no_device="" if devices else NO_DEVICE,
+        has_backward=collected.trains if collected.has_ops else None,
     )
 
 
