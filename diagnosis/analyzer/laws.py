@@ -173,7 +173,9 @@ LAWS = (
         "Combining small collectives is advised only where each of them is below 1 MB.",
         _small_means_small,
     ),
-    Law("shares are shares", "A share is between 0 and 1: an efficiency above 1 is no measurement.", _shares_are_shares),
+    Law(
+        "shares are shares", "A share is between 0 and 1: an efficiency above 1 is no measurement.", _shares_are_shares
+    ),
     Law("parts fit the whole", "Parts do not add up to more than the whole.", _parts_fit_the_whole),
 )
 

@@ -13,6 +13,7 @@ from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.gpu import tasks as gpu_tasks
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
@@ -72,6 +73,8 @@ def read(
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.found], files)
         return profile.to_json()
+    if contents.found[0].kind in gpu_tasks.READERS:
+        return gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude)).to_json()
     hosts = _load_hosts(contents, exclude, folder, report)
     if only is not None:
         if only < len(hosts):
@@ -124,6 +127,8 @@ def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Repor
     if contents.found[0].kind == "json":
         tools = read_json.describe([(item.path, item.name) for item in contents.found])
         return {"kind": "xprof_json", "hosts": [], "tools": tools}
+    if contents.found[0].kind in gpu_tasks.READERS:
+        return gpu_tasks.inspect(contents)
     hosts: list[dict[str, Any]] = []
     for item in contents.found:
         size = item.path.stat().st_size
