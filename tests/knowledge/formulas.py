@@ -138,6 +138,12 @@ def latency_kilobytes(chip: str) -> float:
     return get_chip(chip).ici_link_bytes_per_s * ICI_HOP_S / 1e3
 
 
+@formula
+def vpu_intensity(chip: str, vector_flops_per_s: str) -> float:
+    """FLOPs per byte from which elementwise work waits for the vector unit."""
+    return float(vector_flops_per_s) / get_chip(chip).hbm_bytes_per_s
+
+
 # Hardware
 
 
@@ -248,14 +254,6 @@ def generate_step_ms(
     flops = 2 * float(sequences) * float(parameters_held)
     weights = roofline.Operation("weights", flops, float(parameters_held) * float(parameter_bytes))
     return 1e3 * (attention + weights.lower_s(n * found.peak("bf16"), hbm))
-
-
-@formula
-def ring_gather_ms(chip: str, size: str, array_bytes: str) -> float:
-    """All-gather over one wrapped axis."""
-    found = get_chip(chip)
-    links = group_links(found, lay_out(np.array([[int(size)]]), (int(size),)), [0], (True,))
-    return float(collectives.all_gather(links, float(array_bytes))[0]) * 1e3
 
 
 @formula
