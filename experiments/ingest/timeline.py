@@ -258,7 +258,7 @@ def read_core(plane: XPlane, host: str, steps: Steps | None = None) -> CoreTimel
     events = Events.of(lines, zero_ns)
     if len(events.kind) < sum(len(line.events) for line in lines):
         raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {_MAX_PS / 8.64e16:.0f} days")
-    kinds, programs = classes(plane), _programs(plane)
+    kinds, programs = classes(plane), programs_of(plane)
     if ":GPU:" in plane.name:
         _name_kernels(plane, lines, events, kinds, programs)
     return measure(
@@ -301,7 +301,7 @@ def _name_kernels(
             kinds[key], programs[key] = (op, "collective"), program
 
 
-def _programs(plane: XPlane) -> dict[int, str]:
+def programs_of(plane: XPlane) -> dict[int, str]:
     """The program of each op, by event metadata id."""
     wanted = stat_ids(plane, "program_id").get("program_id")
     found: dict[int, str] = {}
