@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Invitation, Membership, Role, Team, User
@@ -54,6 +55,18 @@ def invite(team: Team, username: str, role: str) -> str:
         defaults={"role": role, "token_hash": token_hash, "expires_at": timezone.now() + LINK_VALID_FOR},
     )
     return token
+
+
+def open_invitations(team: Team) -> QuerySet[Invitation]:
+    """Those that can still be accepted, by user name."""
+    found = Invitation.objects.filter(team=team, expires_at__gt=timezone.now())
+    return found.select_related("user").order_by("user__username")
+
+
+def withdraw(team: Team, pk: int) -> Invitation | None:
+    """End an invitation of the team; None where it was accepted, replaced or withdrawn before."""
+    found = Invitation.objects.select_related("user").filter(team=team, pk=pk).first()
+    return found if found is not None and Invitation.objects.filter(pk=pk).delete()[0] else None
 
 
 def open_invitation(token: str) -> Invitation | None:

@@ -47,6 +47,13 @@ class TooLarge(exceptions.APIException):
     default_code = "too_large"
 
 
+class NoSpace(exceptions.APIException):
+    """507: the server's disk is too full for what was sent."""
+
+    status_code = status.HTTP_507_INSUFFICIENT_STORAGE
+    default_code = "no_space"
+
+
 class Detail(serializers.Serializer[Any]):
     """An error: one sentence that says what is wrong and what to do."""
 

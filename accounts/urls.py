@@ -16,6 +16,8 @@ urlpatterns = [
     path("settings/members/", views.add_member, name="add_member"),
     path("settings/members/<int:pk>/", views.change_member, name="change_member"),
     path("settings/members/<int:pk>/link/", views.member_link, name="member_link"),
+    path("settings/invitations/<int:pk>/withdraw/", views.withdraw_invitation, name="withdraw_invitation"),
+    path("settings/password/", views.password, name="password"),
     path("settings/tokens/", views.create_token, name="create_token"),
     path("settings/tokens/<str:key>/revoke/", views.revoke_token, name="revoke_token"),
 ]

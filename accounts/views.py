@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.contrib import messages
-from django.contrib.auth import logout
-from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth import logout, update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render, resolve_url
@@ -101,6 +101,7 @@ def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpRespo
         "membership": membership,
         "memberships": services.memberships(request.user).select_related("team").order_by("team__name"),
         "people": membership.team.memberships.select_related("user").order_by("user__username"),
+        "invitations": members.open_invitations(membership.team) if membership.may(Role.ADMINISTRATOR) else [],
         "roles": Role,
         "tokens": tokens.visible(request.user).order_by("-created"),
         **more,
@@ -175,6 +176,49 @@ def _with_link(request: HttpRequest, member: Membership) -> HttpResponse:
         return _settings(request, 422, member_error=str(error))
     address = request.build_absolute_uri(reverse("sign-in-link", args=[token]))
     return _settings(request, new_link=address, new_link_for=member.user)
+
+
+@require(Role.ADMINISTRATOR)
+@require_POST
+def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
+    """End an invitation that nobody has accepted yet."""
+    found = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
+    if found is not None:
+        messages.success(request, f"The invitation of {found.user} is withdrawn; its link opens nothing any more.")
+    else:
+        messages.error(request, "This invitation was accepted or withdrawn before.")
+    return redirect("settings")
+
+
+@never_cache
+@sensitive_post_parameters()
+@require(Role.VIEWER)
+@require_http_methods(["GET", "HEAD", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    """Set or change one's password; every other session of the account ends."""
+    user = cast(User, request.user)
+    known = user.has_usable_password()
+    # Who holds a link of the team's administrator need not be the user, whose password opens all teams.
+    if not known and user.confined_to is not None:
+        return render(request, "accounts/password.html", {"here": "settings", "confined": True}, status=403)
+    kind = PasswordChangeForm if known else SetPasswordForm
+    context: dict[str, Any] = {"here": "settings", "known": known, "form": kind(user)}
+    if request.method != "POST":
+        return render(request, "accounts/password.html", context)
+    attempt = Attempt(request, user.get_username())
+    if not attempt.allowed:
+        response = render(request, "accounts/password.html", context | {"limited": True}, status=429)
+        response["Retry-After"] = str(int(WINDOW.total_seconds()))
+        return response
+    form = kind(user, request.POST)
+    if "old_password" not in form.errors:
+        attempt.succeeded()
+    if not form.is_valid():
+        return render(request, "accounts/password.html", context | {"form": form}, status=422)
+    form.save()
+    update_session_auth_hash(request, user)
+    messages.success(request, "Your password is set. Sessions elsewhere have ended; API tokens go on.")
+    return redirect("settings")
 
 
 @never_cache

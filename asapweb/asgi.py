@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
 os.environ.setdefault("ASAP_DATABASE_POOL", "1")
 
-from django.conf import settings
-from django.core.asgi import get_asgi_application
-from django.urls import get_resolver
+import django
 
 from asapweb.body_limit import BodyLimit
+from asapweb.environment import home_folder
 
-application = BodyLimit(get_asgi_application(), settings.MAX_REQUEST_BYTES)
+# Before the settings look for it: bodies are received there.
+with suppress(OSError):
+    (home_folder() / "uploading").mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _application() -> BodyLimit:
+    django.setup(set_prefix=False)
+    from django.conf import settings
+
+    from asapweb.receiving import Handler, is_known  # its models want Django to be set up
+
+    return BodyLimit(Handler(), settings.MAX_REQUEST_BYTES, settings.UPLOADING, is_known)
+
+
+def _load_pages() -> None:
+    from django.urls import get_resolver
+
+    _ = get_resolver().url_patterns
+
+
+application = _application()
 
 # The pages' modules load while the server already answers, not during the first visitor's request.
-threading.Thread(target=lambda: get_resolver().url_patterns, name="load pages", daemon=True).start()
+threading.Thread(target=_load_pages, name="load pages", daemon=True).start()

@@ -1,75 +1,221 @@
-"""Refuses a request body above the limit before it fills the disk: Django spools the whole body before any view."""
+"""What a request may send before any view sees it: Django takes the whole body first, whoever sends it.
+
+- Nobody sends more than the limit (413).
+- More than `ANYBODY_BYTES` only who is signed in or has a token (401), and only while the disk has room for it (507);
+  the room that requests will still need is counted, so that two uploads do not both get the last of it.
+- A body keeps coming, and not by drops (408).
+- What strangers send at one time is bounded (503).
+
+All before a byte is read where the length is announced, else as soon as it is known.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from asapweb.error_pages import wants_json
+from disk import space
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
+#: A form, a configuration, a question: what is taken from everybody, and kept in memory.
+ANYBODY_BYTES = 1_000_000
+#: Of all strangers together, at one time.
+STRANGERS_BYTES = 64_000_000
+#: Seconds without a byte after which a body is given up, and seconds that any body may take; more with its length.
+IDLE_S, ANY_LENGTH_S = 30.0, 60.0
+SLOWEST_BYTES_PER_S = 16_000
+#: On the disk a body lies twice: as it was received, and as the files that were read from it.
+COPIES = 2
+#: A refused body is read and thrown away so far, so that a client that is still sending gets its answer.
+DRAINED, DRAINED_OF_STRANGERS_BYTES, DRAINED_S = 4, 16_000_000, 120.0
 
-#: How many times the limit is read and thrown away, so that a client that is still sending gets its answer.
-DRAINED = 4
+
+@dataclass(frozen=True)
+class Refusal:
+    status: int
+    sentence: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Refused(Exception):
+    """A body is not taken any further."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.sentence)
+        self.refusal = refusal
 
 
 class BodyLimit:
-    """ASGI application around another one: 413 with one sentence once a body is longer than `limit_bytes`."""
+    """ASGI application around another one.
 
-    def __init__(self, application: Application, limit_bytes: int) -> None:
+    limit_bytes: of one body.  folder: where bodies are kept while they arrive, on the disk of the uploads.  is_known:
+    whether the scope of a request carries a session or a token of somebody; may raise Refused.
+    """
+
+    def __init__(
+        self, application: Application, limit_bytes: int, folder: Path, is_known: Callable[[Message], Awaitable[bool]]
+    ) -> None:
         self.application = application
         self.limit_bytes = limit_bytes
+        self.folder = folder
+        self.is_known = is_known
+        self.bodies: dict[int, Body] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
-        if _announced(scope) > self.limit_bytes:
-            await self._refuse(scope, receive, send, 0)
-            return
-        received = 0
-        answered = refused = False
-
-        async def counted() -> Message:
-            nonlocal received, refused
-            if refused:
-                return {"type": "http.disconnect"}
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.limit_bytes and not answered:
-                refused = True
-                await self._refuse(scope, receive, send, received)
-                return {"type": "http.disconnect"}
-            return message
+        body = Body(self, scope, receive)
+        self.bodies[id(body)] = body
+        answered = False
 
         async def answer(message: Message) -> None:
             nonlocal answered
-            if not refused:
+            if body.refusal is None:
                 answered = True
                 await send(message)
 
-        await self.application(scope, counted, answer)
+        try:
+            await body.check()
+            if body.refusal is None:
+                await self._pass_on(body, answer)
+            if body.refusal is not None and not answered:
+                await body.drain()
+                await _say(scope, body.refusal, send)
+        finally:
+            del self.bodies[id(body)]
 
-    async def _refuse(self, scope: Message, receive: Receive, send: Send, received: int) -> None:
-        more = True
-        while more and received <= DRAINED * self.limit_bytes:
-            message = await receive()
-            received += len(message.get("body", b""))
-            more = message["type"] == "http.request" and message.get("more_body", False)
-        limit = f"{self.limit_bytes / 1e6:,.0f} MB"
-        sentence = f"The upload is larger than {limit}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
-        accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-        as_json = wants_json(scope["path"], accepted)
-        text = (json.dumps({"detail": sentence}) if as_json else sentence + "\n").encode()
-        content_type = b"application/json" if as_json else b"text/plain; charset=utf-8"
-        headers = [(b"content-type", content_type), (b"content-length", str(len(text)).encode())]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": text})
+    async def _pass_on(self, body: Body, answer: Send) -> None:
+        try:
+            await self.application(body.scope, body.receive, answer)
+        except OSError as error:
+            if not space.is_full(error):
+                raise
+            body.refusal = body.refusal or Refusal(507, space.sentence(error))
+
+    def still_needed(self, but: Body) -> int:
+        """Bytes on the disk that the other bodies in progress will take."""
+        return sum(body.still_needs for body in self.bodies.values() if body is not but)
+
+    def of_strangers(self) -> int:
+        return sum(body.received for body in self.bodies.values() if not body.known)
+
+
+class Body:
+    """One request's body on its way."""
+
+    def __init__(self, limit: BodyLimit, scope: Message, receive: Receive) -> None:
+        self.limit = limit
+        self.scope = scope
+        self.source = receive
+        self.announced = _announced(scope)
+        self.received = 0
+        self.complete = False
+        self.known = False
+        self.began = time.monotonic()
+        self.refusal: Refusal | None = None
+
+    @property
+    def length(self) -> int:
+        """In bytes, as far as it is known."""
+        return max(self.announced, self.received)
+
+    @property
+    def still_needs(self) -> int:
+        return COPIES * self.length - self.received if self.length > ANYBODY_BYTES else 0
+
+    async def receive(self) -> Message:
+        """The next message of the body; as if the client had gone once the body is refused."""
+        if self.refusal is not None:
+            return {"type": "http.disconnect"}
+        if self.complete:
+            return await self.source()  # the end of the connection
+        message = await self._next()
+        if message is not None:
+            self.received += len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            await self.check()
+        if self.refusal is not None or message is None:
+            return {"type": "http.disconnect"}
+        return message
+
+    async def check(self) -> None:
+        """Set `refusal` where no more of the body is taken."""
+        try:
+            await self._check()
+        except Refused as refused:
+            self.refusal = refused.refusal
+
+    async def _check(self) -> None:
+        limit = self.limit
+        if self.length > limit.limit_bytes:
+            largest = f"{limit.limit_bytes / 1e6:,.0f} MB"
+            sentence = f"The upload is larger than {largest}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
+            raise Refused(Refusal(413, sentence))
+        if self.length > ANYBODY_BYTES and not self.known:
+            self.known = await limit.is_known(self.scope)
+            if not self.known:
+                most = f"{ANYBODY_BYTES / 1e6:.0f} MB"
+                sentence = f"Sign in, or send a valid API token, before you send more than {most}."
+                raise Refused(Refusal(401, sentence, ((b"www-authenticate", b"Token"),)))
+        if not self.known and limit.of_strangers() > STRANGERS_BYTES:
+            sentence = "The server is receiving too much at this moment; try again in a minute."
+            raise Refused(Refusal(503, sentence, ((b"retry-after", b"60"),)))
+        if self.still_needs:
+            try:
+                space.require(limit.folder, self.still_needs + limit.still_needed(self))
+            except space.NoSpace:
+                free, keep = space.free_bytes(limit.folder), space.keep_free_bytes()
+                raise Refused(Refusal(507, space.refusal("The upload", free, self.still_needs, keep))) from None
+
+    async def _next(self) -> Message | None:
+        """None where the client sends too slowly."""
+        allowed_s = ANY_LENGTH_S + self.received / SLOWEST_BYTES_PER_S
+        left_s = min(IDLE_S, self.began + allowed_s - time.monotonic())
+        try:
+            return await asyncio.wait_for(self.source(), max(left_s, 0.0))
+        except TimeoutError:
+            sentence = "The request came too slowly and was given up; check the connection, and send it again."
+            self.refusal = Refusal(408, sentence, ((b"connection", b"close"),))
+            return None
+
+    async def drain(self) -> None:
+        """Read on for a while, so that a client that is still sending gets its answer; not where it waits for a word
+        before it sends, or is slow."""
+        assert self.refusal is not None
+        waits = any(name == b"expect" for name, _ in self.scope["headers"]) and self.received == 0
+        if self.complete or waits or self.refusal.status == 408:
+            return
+        most = DRAINED * self.limit.limit_bytes if self.known else DRAINED_OF_STRANGERS_BYTES
+        try:
+            async with asyncio.timeout(DRAINED_S if self.known else IDLE_S):
+                while not self.complete and self.received <= most:
+                    message = await self.source()
+                    self.received += len(message.get("body", b""))
+                    self.complete = not message.get("more_body", False)
+        except TimeoutError:
+            return
+
+
+async def _say(scope: Message, refusal: Refusal, send: Send) -> None:
+    accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+    as_json = wants_json(scope["path"], accepted)
+    said = {"detail": refusal.sentence, "error": refusal.sentence}
+    text = (json.dumps(said) if as_json else refusal.sentence + "\n").encode()
+    content_type = b"application/json" if as_json else b"text/plain; charset=utf-8"
+    headers = [(b"content-type", content_type), (b"content-length", str(len(text)).encode()), *refusal.headers]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
 
 
 def _announced(scope: Message) -> int:

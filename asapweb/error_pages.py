@@ -6,7 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
 from django.views import defaults
 
 Handler = Callable[..., HttpResponse]
@@ -14,6 +17,15 @@ Handler = Callable[..., HttpResponse]
 
 def wants_json(path: str, accepted: str) -> bool:
     return path.startswith("/api/") or ("application/json" in accepted and "text/html" not in accepted)
+
+
+def refuse(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    """A sentence that says what to do, as a page or as JSON."""
+    if wants_json(request.path_info, request.headers.get("Accept", "")):
+        # The upload page's script reads `error`.
+        return JsonResponse({"detail": sentence, "error": sentence}, status=status)
+    # Without the request: what is wrong may be its own body, session or the database.
+    return HttpResponse(render_to_string("refused.html", {"title": title, "sentence": sentence}), status=status)
 
 
 def _answering(page: Handler, sentence: str) -> Handler:
@@ -27,7 +39,21 @@ def _answering(page: Handler, sentence: str) -> Handler:
     return answer
 
 
-bad_request = _answering(defaults.bad_request, "The request cannot be read.")
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """What Django could not read, or does not take: 413 for a form that is too large, else 400."""
+    if isinstance(exception, RequestDataTooBig):
+        limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
+        sentence = f"What was sent is larger than {limit_mb:.0f} MB, which no request but an upload needs."
+        return refuse(request, 413, "Too large", sentence)
+    if isinstance(exception, TooManyFilesSent | TooManyFieldsSent):
+        files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+        sentence = (
+            f"The form has more than {files} files or {fields:,} fields: send fewer, or put the files into one zip."
+        )
+        return refuse(request, 400, "Too many", sentence)
+    return refuse(request, 400, "Not readable", "The request cannot be read; go back, and try it again.")
+
+
 permission_denied = _answering(defaults.permission_denied, "You may not do this.")
 page_not_found = _answering(defaults.page_not_found, "There is nothing at this address.")
 server_error = _answering(defaults.server_error, "Something went wrong in our code; it has been logged.")

@@ -1,12 +1,14 @@
-"""`/healthz`: the server answers.  `/readyz`: so do the database and the broker.
+"""`/healthz`: the server answers.  `/readyz`: so do the database and the broker, and the disk has room.
 
 They stand before everything else: a probe knows neither the site's host name nor TLS.
 """
 
 from __future__ import annotations
 
+import time
 from asyncio import iscoroutinefunction
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -17,6 +19,12 @@ from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 from kombu import Connection
 from kombu.exceptions import OperationalError
+
+from disk import space
+
+#: What fills the disk, and when that was looked at, by the monotonic clock.
+FILLED_KEPT_S = 60.0
+_filled: tuple[float, str] | None = None
 
 
 @sync_and_async_middleware
@@ -52,9 +60,23 @@ def _ready(request: HttpRequest) -> HttpResponse:
     """200 with every part "ok", or 503; says which part is missing, never how it is reached."""
     if request.method not in ("GET", "HEAD"):
         return HttpResponseNotAllowed(["GET", "HEAD"])
-    parts = {"database": _database(), "broker": _broker()}
+    parts = {"database": _database(), "broker": _broker(), "disk": _disk()}
     status = 200 if set(parts.values()) == {"ok"} else 503
     return JsonResponse(parts, status=status, headers={"Cache-Control": "no-store"})
+
+
+def _disk() -> str:
+    """What is wrong with the disk of the data folder, and what fills it; that takes a while, so it is kept a minute."""
+    global _filled
+    home = Path(settings.ASAP_HOME)
+    free, keep = space.free_bytes(home), space.keep_free_bytes()
+    if free >= keep:
+        return "ok"
+    now = time.monotonic()
+    if _filled is None or now - _filled[0] > FILLED_KEPT_S:
+        _filled = now, space.largest(home)
+    holds = f"; the data folder holds {_filled[1]}" if _filled[1] else ""
+    return f"{free / 1e6:,.0f} MB free, below {keep / 1e6:,.0f} MB no uploads and analyses are accepted{holds}"
 
 
 def _database() -> str:

@@ -48,6 +48,7 @@ MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "asapweb.full_disk.FullDiskMiddleware",
     "asapweb.clean_text.CleanTextMiddleware",
     "accounts.confinement.ConfinedAuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -226,6 +227,15 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 3600.0,
         "options": {"expires": 3600},
     },
+    # What a process left that was killed while it received or wrote a file.
+    "remove leftovers": {
+        "task": "experiments.tasks.remove_leftovers",
+        "schedule": 1800.0,
+        "options": {"expires": 600},
+    },
+    # A document or a file of records whose worker, or web server, died.
+    "resume documents": {"task": "knowledge.tasks.resume_documents", "schedule": 30.0, "options": {"expires": 60}},
+    "resume imports": {"task": "history.tasks.resume_imports", "schedule": 30.0, "options": {"expires": 60}},
     # What was not queued for its vector, because no broker was there or its task was lost.
     "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 300.0, "options": {"expires": 60}},
 }

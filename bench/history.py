@@ -90,29 +90,36 @@ def records(count: int) -> list[Any]:
 
 def fill(count: int) -> tuple[Any, float]:
     """(the team, seconds that importing took without vectors); every record then has a vector."""
+    from accounts.models import Team
+    from history.services import seed
+
+    seed()
+    team, other = Team.objects.create(name="Sweeps"), Team.objects.create(name="Others")
+    return team, write([(team, count), (other, count // 10)])
+
+
+def write(counts: list[tuple[Any, int]]) -> float:
+    """As many records for each team, with vectors; seconds that importing the first team's took without."""
     from django.db import connection
 
-    from accounts.models import Team
     from history.models import HistoryRecord
-    from history.services import seed
     from history.services.store import add_many, to_row
     from knowledge.embedding import current_embedder
     from knowledge.services.embedding import ensure_index, index_name
 
-    seed()
-    team, other = Team.objects.create(name="Sweeps"), Team.objects.create(name="Others")
-    values = records(count + count // 10)
+    values = records(sum(count for _, count in counts))
     embedder = current_embedder()
-    described = [to_row(value, team).embedding_text() for value in values[:600]]
+    described = [to_row(value, counts[0][0]).embedding_text() for value in values[:600]]
     vectors = embedder.embed(described)
     with connection.cursor() as cursor:
         cursor.execute(f"drop index {index_name(HistoryRecord, embedder)}")  # made at the end, as it is faster
-    began = time.perf_counter()
-    for start in range(0, count, 500):
-        add_many(values[start : start + 500], team, None)
-    took = time.perf_counter() - began
-    for start in range(count, len(values), 500):
-        add_many(values[start : start + 500], other, None)
+    done, took = 0, []
+    for team, count in counts:
+        began = time.perf_counter()
+        for start in range(done, done + count, 500):
+            add_many(values[start : min(start + 500, done + count)], team, None)
+        took.append(time.perf_counter() - began)
+        done += count
     random = np.random.default_rng(SEED)
     with connection.cursor() as cursor:
         cursor.execute("create temporary table vector_of (id bigint, v halfvec)")
@@ -133,7 +140,7 @@ def fill(count: int) -> tuple[Any, float]:
     with connection.cursor() as cursor:
         cursor.execute("vacuum analyze history_historyrecord")
         cursor.execute("vacuum analyze history_facetcount")
-    return team, took
+    return took[0]
 
 
 def main(arguments: list[str] | None = None) -> int:

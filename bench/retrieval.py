@@ -123,7 +123,8 @@ class Timed:
         return "".join(f"{column:9.1f} ms" for column in columns)
 
 
-def timed(queries: list[str], call: Callable[[str], Any]) -> Timed:
+def timed(queries: list[str], call: Callable[[str], Any], warm: int = 5) -> Timed:
+    """Each call timed, after the first `warm` were made without."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -133,7 +134,7 @@ def timed(queries: list[str], call: Callable[[str], Any]) -> Timed:
     def processor() -> float:
         return time.process_time() + int(backend.read_text().split()[0]) / 1e9
 
-    for query in queries[:5]:
+    for query in queries[:warm]:
         call(query)
     wall, used = [], []
     for query in queries:

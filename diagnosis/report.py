@@ -97,7 +97,8 @@ class Bottleneck:
 @dataclass(frozen=True)
 class Finding:
     """One thing that costs time.  saving_s, saving_share: at most that much of a step (Amdahl bound), None if
-    unknown.
+    unknown.  flags: XLA flags that bear on it on this chip and that the run does not set; flags_source: where they are
+    documented.
     """
 
     rule: str
@@ -109,6 +110,8 @@ class Finding:
     saving_s: float | None = None
     saving_share: float | None = None
     mesh_axis: str | None = None
+    flags: tuple[str, ...] = ()
+    flags_source: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Diagnosis:
     """Everything the Analyzer says about one profile under one configuration.
 
     kpis: the contract's keys, value 0–1 (step_time_s in s) or None.  breakdown_s: seconds per step and core by
-    `compute`, `hbm`, `ici:<axis>`, `dcn`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
+    `compute`, `hbm`, `ici:<axis>`, `dcn`, `host_transfer`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
     collectives: per axis and kind, rows {axis, kind, time_s, share, count, bytes, achieved_bytes_per_s,
     possible_bytes_per_s, in_flight_s, exposed_s, hidden_share, tensors, waiting_share, ops}; times and bytes per step

@@ -16,6 +16,7 @@ _TERMS = {
     "compute": ("Compute", "compute", 0),
     "hbm": ("HBM", "hbm", 1),
     "dcn": ("DCN", "dcn", 30),
+    "host_transfer": ("Host transfers", "host", 39),
     "host": ("Host", "host", 40),
     "input": ("Input", "host", 41),
     "output": ("Output", "host", 42),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import QueryDict
 
+from experiments.consistency import Contradiction, Mark
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 from perfmodel.execution import load_profiles, profile_named
@@ -317,3 +318,24 @@ SLOTS = (
     | {f"training-{key}" for key in (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags")}
     | {f"model-{key}" for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)}
 )
+
+
+def slot_of(field: str) -> str:
+    """Where the form shows something about a dotted field: at the field, else at the nearest part that has a place."""
+    parts = field.split(".")
+    depth = next((n for n in range(len(parts), 0, -1) if "-".join(parts[:n]) in SLOTS), 0)
+    return "-".join(parts[:depth]) or "form"
+
+
+def marks_by_slot(marks: Mapping[str, Mark]) -> dict[str, Mark]:
+    """Marks of prefilled fields by the form's slot."""
+    return {slot_of(field): mark for field, mark in marks.items()}
+
+
+def by_slot(items: Iterable[Contradiction], named_model: bool = False) -> dict[str, list[Contradiction]]:
+    """Contradictions by the form's slot.  named_model: sizes stand at the model, whose shape is not shown then."""
+    placed: dict[str, list[Contradiction]] = {}
+    for item in items:
+        slot = "model" if named_model and item.field.startswith("model.") else slot_of(item.field)
+        placed.setdefault(slot, []).append(item)
+    return placed

@@ -65,6 +65,7 @@ class Experiment(models.Model):
     label = models.CharField(max_length=200, blank=True)  # e.g. "reconstructed from the paper"
     config = OrderedJSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one
     config_warnings = models.JSONField(default=list, blank=True)
+    config_kept = models.JSONField(default=list, blank=True)  # what contradicts the profile and was kept all the same
     config_draft = OrderedJSONField(null=True, blank=True)  # given, but with errors; kept so that it can be corrected
     config_errors = models.JSONField(default=dict, blank=True)  # {field: sentence} of the draft
     sample = models.CharField(max_length=60, blank=True)  # key of the shipped sample it was loaded from
@@ -100,12 +101,16 @@ class Profile(models.Model):
 
     data: path, below the data folder, of the gzipped JSON of the StepProfile; empty until ingested.  One without files
     stands for the step time that the configuration says was measured (`experiments.without_profile`).
-    summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).
+    summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).  trace: path
+    of the event store, empty where the files hold no events, null where they were never looked for.
     """
+
+    FILE_COLUMNS = ("data",)
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="profiles")
     data = models.CharField(max_length=300, blank=True)
+    trace = models.CharField(max_length=300, null=True, blank=True)
     summary = models.JSONField(default=dict, blank=True)
     step_time_s = models.FloatField(null=True, blank=True)
     excluded = models.JSONField(default=list, blank=True)  # hosts inside an archive that the user went on without
@@ -118,6 +123,8 @@ class Profile(models.Model):
 
 class ProfileFile(models.Model):
     """One uploaded file, kept under a generated name; `name` is what the user called it."""
+
+    FILE_COLUMNS = ("path",)
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="files")
     name = models.CharField(max_length=255)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -17,20 +17,30 @@ from accounts.models import Role
 from accounts.permissions import require
 from accounts.text import whole_number
 from experiments import config_form
+from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import steps_of
+from experiments.services import against_profile, runs, uploads
 from experiments.services import configuration as configurations
-from experiments.services import runs, uploads
 from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 
 
 def form_context(
-    data: Any, errors: dict[str, str] | None = None, prefilled: Mapping[str, str] | None = None
+    data: Any,
+    errors: dict[str, str] | None = None,
+    prefilled: Mapping[str, Mark] | None = None,
+    against: Iterable[Contradiction] = (),
+    kept: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What the configuration form shows for a configuration, complete or not; prefilled: fields, and by what."""
+    """What the configuration form shows for a configuration, complete or not.
+
+    prefilled: dotted fields that hold what the profile tells.  against: what it contradicts; kept: of these, the fields
+    that the user keeps.
+    """
+    items = tuple(against)
     placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
     product = config_form.product_check(data or {})
     if product is not None and product["ok"] is False and "mesh-ici" in placed:
@@ -47,7 +57,10 @@ def form_context(
         "frameworks": config_form.frameworks(),
         "framework_offered": config_form.is_offered(str(config_form.fields_from(data)["framework"])),
         "priced_as": config_form.priced_as(data or {}),
-        "prefilled": prefilled or {},
+        "prefilled": config_form.marks_by_slot(prefilled or {}),
+        "against": config_form.by_slot(items, config_form.fields_from(data)["model"] != config_form.CUSTOM),
+        "against_kept": {item.field for item in items if item.field in kept},
+        "against_open": [item for item in items if item.field not in kept],
     }
 
 
@@ -77,14 +90,13 @@ def _receive(request: HttpRequest) -> HttpResponse:
             name=request.POST.get("name", ""),
         )
     except uploads.UploadError as error:
-        status = 413 if error.too_large else 422
         if wants_json:
-            return JsonResponse({"error": str(error)}, status=status)
+            return JsonResponse({"error": str(error)}, status=error.status)
         data = config_form.data_from(request.POST)
         context = {
             "here": "upload", "upload_error": str(error), "limit_bytes": uploads.limit_bytes(), **form_context(data)
         }  # fmt: skip
-        return render(request, "experiments/upload.html", context, status=status)
+        return render(request, "experiments/upload.html", context, status=error.status)
     address = reverse("experiment", args=[experiment.pk])
     return JsonResponse({"location": address}) if wants_json else HttpResponseRedirect(address)
 
@@ -106,15 +118,18 @@ def config_text(request: HttpRequest) -> str | None:
 @require_POST
 def check_configuration(request: HttpRequest) -> HttpResponse:
     """What is wrong with the form as it stands, field by field; stores nothing."""
-    base = None
+    base, experiment = None, None
     if (pk := whole_number(request.POST.get("experiment", ""))) is not None:
         experiment = experiment_page(request, pk).experiment
         base = experiment.config or experiment.config_draft
     data = config_form.data_from(request.POST, base)
     no_profile = bool(request.POST.get("without_profile"))
     checked = configurations.check_without_profile(data) if no_profile else configurations.check(data)
+    if experiment is not None and not no_profile:
+        checked = configurations.against(experiment, checked, request.POST.getlist("keep"))
     touched = set(request.POST.getlist("touched"))
-    context = form_context(data, checked.errors)
+    context = form_context(data, checked.errors, None, checked.against, _kept(checked))
+    context["against_slots"] = sorted(config_form.SLOTS)
     context["warnings"] = checked.warnings
     context["slots"] = sorted(config_form.SLOTS | {"form"})
     context["quiet"] = not touched and not request.POST.get("all")
@@ -128,71 +143,91 @@ def configuration(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER if request.method == "POST" else Role.VIEWER)
     if request.method == "POST":
         return _configure(request, page)
-    experiment = page.experiment
-    data = experiment.config or experiment.config_draft or _prefill(page)
-    return render(
-        request,
-        "experiments/configuration.html",
-        page.context(
-            "configuration",
-            **form_context(data, experiment.config_errors, _prefilled(page)),
-            **_said_of_form(page),
-        ),
-    )
+    return render(request, "experiments/configuration.html", page.context("configuration", **waiting_form(page)))
 
 
 def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
+    """Save, or say what is wrong; `use` puts into the form what the profile says of a field, and saves nothing."""
     experiment = page.experiment
-    if request.POST.get("config_way") == "file":
+    accept = request.POST.getlist("keep")
+    by_file = request.POST.get("config_way") == "file"
+    if by_file:
         checked = configurations.read_text(config_text(request) or "")
         if checked.ok:
-            checked = configurations.save(experiment, request.user, checked.data)  # type: ignore[arg-type]
+            checked = configurations.save(experiment, request.user, checked.data, accept)  # type: ignore[arg-type]
     else:
         data = config_form.data_from(request.POST, experiment.config or experiment.config_draft)
-        checked = configurations.save(experiment, request.user, data)  # type: ignore[arg-type]
+        if field := request.POST.get("use", ""):
+            return _use(request, page, data, field)
+        checked = configurations.save(experiment, request.user, data, accept)  # type: ignore[arg-type]
     if checked.ok:
         return redirect("experiment", experiment.pk)
     context = page.context(
         "configuration",
-        file_error=checked.errors.get("", "") if request.POST.get("config_way") == "file" else "",
+        file_error=checked.errors.get("", "") if by_file else "",
         config_text=request.POST.get("config_text", ""),
-        way=request.POST.get("config_way", "form"),
-        **form_context(checked.data, checked.errors, _prefilled(page)),
+        # What contradicts is decided field by field, so a file that was read without errors is shown as a form.
+        way="form" if checked.undecided else request.POST.get("config_way", "form"),
+        **form_context(checked.data, checked.errors, _prefilled(page), checked.against, _kept(checked)),
+        **_said_of_form(page),
     )
     return render(request, "experiments/configuration.html", context, status=422)
 
 
-def _prefill(page: ExperimentPage) -> dict[str, Any]:
-    return configurations.prefill(page.run.profile) if page.run is not None else {"name": page.experiment.name}
+def _use(request: HttpRequest, page: ExperimentPage, data: dict[str, Any], field: str) -> HttpResponse:
+    """The form as it was sent, with what the profile says of one field in it."""
+    checked = configurations.against(page.experiment, configurations.check(data))
+    item = next((item for item in checked.against if item.field == field), None)
+    data = against_profile.applied(checked.data, item.use) if item is not None else data
+    checked = configurations.against(page.experiment, configurations.check(data), request.POST.getlist("keep"))
+    context = page.context(
+        "configuration",
+        **form_context(checked.data, checked.errors, _prefilled(page), checked.against, _kept(checked)),
+        **_said_of_form(page),
+    )
+    return render(request, "experiments/configuration.html", context)
 
 
-def _prefilled(page: ExperimentPage) -> dict[str, str]:
-    """Fields that hold what nobody typed: the chip is the profile's, topology and mesh are guesses from its cores."""
+def _kept(checked: configurations.Checked) -> set[str]:
+    return {item.field for item in checked.against} - {item.field for item in checked.undecided}
+
+
+def _prefill(page: ExperimentPage) -> Prefilled:
+    if page.run is None:
+        return Prefilled({"name": page.experiment.name})
+    return configurations.prefill(page.run.profile)
+
+
+def _prefilled(page: ExperimentPage) -> Mapping[str, Mark]:
+    """Fields that hold what nobody typed, and what they rest on."""
     if page.run is None or page.experiment.config or page.experiment.config_draft:
         return {}
-    data = _prefill(page)
-    found = {"chip": "from profile"} if "chip" in data.get("hardware", {}) else {}
-    if "topology" in data.get("hardware", {}):
-        found["topology"] = "suggested"
-    if "software" in data:
-        found["framework"] = "from profile"
-    return found | ({"mesh": "suggested"} if "mesh" in data else {})
+    return _prefill(page).marks
 
 
 def waiting_form(page: ExperimentPage) -> dict[str, Any]:
-    """The form of a run that waits for its configuration: the draft with its errors, or what the profile tells."""
+    """The form: the configuration with what its profile contradicts, the draft with its errors, or what the profile
+    tells."""
     experiment = page.experiment
-    data = experiment.config_draft or _prefill(page)
-    return form_context(data, experiment.config_errors, _prefilled(page)) | _said_of_form(page)
+    data = experiment.config or experiment.config_draft or _prefill(page).data
+    checked = configurations.against(experiment, configurations.check(data))
+    context = form_context(data, experiment.config_errors, _prefilled(page), checked.against, _kept(checked))
+    return context | _said_of_form(page)
 
 
 def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
-    """Above the form: what was wrong with text that is no configuration at all, and a chip that is none of ours."""
+    """Above the form: what was wrong with text that is no configuration at all, a chip that is none of ours, and what
+    the profile tells."""
     experiment = page.experiment
     sentences = [f"{field} {message}".strip() for field, message in experiment.config_errors.items()]
     unread = "" if experiment.config or experiment.config_draft else ". ".join(sentences)
-    kind = ((page.run.profile.summary or {}).get("device") or {}).get("kind") or "" if page.run is not None else ""
-    return {"given_error": unread, "stand_in": kind.startswith("CPU") and not experiment.config}
+    facts = against_profile.facts(page.run.profile) if page.run is not None else None
+    return {
+        "given_error": unread,
+        "stand_in": facts is not None and facts.on_cpu and not experiment.config,
+        "told": as_table(facts) if facts is not None else [],
+        "recorded": facts.found.get("recorded") if facts is not None else None,
+    }
 
 
 def progress_context(page: ExperimentPage) -> dict[str, Any]:

@@ -40,6 +40,8 @@ class RecordImport(models.Model):
     was added.  path: below the data folder, empty once the file is gone.
     """
 
+    FILE_COLUMNS = ("path",)
+
     class State(models.TextChoices):
         CHECKING = "checking", "Being checked"
         CHECKED = "checked", "Checked"

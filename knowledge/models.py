@@ -34,6 +34,8 @@ class Document(models.Model):
     error: the sentence that says why it could not be read.
     """
 
+    FILE_COLUMNS = ("path",)
+
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, null=True, blank=True, related_name="documents")
     kind = models.CharField(max_length=10, choices=Kind)
     state = models.CharField(max_length=10, choices=State, default=State.READY)

@@ -38,6 +38,12 @@ def sweep() -> list[str]:
     return embedding.sweep()
 
 
+@shared_task(name="knowledge.tasks.resume_documents", ignore_result=True, expires=60)
+def resume_documents() -> list[int]:
+    """Queue the documents that an earlier worker left."""
+    return documents.resume()
+
+
 @worker_ready.connect
 def sweep_at_start(sender: Any = None, **kwargs: Any) -> None:
     """Another model may have been configured, or a broker have lost what was queued."""

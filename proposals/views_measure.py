@@ -64,13 +64,12 @@ def _receive(request: HttpRequest, proposal: Proposal, context: dict[str, object
             name=request.POST.get("name", ""),
         )
     except uploads.UploadError as error:
-        status = 413 if error.too_large else 422
         if wants_json:
-            return JsonResponse({"error": str(error)}, status=status)
+            return JsonResponse({"error": str(error)}, status=error.status)
         way = request.POST.get("config_way", "file")
         context |= {"upload_error": str(error), "config_text": text or "", "way": way}
         context |= form_context(config_form.data_from(request.POST)) if way == "form" else {}
-        return render(request, "experiments/upload.html", context, status=status)
+        return render(request, "experiments/upload.html", context, status=error.status)
     try:
         measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
     except measuring.MeasureError as error:

@@ -23,7 +23,7 @@ from agent.limits import CHARS_PER_TOKEN, Price
 from agent.messages import ToolCall, Usage, size_chars
 from agent.provider import faults
 from agent.provider.base import Completion, ProviderError, Request
-from agent.provider.bounded_stream import BoundedStream, ResponseTooLong
+from agent.provider.bounded_client import bounded_client
 from agent.provider.line import Line
 from agent.provider.settings import Settings
 from agent.provider.wire import Assembly, response_format, wire_messages, wire_tool
@@ -88,13 +88,7 @@ class OpenAIProvider:
         self._abilities: dict[str, Abilities] = {}
         self._current = threading.local()
         self._longest_bytes = max(_LONGEST_BYTES, _BYTES_PER_TOKEN * settings.limits.answer_tokens)
-        # No connection is kept: only then does each request's own connection appear in its trace and can be cut.
-        http_client = openai.DefaultHttpxClient(
-            limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=0),
-            event_hooks={"request": [self._trace], "response": [self._bound]},
-            follow_redirects=False,  # the conversation, and the key, go where the operator said
-            headers={"Accept-Encoding": "identity"},
-        )
+        http_client = bounded_client(self._longest_bytes, lambda: getattr(self._current, "line", None))
         self._client = openai.OpenAI(
             api_key=settings.api_key or "none",  # local servers ask for none, the SDK does
             base_url=settings.base_url,
@@ -219,15 +213,3 @@ class OpenAIProvider:
         hide, message = self.settings.hide, completion.message
         calls = tuple(ToolCall(hide(call.id), hide(call.name), hide(call.arguments)) for call in message.tool_calls)
         return replace(completion, message=replace(message, text=hide(message.text), tool_calls=calls))
-
-    def _bound(self, response: httpx2.Response) -> None:
-        """Counts what is read of any response, errors included; one that would unpack to more is not read."""
-        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise ResponseTooLong("compressed")
-        assert isinstance(response.stream, httpx2.SyncByteStream)
-        response.stream = BoundedStream(response.stream, self._longest_bytes)
-
-    def _trace(self, request: httpx2.Request) -> None:
-        line: Line | None = getattr(self._current, "line", None)
-        if line is not None:
-            request.extensions["trace"] = line.trace

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
@@ -17,7 +18,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="+",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
+        "traces (one per rank) or Nsight Systems .sqlite exports",
     )
     parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the mesh axes, allows MFU")
     parser.add_argument(
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     profile = read_profile(args.profiles)
     answer = diagnose(profile, config).to_json(top=args.top)
     answer["warnings"] = [*answer.get("warnings", ()), *warnings]
+    against = print_contradictions(profile, config, args.config)
+    answer["contradictions"] = [item.to_json() for item in against]
     answer["profile"] = {
         "provenance": profile.provenance,
         "label": profile.label,

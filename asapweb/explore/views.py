@@ -245,7 +245,7 @@ def explore_experiment(request: HttpRequest, pk: int) -> HttpResponse:
     experiment: Experiment = page.experiment
     data = experiment.config or experiment.config_draft
     if data is None and page.run is not None:
-        data = configurations.prefill(page.run.profile)
+        data = configurations.prefill(page.run.profile).data
     state = from_config(data or {}, experiment.pk)
     return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}")
 

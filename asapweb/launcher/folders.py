@@ -5,15 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from asapweb.cli.errors import UserError
+from disk import space
+from disk.reserve import Reserve
 
-LEAST_FREE_BYTES = 300 * 10**6
+#: What a first start writes, and what the services of a later one need at least.
+FIRST_START_BYTES, LEAST_FREE_BYTES = 300 * 10**6, 50 * 10**6
 LARGEST_LOG_BYTES = 10 * 10**6
 
 
@@ -36,6 +38,11 @@ class Home:
         return self.path / "redis"
 
     @property
+    def uploading(self) -> Path:
+        """What the web server is receiving; a killed one leaves its part there."""
+        return self.path / "uploading"
+
+    @property
     def services(self) -> Path:
         return self.path / "services.json"
 
@@ -52,26 +59,52 @@ def open_home(path: Path) -> Home:
         if not path.exists():
             path.mkdir(parents=True)
             path.chmod(mode)
-        for folder in (home.run, home.logs, home.redis, path / "uploading"):
+        for folder in (home.run, home.logs, home.redis, home.uploading):
             folder.mkdir(mode=0o700, exist_ok=True)
         probe = home.run / f"probe.{os.getpid()}"
-        probe.write_bytes(b"x" * 4096)
-        probe.unlink()
+        try:
+            probe.write_bytes(b"x" * 4096)
+        except OSError as error:
+            if not space.is_full(error):
+                raise
+        probe.unlink(missing_ok=True)
     except OSError as error:
+        if space.is_full(error):
+            raise _too_full(home, FIRST_START_BYTES) from None
         reason = (error.strerror or str(error)).lower()
         raise UserError(
             f"The data folder {path} cannot be written ({reason}): set ASAP_HOME to a folder that you can write."
         ) from None
-    free = shutil.disk_usage(path).free
-    if free < LEAST_FREE_BYTES:
-        raise UserError(
-            f"Only {free / 1e6:.0f} MB are free in {path}, at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed: "
-            "free some, or set ASAP_HOME to a folder on another disk."
-        )
     for log in home.logs.glob("*.log"):
         if log.stat().st_size > LARGEST_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
     return home
+
+
+def make_room(home: Home) -> None:
+    """Remove what a killed web server left and, where that is not enough, the reserve; raises UserError where even then
+    the services cannot run.  To be called while the folder is ours."""
+    clear_uploading(home)
+    wanted = LEAST_FREE_BYTES if home.services.exists() else FIRST_START_BYTES
+    if space.free_bytes(home.path) < wanted:
+        Reserve(home.path).give_up()
+    if space.free_bytes(home.path) < wanted:
+        raise _too_full(home, wanted)
+
+
+def clear_uploading(home: Home) -> None:
+    """Remove what no web server is receiving any more, because none runs."""
+    for path in home.uploading.iterdir():
+        path.unlink(missing_ok=True)
+
+
+def _too_full(home: Home, wanted_bytes: int) -> UserError:
+    filled = space.largest(home.path)
+    return UserError(
+        f"Only {space.free_bytes(home.path) / 1e6:.0f} MB are free on the disk of {home.path}"
+        f"{f' ({filled})' if filled else ''}, at least {wanted_bytes / 1e6:.0f} MB are needed: "
+        "free some, or set ASAP_HOME to a folder on another disk."
+    )
 
 
 @contextmanager
@@ -82,6 +115,7 @@ def sole_use(home: Home) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(_already_running(home)) from None
+        make_room(home)
         write_holder(home, "")
         try:
             yield

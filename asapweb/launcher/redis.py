@@ -37,6 +37,7 @@ class Redis:
             str(self.program), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
             "--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
             "--daemonize", "no", "--logfile", "", "--maxmemory-policy", "noeviction",
+            "--stop-writes-on-bgsave-error", "no",  # nor does a failed snapshot end all writing
             "--pidfile", str(self._pid_file),
         ]  # fmt: skip
 

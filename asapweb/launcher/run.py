@@ -24,6 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 from asapweb.cli.errors import UserError
 from asapweb.environment import database_settings, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
+from asapweb.launcher.disks import watch_disks
 from asapweb.launcher.fingerprints import (
     record_schema,
     recorded_schema,
@@ -31,7 +32,7 @@ from asapweb.launcher.fingerprints import (
     schema_fingerprint,
     static_fingerprint,
 )
-from asapweb.launcher.folders import Home, open_home, sole_use, write_holder
+from asapweb.launcher.folders import Home, clear_uploading, open_home, sole_use, write_holder
 from asapweb.launcher.orphans import MARK, end_marked
 from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
@@ -69,7 +70,7 @@ def run(options: Options) -> int:
             end_marked(home.path)  # what a killed launcher left behind
             _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
-            supervisor.watch(also=_samples(home))
+            supervisor.watch(_samples(home), watch_disks(home, _say))
         except Interrupted:
             _say("Stopping …")
         finally:
@@ -191,10 +192,20 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
 
 
 def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
-    """Does all background work but answers.  sole: nobody else takes work from its broker."""
-    schedule = home.run / "beat-schedule"
-    more = ["--pool", "prefork", "--concurrency", str(options.workers), "--beat", "--schedule", str(schedule)]
-    return _celery(home, "worker", "asap", more, sole=sole, left="beat-schedule*")
+    """Does all background work but answers.  sole: nobody else takes work from its broker.
+
+    What beat does next it keeps in memory: its usual file ends it on a full disk.
+    """
+    more = [
+        "--pool",
+        "prefork",
+        "--concurrency",
+        str(options.workers),
+        "--beat",
+        "--scheduler",
+        "celery.beat:Scheduler",
+    ]
+    return _celery(home, "worker", "asap", more, sole=sole)
 
 
 def _answerer(home: Home, *, sole: bool) -> Piece:
@@ -203,13 +214,11 @@ def _answerer(home: Home, *, sole: bool) -> Piece:
     return _celery(home, "answerer", "dialogue", more, sole=sole)
 
 
-def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, left: str = "") -> Piece:
+def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool) -> Piece:
     heartbeat = home.run / f"{name}.alive"
 
     def forget() -> None:
         heartbeat.unlink(missing_ok=True)
-        for path in home.run.glob(left) if left else ():
-            path.unlink()
 
     def is_alive() -> bool:
         try:
@@ -256,7 +265,7 @@ def _web(home: Home, address: Address, options: Options) -> Piece:
             "--workers-kill-timeout", "5", "--respawn-failed-workers", "--log-level", "info",
             "asapweb.asgi:application",
         ],
-        log=home.log("web"), home=home.path, is_healthy=is_alive,
+        log=home.log("web"), home=home.path, is_healthy=is_alive, before_start=lambda: clear_uploading(home),
         # WhiteNoise reads its files in threads, which is what we want of it.
         environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning"},
     )  # fmt: skip

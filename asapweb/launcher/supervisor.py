@@ -49,11 +49,12 @@ class Supervisor:
             if waiting:
                 time.sleep(0.05)
 
-    def watch(self, also: Callable[[], None]) -> None:
-        """Run until interrupted; `also` is called in every round."""
+    def watch(self, *also: Callable[[], None]) -> None:
+        """Run until interrupted; each of `also` is called in every round."""
         probed = time.monotonic()
         while True:
-            also()
+            for look in also:
+                look()
             for piece in self.pieces:
                 self._keep(piece)
             if time.monotonic() - probed > PROBE_EVERY_S:

@@ -25,6 +25,8 @@ STALLS = ("input", "host", "idle")
 #: A collective of a sample that moves HBM at this share of its peak or more streams large tensors; below it, it waits
 #: for links or for other cores.  A ring at full speed on any TPU's links reads and writes HBM at 5–20 % of its peak.
 STREAMING_COLLECTIVE = 0.05
+#: Compute and HBM time below this part of the time without a known limit say nothing of the step.
+UNKNOWN_FROM = 0.5
 #: Real programs surprise more often than generated ones.
 MOST_CONFIDENT = 0.97
 #: Of a sample of the ops nobody knows whether it stands for the rest.
@@ -127,7 +129,7 @@ def decide(facts: Facts) -> Verdict:
     compute, memory = groups.get("compute", 0.0), groups.get("memory", 0.0)
     if facts.thin and abs(compute - memory) <= groups.get("other", 0.0):
         return _of_a_sample(facts, groups, quality)
-    if max(compute, memory) <= groups.get("other", 0.0):
+    if max(compute, memory) <= UNKNOWN_FROM * groups.get("other", 0.0):
         return Verdict("unknown", 0.0, min(quality, 0.4), groups, work if max(compute, memory) > 0 else None)
     margin = abs(compute - memory) / (compute + memory)
     # Near the threshold of communication the verdict is as unsure as the threshold; what no label judges may be either.
@@ -168,15 +170,12 @@ def _limits(op: OpFacts, facts: Facts) -> dict[str, float]:
 
 
 def _stands_for_more(op: OpFacts, facts: Facts) -> bool:
-    """Whether communication of a sample may be more than is listed.
-
-    A KPI that the listed collectives account for leaves no room for more; where everything listed is a collective, that
-    is all there is to go by.
+    """Whether communication of a sample may be more than is known: no KPI says how much there is, or most of what is
+    listed are collectives, and that is all there is to go by.
     """
-    stated, listed = facts.profile.kpis.get("communication"), total_share(facts.collectives)
-    if stated is None or listed < 0.7 * stated:
+    if facts.profile.kpis.get("communication") is None:
         return True
-    return listed >= 0.6 * total_share(facts.ops)
+    return total_share(facts.collectives) >= 0.6 * total_share(facts.ops)
 
 
 def _quality(facts: Facts) -> float:

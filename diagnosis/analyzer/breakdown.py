@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from diagnosis.analyzer.facts import OpFacts, total_share
-from diagnosis.analyzer.host_copies import HOST_TRANSFER
+from diagnosis.analyzer.facts import HOST_TRANSFER, OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share
 from experiments.step_profile import StepProfile
 
@@ -37,11 +36,11 @@ def stalls(profile: StepProfile, ops: Sequence[OpFacts], kpis: Mapping[str, floa
     on_device = total_share(op for op in ops if op.family == "input")
     input_share = max(parts.get("input", 0.0), kpis.get("input") or 0.0, on_device)
     transfers = total_share(op for op in ops if op.family in ("output", "host"))
-    offload = sum(op.exposed_share for op in ops if op.family == HOST_TRANSFER)
+    offload = max(parts.get("host_transfer", 0.0), sum(op.exposed_share for op in ops if op.family == HOST_TRANSFER))
     split = sum(parts.get(key, 0.0) for key in ("host", "launch", "compile", "output"))
     stated = (profile.kpis.get("host") or 0.0) + (profile.kpis.get("output") or 0.0)
     # A profiler may count the wait for an offloaded tensor as host time: it is drawn once.
-    host_share = max(max(split, stated) - offload, transfers)
+    host_share = max(split - (0.0 if "host_transfer" in parts else offload), stated - offload, transfers)
     idle = idle_share(profile)
     # The idle KPI is everything the device did not execute; what input and host explain of it is theirs, save what ran
     # on the device as an op (infeed, outfeed) and hence was busy.

@@ -11,6 +11,8 @@ from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
+#: Family of an op that moves a tensor between HBM and host memory (offload).
+HOST_TRANSFER = "host transfer"
 #: Roofline resources as XProf names them; VMEM and CMEM are on the chip and not HBM.
 ON_CHIP = ("vmem", "cmem", "smem", "shm", "l1", "l2", "shared")
 

@@ -4,62 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import fmean
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys
+from diagnosis.analyzer.facts import HOST_TRANSFER, Facts, OpFacts, keys
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
-from experiments.hlo import text as hlo
-from experiments.step_profile import Op
 
-#: Family of an op that moves a tensor to or from host memory.
-HOST_TRANSFER = "host transfer"
-#: XLA marks a buffer in host memory by memory space 5 in its layout: ``f32[8]{0:T(8)S(5)}``.
-_IN_HOST_MEMORY = re.compile(r"\{[^{}]*S\(5\)[^{}]*\}")
-_COPY = re.compile(r"copy|slice|async")
+#: A result in host memory (XLA's memory space 5) was copied there; any other was copied from there.
+_TO_HOST = re.compile(r"=\s*\(?\w+\[[^\]]*\]\{[^{}]*S\(5\)[^{}]*\}")
+#: Bytes over time beyond the link by more than this mean that the wait is only a part of the time in flight.
+_TOLERANCE = 1.1
 
 
-def is_host_copy(op: Op) -> bool:
-    """Whether an op moves a tensor between HBM and host memory, or waits for it."""
-    if op.host_bytes:
-        return True
-    if "S(5)" not in op.hlo:
-        return False
-    instruction = hlo.parse(op.hlo)
-    return instruction is not None and bool(_COPY.search(instruction.opcode)) and bool(_IN_HOST_MEMORY.search(op.hlo))
+def host_copies(facts: Facts) -> tuple[OpFacts, ...]:
+    """Ops that move a tensor between HBM and host memory, or wait for it, by descending share."""
+    return facts.where(lambda op: op.family == HOST_TRANSFER)
 
 
-def bytes_each_way(op: Op) -> tuple[float, float]:
-    """(bytes to the host, bytes from it) over the op's occurrences; (0, 0) for a start, whose done op counts."""
-    instruction = hlo.parse(op.hlo) if op.hlo else None
-    if instruction is None or not instruction.results or instruction.opcode.endswith("-start"):
-        return 0.0, 0.0
-    moved = op.host_bytes or float(instruction.results[0].bytes) * op.occurrences
-    result = op.hlo.partition(f" {instruction.opcode}(")[0]
-    return (moved, 0.0) if _IN_HOST_MEMORY.search(result) else (0.0, moved)
+def bytes_each_way(ops: Sequence[OpFacts]) -> tuple[float, float]:
+    """(bytes to the host, bytes from it) over all occurrences."""
+    to_host = sum(op.op.host_bytes or 0.0 for op in ops if _TO_HOST.search(op.op.hlo))
+    return to_host, sum(op.op.host_bytes or 0.0 for op in ops) - to_host
 
 
-def host_link_rate(facts: Facts, ops: Sequence[OpFacts]) -> tuple[Evidence, Evidence | None] | None:
-    """(bytes/s per core in the busier direction over the time waited, what one core has of the link to the host).
+def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
+    """(bytes/s per core in the busier direction while a copy is in flight, what one core has of the host link).
 
-    The wait is at most the time in flight: where compute hides part of a transfer the link is slower than stated.  None
-    where no bytes are known, or where they would exceed the link, since the wait is then a small part of the flight.
+    Without intervals of the copies the time waited for them stands in, which is at most the time in flight.  None where
+    no bytes are known, or where they would exceed the link, since the wait is then only a part of the flight.
     """
-    to_host, from_host = (sum(way) for way in zip(*(bytes_each_way(op.op) for op in ops), strict=True)) if ops else (0, 0)
-    waited = sum(op.op.self_time_s for op in ops)
-    moved = max(to_host, from_host)
-    if moved <= 0 or waited <= 0:
+    ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)
+    moved = max(bytes_each_way(ops))
+    time, formula = _in_flight_s(facts), "bytes one way ÷ merged time in which a copy is in flight"
+    if time is None:
+        time, formula = sum(op.op.self_time_s for op in ops), "bytes one way ÷ time waited for copies"
+    if moved <= 0 or time <= 0:
         return None
-    rate = moved / waited
+    rate = moved / time
     link = facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else None
-    if link is not None and rate > 1.1 * link:
+    if link is not None and rate > _TOLERANCE * link:
         return None
     achieved = evidence(
-        "host transfers, busier direction", rate, "bytes_per_s", "computed", "bytes one way ÷ time waited for copies",
+        "host transfers per core, busier direction", rate, "bytes_per_s", "computed", formula,
         "op profile and shapes", keys(ops),
     )  # fmt: skip
     if link is None:
         return achieved, None
     return achieved, evidence(
-        "link to the host per core, one way", link, "bytes_per_s", "computed", "host link of the chip ÷ its cores",
+        "host link per core, one way", link, "bytes_per_s", "computed", "host link of the chip ÷ its cores",
         "chips.toml",
     )  # fmt: skip
+
+
+def _in_flight_s(facts: Facts) -> float | None:
+    """Merged time in which a copy was in flight, summed over steps and cores; None without such intervals."""
+    times = [core.host_transfer_s for core in facts.profile.cores if core.host_transfer_s]
+    if not times or not facts.profile.steps:
+        return None
+    return fmean(times) * len(facts.profile.cores) * len(facts.profile.steps)

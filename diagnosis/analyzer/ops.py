@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from diagnosis.analyzer import links, names
 from diagnosis.analyzer.collectives import Collective, Collectives
-from diagnosis.analyzer.facts import ON_CHIP, OpFacts
-from diagnosis.analyzer.host_copies import HOST_TRANSFER, is_host_copy
+from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import Op, StepProfile
@@ -66,7 +65,7 @@ def limit_of(
     XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
     roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
     """
-    efficiency = _measured(op.roofline_efficiency)
+    efficiency = _measured(op.credible_efficiency)
     label = (op.bound_by or "").strip().lower()
     if has_flops and label and label not in ("unknown", "none", "-"):
         if "compute" in label or "mxu" in label or "flop" in label:
@@ -90,7 +89,9 @@ def limit_of(
 
 
 def _measured(efficiency: float | None) -> float | None:
-    """An efficiency 0–1; None where it exceeds its roof: caches served part of the bytes, or the peak is another's."""
+    """An efficiency 0–1; None where it exceeds its roof, hence is none: caches served part of the bytes, or the peak is
+    another's.
+    """
     if efficiency is None or efficiency > ROUNDED:
         return None
     return min(1.0, max(0.0, efficiency))
@@ -132,7 +133,7 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
         if found:
             kind = "collective"
-        elif is_host_copy(op):
+        elif op.host_bytes:
             kind = HOST_TRANSFER
         else:
             kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
-from diagnosis.analyzer.host_copies import HOST_TRANSFER, host_link_rate
+from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
 
@@ -168,6 +168,13 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
         )  # fmt: skip
         rows.append(row)
         text += f"; ops bound by {other_label} take {row}"
+    if (unlabelled := facts.shares.get("other", 0.0)) >= 0.1:
+        row = evidence(
+            "ops without a known limit", unlabelled, "share", "computed", "1 − Σ all other terms of the breakdown",
+            _SOURCE_OPS,
+        )  # fmt: skip
+        rows.append(row)
+        text += f"; {row} has no known limit"
     best = max(ops, key=lambda op: op.share * (op.efficiency or 0.0), default=None)
     if best and best.efficiency:
         roof = evidence(
@@ -186,13 +193,13 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
 
 def _offload(facts: Facts) -> tuple[str, tuple[Evidence, ...]]:
     """Waiting for tensors that travel between HBM and host memory, with the rate against the host link."""
-    ops = facts.where(lambda op: op.family == HOST_TRANSFER)
+    ops = host_copies(facts)
     share = evidence(
         "exposed host transfers", facts.shares.get("host_transfer", 0.0), "share", "computed",
         "Σ exposed time of copies to and from host memory ÷ step time", _SOURCE_OPS, keys(ops),
     )  # fmt: skip
     text = f"Host transfers limit the step: waiting for tensors to and from host memory takes {share} {facts.base}"
-    rates = host_link_rate(facts, ops)
+    rates = host_link_rate(facts)
     if rates is None:
         return f"{text}.", (share,)
     achieved, possible = rates

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diagnosis.analyzer.breakdown import axis_label
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
-from diagnosis.analyzer.rules.wires import bandwidth
+from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_share
+from diagnosis.analyzer.rules.links import bandwidth
 
 #: Points of the roofline plot; smaller ops are noise on it.
 ROOFLINE_POINTS = 1000
@@ -62,14 +62,13 @@ def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
 
 def _exposure(ops: Sequence[OpFacts]) -> dict[str, float | None]:
     """Time in flight and exposed per step and core, where intervals are known (a pair's at its -done op)."""
-    timed = [op for op in ops if op.op.in_flight_s is not None and op.op.exposed_s is not None]
+    timed = [op for op in ops if op.hidden_share is not None]
     flight = [value for op in timed if (value := op.per_step(op.op.in_flight_s)) is not None]
     exposed = [value for op in timed if (value := op.per_step(op.op.exposed_s)) is not None]
-    total = sum(op.op.in_flight_s or 0.0 for op in timed)
     return {
         "in_flight_s": sum(flight) if flight else None,
         "exposed_s": sum(exposed) if exposed else None,
-        "hidden_share": max(0.0, 1.0 - sum(op.op.exposed_s or 0.0 for op in timed) / total) if total > 0 else None,
+        "hidden_share": hidden_part(timed),
     }
 
 

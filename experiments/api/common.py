@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from accounts.rest import Conflict, Detail, Invalid, Paging, TeamObjects, TooLarge, number_param, team_for
+from accounts.rest import Conflict, Detail, Invalid, NoSpace, Paging, TeamObjects, TooLarge, number_param, team_for
 
 __all__ = [
-    "ConfigErrors", "Conflict", "Detail", "Invalid", "Paging", "TeamObjects", "TooLarge", "number_param", "team_for",
+    "ConfigErrors", "Conflict", "Contradicted", "Detail", "Invalid", "NoSpace", "Paging", "TeamObjects", "TooLarge",
+    "number_param", "team_for",
 ]  # fmt: skip
+
+
+class Contradicted(Detail):
+    contradictions = serializers.ListField(
+        child=serializers.JSONField(),
+        help_text="What the profile contradicts: field, configured, profile, sentence, evidence, and the values to use. "
+        "Correct the fields, or name them in `accept` to keep them.",
+    )
 
 
 class ConfigErrors(Detail):

@@ -11,7 +11,8 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from accounts.rest import Invalid, TooLarge
+from accounts.rest import Invalid, NoSpace, TooLarge
+from disk import space
 
 
 def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -23,6 +24,8 @@ def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
     elif isinstance(error, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
         error = Invalid(f"The form has more than {files} files or {fields} fields; send fewer.")
+    elif isinstance(error, space.NoSpace) or space.is_full(error):
+        error = NoSpace(space.sentence(error))
     response = exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.ValidationError):
         return response

@@ -84,6 +84,7 @@ class ExperimentDetailSerializer(ExperimentSerializer):
             *ExperimentSerializer.Meta.fields,
             "config",
             "config_warnings",
+            "config_kept",
             "config_errors",
             "profiles",
             "runs",
@@ -98,6 +99,11 @@ class UploadSerializer(serializers.Serializer[Any]):
     config = serializers.CharField(required=False, help_text="JSON or YAML text; or a file of that name.")
     name = serializers.CharField(required=False, max_length=200)
     team = serializers.IntegerField(required=False, help_text="One of your teams; your first one unless given.")
+    accept = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Fields of the configuration to keep even where the profile contradicts them.",
+    )
 
 
 class StepTimeSerializer(serializers.Serializer[Any]):
@@ -112,6 +118,9 @@ class ConfigurationSerializer(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
     saved = serializers.BooleanField(help_text="False: nothing is saved yet, and this is prefilled from the profile.")
     warnings = serializers.ListField(child=serializers.CharField())
+    contradictions = serializers.ListField(
+        child=serializers.JSONField(), help_text="What the profile contradicts; saved ones are kept by their user."
+    )
 
 
 class EventSerializer(serializers.ModelSerializer[Event]):

@@ -19,8 +19,10 @@ from accounts.parsers import JSONParser
 from experiments.api.common import (
     ConfigErrors,
     Conflict,
+    Contradicted,
     Detail,
     Invalid,
+    NoSpace,
     TeamObjects,
     TooLarge,
     number_param,
@@ -97,11 +99,15 @@ class ExperimentViewSet(
 
     @extend_schema(
         request={"multipart/form-data": UploadSerializer},
-        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail},
+        responses={201: ExperimentDetailSerializer, 400: ConfigErrors, 413: Detail, 507: Detail},
         tags=["experiments"],
     )
     def create(self, request: Request) -> Response:
-        """Upload a profile, with its configuration if there is one, and start the analysis."""
+        """Upload a profile, with its configuration if there is one, and start the analysis.
+
+        Where the profile, once read, contradicts the configuration, the run waits (`configuring`) for a decision: PUT
+        the configuration corrected, or with `accept`.  Fields named in `accept` here are kept without asking.
+        """
         team = team_for(request, Role.ENGINEER)
         config_file = request.FILES.get("config")
         text = config_file.read().decode("utf-8", "replace") if config_file else str(request.data.get("config") or "")
@@ -109,11 +115,18 @@ class ExperimentViewSet(
             refuse_errors(configuration.read_text(text))
         try:
             experiment = uploads.receive(
-                team, request.user, request.FILES.getlist("files"), text, str(request.data.get("name") or "")
+                team,
+                request.user,
+                request.FILES.getlist("files"),
+                text,
+                str(request.data.get("name") or ""),
+                accept=accepted(request.data.getlist("accept")),
             )
         except uploads.UploadError as error:
             if error.too_large:
                 raise TooLarge(str(error)) from error
+            if error.no_space:
+                raise NoSpace(str(error)) from error
             raise Invalid(str(error)) from error
         data = ExperimentDetailSerializer(experiment, context=self.get_serializer_context()).data
         return Response(data, status=status.HTTP_201_CREATED)
@@ -154,8 +167,10 @@ class ExperimentViewSet(
     @extend_schema(
         methods=["PUT"],
         request=OpenApiTypes.OBJECT,
-        responses={200: ConfigurationSerializer, 400: ConfigErrors},
-        description="Check and save the configuration, and start or restart the analysis with it.",
+        responses={200: ConfigurationSerializer, 400: ConfigErrors, 409: Contradicted},
+        description="Check and save the configuration, and start or restart the analysis with it. Where its profile "
+        "contradicts it, nothing is saved and the answer is 409 with `contradictions`: correct the fields, or name "
+        "them in `accept` beside the configuration's own keys to keep them; what is kept is a caveat of the diagnosis.",
         tags=["experiments"],
     )
     @action(detail=True, methods=["get", "put"], url_path="configuration")
@@ -164,15 +179,31 @@ class ExperimentViewSet(
         if request.method == "PUT":
             if not isinstance(request.data, dict):
                 raise Invalid("The configuration must be a JSON object.")
-            checked = configuration.save(experiment, request.user, request.data)
+            given = {key: value for key, value in request.data.items() if key != "accept"}
+            accept = accepted(request.data.get("accept"))
+            checked = configuration.save(experiment, request.user, given, accept)
             refuse_errors(checked)
-            return Response({"config": checked.data, "saved": True, "warnings": list(checked.warnings)})
+            return Response(
+                {
+                    "config": checked.data,
+                    "saved": True,
+                    "warnings": list(checked.warnings),
+                    "contradictions": [item.to_json() for item in checked.against],
+                }
+            )
         if experiment.config is not None:
-            data = {"config": experiment.config, "saved": True, "warnings": experiment.config_warnings}
-            return Response(data)
+            checked = configuration.against(experiment, configuration.check(experiment.config))
+            return Response(
+                {
+                    "config": experiment.config,
+                    "saved": True,
+                    "warnings": experiment.config_warnings,
+                    "contradictions": [item.to_json() for item in checked.against],
+                }
+            )
         profile = experiment.profiles.last()
-        prefilled = experiment.config_draft or (configuration.prefill(profile) if profile else {})
-        return Response({"config": prefilled, "saved": False, "warnings": []})
+        prefilled = experiment.config_draft or (configuration.prefill(profile).data if profile else {})
+        return Response({"config": prefilled, "saved": False, "warnings": [], "contradictions": []})
 
     @extend_schema(
         parameters=[
@@ -205,10 +236,34 @@ class ExperimentViewSet(
         return response
 
 
+def accepted(value: Any) -> list[str]:
+    """The fields named in `accept`: a list, or text with commas.  Raises 400 on anything else."""
+    if value is None or value == "":
+        return []
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str) for item in items):
+        raise Invalid("accept must be a list of fields, such as hardware.chip.")
+    return [name.strip() for item in items for name in item.split(",") if name.strip()]
+
+
+class Undecided(Conflict):
+    """409: the profile contradicts the configuration, and nobody decided."""
+
+    def __init__(self, checked: configuration.Checked) -> None:
+        fields = ", ".join(item.field for item in checked.undecided)
+        first = checked.undecided[0]
+        super().__init__(f"{first.sentence} Correct it, or keep it with accept: {fields}.")
+        told: Any = {"detail": str(self.detail), "contradictions": [item.to_json() for item in checked.undecided]}
+        self.detail = told
+
+
 def refuse_errors(checked: configuration.Checked) -> None:
-    """Raises 400 with the first error as a sentence, and all of them by field."""
+    """Raises 400 with the first error as a sentence, and all of them by field; 409 with what the profile contradicts
+    and nobody decided on."""
     if checked.ok:
         return
+    if checked.undecided:
+        raise Undecided(checked)
     field, message = next(iter(checked.errors.items()))
     detail = f"{field}: {message}" if field else message
     raise Invalid(detail, checked.errors)

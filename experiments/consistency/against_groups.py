@@ -12,9 +12,9 @@ from experiments.consistency.topology import near
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
 
-#: XLA runs single collectives over a part of an axis (key heads that are fewer than the axis); of the time of all
+#: XLA runs single collectives over a part of one axis (key heads that are fewer than the axis); of the time of all
 #: collectives, more than this in such parts is another mesh.
-_PARTS = 0.5
+_PARTS = 0.1
 #: Groups of less time than this are not held against a mesh.
 _LEAST = 0.001
 #: Axes of a mesh are tried in another order up to so many.
@@ -61,7 +61,9 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     pattern, whole = odd
     how = "no axis or product of axes gives" if whole else "only a part of an axis gives"
     sentence = f"The mesh is {config.mesh.text()}; {how} groups of {pattern.text}."
-    evidence = [f"{pattern.op} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."]
+    evidence = [
+        f"{pattern.op} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
+    ]
     use: dict[str, Any] = {}
     if (ordered := _in_another_order(config.mesh, patterns)) is not None:
         use["mesh.ici"] = ordered

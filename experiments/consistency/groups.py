@@ -27,7 +27,7 @@ Runs = tuple[tuple[int, int], ...]
 class Pattern:
     """One way in which devices are grouped.  runs: None where the offsets are no regular grid.
 
-    devices: of the whole program; groups: sorted rows of device ids.  share: of the time of all collectives whose
+    devices: of the whole program; key: the groups that were stated, as sorted rows of device ids.  share: of the time of all collectives whose
     groups are known.  op: the longest of them.  names: mesh axes as the program itself calls them, where it says.
     ring: from source-target pairs: `size` is what one ring goes through.
     """
@@ -63,12 +63,21 @@ def collective_ops(profile: StepProfile) -> list[tuple[Op, Groups]]:
     """Ops that state who communicates with whom, longest first."""
     found = []
     for op in profile.ops:
-        if "replica_groups" not in op.hlo and "source_target_pairs" not in op.hlo:
+        if op.groups:
+            groups = _of_ranks(op.groups)
+        elif "replica_groups" in op.hlo or "source_target_pairs" in op.hlo:
+            groups = hlo_groups.parse(op.hlo)
+        else:
             continue
-        groups = hlo_groups.parse(op.hlo)
         if groups is not None and not groups.everyone and groups.members.size:
             found.append((op, groups))
     return found
+
+
+def _of_ranks(rows: Sequence[Sequence[int]]) -> Groups | None:
+    """Process groups as their ranks; those that were recorded, which need not be all of them."""
+    sizes = {len(row) for row in rows}
+    return Groups(np.array(rows, dtype=np.int64)) if len(sizes) == 1 else None
 
 
 def patterns(profile: StepProfile) -> tuple[Pattern, ...]:
@@ -93,6 +102,7 @@ def patterns(profile: StepProfile) -> tuple[Pattern, ...]:
     total = sum(op.self_time_s for group in rows.values() for op, _ in group) or 1.0
     devices = max((max(max(row) for row in key) + 1 for _, key in rows), default=0)
     devices = max([devices, *(groups.devices or 0 for group in rows.values() for _, groups in group)])
+    devices = max(devices, profile.device.world_size or 0)
     found = []
     for (ring, key), group in rows.items():
         longest = max(group, key=lambda pair: pair[0].self_time_s)
@@ -180,7 +190,8 @@ def explain(mesh: Mesh, pattern: Pattern) -> Explained | None:
         sizes = tuple(size for _, size in layout)
         for count in range(1, len(layout) + 1):
             for chosen in combinations(range(len(layout)), count):
-                if prod(sizes[at] for at in chosen) == pattern.size and _groups_of(sizes, chosen) == pattern.key:
+                size = prod(sizes[at] for at in chosen)
+                if size == pattern.size and set(pattern.key) <= _groups_of(sizes, chosen):
                     return Explained(tuple(dict.fromkeys(layout[at][0] for at in chosen)), True)
         if best is None and pattern.runs is not None and (axes := _inside(layout, pattern)):
             best = Explained(axes, False)
@@ -205,28 +216,26 @@ def _layouts(mesh: Mesh, devices: int) -> list[list[tuple[str, int]]]:
 
 
 @lru_cache(maxsize=512)
-def _groups_of(sizes: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _groups_of(sizes: tuple[int, ...], chosen: tuple[int, ...]) -> frozenset[tuple[int, ...]]:
+    """All groups of devices that differ along the chosen dimensions only."""
     ids = np.arange(prod(sizes), dtype=np.int64).reshape(sizes)
     rest = [at for at in range(len(sizes)) if at not in chosen]
-    return _rows(ids.transpose(rest + list(chosen)).reshape(-1, prod(sizes[at] for at in chosen)))
+    return frozenset(_rows(ids.transpose(rest + list(chosen)).reshape(-1, prod(sizes[at] for at in chosen))))
 
 
 def _inside(layout: list[tuple[str, int]], pattern: Pattern) -> tuple[str, ...]:
-    """Axes, of each of which the pattern covers a whole number of equal parts; empty where it does not lie so."""
-    found: list[str] = []
-    stride = 1
-    places = []
-    for axis, size in reversed(layout):
-        places.append((axis, stride, stride * size))
-        stride *= size
-    for size, step in pattern.runs or ():
-        for axis, low, high in places:
-            start, end = max(low, step), min(high, step * size)
-            if end > start:
-                if start % low or high % end or (end // start) * start != end:
-                    return ()
-                found.append(axis)
-    return tuple(dict.fromkeys(found))
+    """The one axis of which the pattern is an equal part; empty where it is not inside one."""
+    runs = pattern.runs or ()
+    if len(runs) != 1:
+        return ()
+    size, step = runs[0]
+    low = 1
+    for axis, length in reversed(layout):
+        high = low * length
+        if low <= step and step * size <= high and step % low == 0 and high % (step * size) == 0:
+            return (axis,)
+        low = high
+    return ()
 
 
 def suggested_axes(found: Sequence[Pattern]) -> list[tuple[int, tuple[Pattern, ...]]]:

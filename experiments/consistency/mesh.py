@@ -23,11 +23,11 @@ _NAMES = {"model": ("model", "tensor"), "seq": ("seq", "context"), "data": ("dat
 
 
 def mesh_fact(
-    profile: StepProfile, patterns: Sequence[Pattern], facts: Mapping[str, Fact], untold: dict[str, str]
+    profile: StepProfile, patterns: Sequence[Pattern], facts: Mapping[str, Fact], unavailable: dict[str, str]
 ) -> Fact | str:
-    """`{axis: size}`, major to minor, as a fact that is likely at most; a sentence why where groups do not tell one.
+    """`{axis: size}`, major to minor, as a fact that is likely at most; a sentence why where groups do not give one.
 
-    untold: takes the reason, as `mesh_roles`, where nothing tells what one of the axes shards.
+    unavailable: takes the reason, as `mesh_roles`, where nothing tells what one of the axes shards.
     """
     if not patterns:
         return "no collective states its replica groups"
@@ -48,8 +48,8 @@ def mesh_fact(
             alone = min(along, key=lambda pattern: pattern.size)
             evidence.append(f"{name} {size:,}: {alone.op} runs over {alone.text}; these groups carry {what}.")
         else:
-            evidence.append(f"{name} {size:,}: what is left of the devices; what it shards is not told.")
-            untold["mesh_roles"] = f"no collective runs along {name} {size:,} alone"
+            evidence.append(f"{name} {size:,}: what is left of the devices; what it shards is unavailable.")
+            unavailable["mesh_roles"] = f"no collective runs along {name} {size:,} alone"
     text = " · ".join(f"{axis} {size}" for axis, size in mesh.items())
     return Fact(mesh, text, tuple(evidence), "likely")
 
@@ -76,9 +76,7 @@ def _payload(op: Op, facts: Mapping[str, Fact]) -> str:
     return WEIGHTS
 
 
-def _mostly(
-    along: Sequence[Pattern], carried: Mapping[tuple[tuple[int, ...], ...], Counter[str]]
-) -> str:
+def _mostly(along: Sequence[Pattern], carried: Mapping[tuple[tuple[int, ...], ...], Counter[str]]) -> str:
     """What the narrowest groups along an axis carry most of the time."""
     if not along:
         return WEIGHTS

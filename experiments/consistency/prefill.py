@@ -1,4 +1,4 @@
-"""The configuration as far as a profile tells it, with what each field rests on and what is not told."""
+"""The configuration as far as a profile tells it, with what each field rests on and what is unavailable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.consistency.topology import near
 from perfmodel.catalogue import recognised_by
 from perfmodel.chips import chips_of_device, load_chips
 
-FROM_PROFILE, SUGGESTED = "from the profile", "suggested"
+FROM_PROFILE, SUGGESTED = "from profile", "suggested"
 
 #: Facts as a person reads them, in the order of the form.
 LABELS = {
@@ -50,14 +50,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """data: the contract's JSON as far as it is told.  marks: by dotted field."""
+    """data: the contract's JSON as far as the profile has it.  marks: by dotted field."""
 
     data: dict[str, Any]
     marks: Mapping[str, Mark] = field(default_factory=dict)
 
 
 def prefilled(facts: Facts, name: str = "") -> Prefilled:
-    """Chip, topology, mesh, framework, lengths, model, precision and remat, each only where it is told."""
+    """Chip, topology, mesh, framework, lengths, model, precision and remat, each only where the profile has it."""
     data: dict[str, Any] = {"name": name} if name else {}
     marks: dict[str, Mark] = {}
     training: dict[str, Any] = {}
@@ -83,13 +83,13 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
     if mesh:
         data["mesh"] = {"ici": mesh}
         told = facts.found.get("mesh")
-        why = told or Fact(None, "", ("All devices on one axis, as no collective tells how they are laid out.",))
+        why = told or Fact(None, "", ("All devices on one axis, as no collective states its groups.",))
         mark("mesh.ici", why, SUGGESTED)
     if (fact := facts.found.get("framework")) is not None:
         data["software"] = {"framework": fact.value}
         mark("software.framework", fact)
-    roles_told = "mesh" in facts and "mesh_roles" not in facts.untold
-    model = _model(facts, mesh) if roles_told or devices == 1 else None
+    roles_known = "mesh" in facts and "mesh_roles" not in facts.unavailable
+    model = _model(facts, mesh) if roles_known or devices == 1 else None
     if model is not None:
         data["model"] = model[0]
         marks["model"] = Mark(FROM_PROFILE, model[1])
@@ -98,11 +98,11 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
     if local is not None and keys is not None and keys.value > local.value:
         training["seq_len"] = keys.value
         mark("training.seq_len", keys)
-    elif local is not None and (roles_told or devices == 1):
+    elif local is not None and (roles_known or devices == 1):
         training["seq_len"] = local.value * along
         marks["training.seq_len"] = Mark(SUGGESTED, f"{local.because} Times the sequence axes of the mesh.")
     batch = facts.found.get("batch_per_device")
-    if batch is not None and (roles_told or devices == 1):
+    if batch is not None and (roles_known or devices == 1):
         training["global_batch"] = batch.value * prod(mesh.get(axis, 1) for axis in ("replica", "data", "fsdp"))
         marks["training.global_batch"] = Mark(SUGGESTED, f"{batch.because} Times the batch axes of the mesh.")
     for key in ("precision", "remat"):
@@ -114,14 +114,14 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
     return Prefilled(data, marks)
 
 
-def told(facts: Facts) -> list[dict[str, Any]]:
-    """What the profile tells and does not tell, as rows: label, text, because, sure, why it is not told."""
+def as_table(facts: Facts) -> list[dict[str, Any]]:
+    """What the profile has and lacks, as rows: label, text, because, sure, why it is unavailable."""
     rows = []
     for name, label in LABELS.items():
         fact = facts.found.get(name)
         if fact is not None:
             rows.append({"label": label, "text": fact.text, "because": fact.because, "sure": fact.sure, "why": ""})
-        elif name in facts.untold:
+        elif name in facts.unavailable:
             rows.append({"label": label, "text": "", "because": "", "sure": "", "why": _why(facts, name)})
     return rows
 
@@ -131,7 +131,7 @@ def _why(facts: Facts, name: str) -> str:
     if len(possible) > 1:
         titles = [load_chips()[key].title for key in possible]
         return f"{facts.value('kind')} is {', '.join(titles[:-1])} or {titles[-1]}"
-    return facts.untold[name]
+    return facts.unavailable[name]
 
 
 def _mesh(facts: Facts, chips: int) -> dict[str, int]:
@@ -150,7 +150,7 @@ def _mesh(facts: Facts, chips: int) -> dict[str, int]:
 
 
 def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] | None:
-    """The model by its shape, and on what that rests: a catalogued one, else the shape where all of it is told."""
+    """The model by its shape, and on what that rests: a catalogued one, else the shape where all of it is known."""
     tensor = mesh.get("model", 1) * mesh.get("tensor", 1)
     shape: dict[str, int] = {}
     for key in ("layers", "d_model", "head_dim"):
@@ -165,8 +165,8 @@ def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] 
     if not {"layers", "d_model", "d_ff"} <= set(shape):
         return None
     text = ", ".join(f"{key} {size:,}" for key, size in shape.items())
-    if (name := recognised_by(shape)) is not None:
-        return {"name": name}, f"Recognised by its shape: {text}."
+    if (known := recognised_by(shape)) is not None:
+        return {"name": known}, f"Recognised by its shape: {text}."
     if {"layers", "d_model", "d_ff", "heads", "vocab"} <= set(shape):
         return dict(shape), f"Shape as the ops show it: {text}."
     return None

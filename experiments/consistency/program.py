@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -26,7 +26,7 @@ _PRECISION = {
 
 
 def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
-    """Layers per device (of one pipeline stage), or why that is not told.
+    """Layers per device (of one pipeline stage), or why that is unavailable.
 
     Scanned layers: how often an op of the loop's body runs for each time that an op outside it runs, times the layers
     that one iteration names; updates of stacked arrays must agree where there are any.  Unrolled: as many as are named.
@@ -90,7 +90,7 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
 
 
 def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
-    """`full`, `minimal` or `none`, or why that is not told.
+    """`full`, `minimal` or `none`, or why that is unavailable.
 
     full: most of the forward matmuls run again in the backward pass; minimal: other ops do; none: a backward pass is
     named, and nothing in it as recomputed.
@@ -100,7 +100,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
         return "no op is named as part of a backward pass"
     again = [op for op in profile.ops if "rematted_computation" in op.op_name]
     share = sum(op.time_share for op in again)
-    flops = Counter[str]()
+    flops: defaultdict[str, float] = defaultdict(float)
     for m in found:
         flops[m.phase] += m.flops * m.op.occurrences
     if share < _SOME and not any(m.phase == "recomputed" for m in found):
@@ -117,7 +117,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
 
 
 def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
-    """Precision of the matmuls' operands, or why that is not told."""
+    """Precision of the matmuls' operands, or why that is unavailable."""
     if on_cpu:
         return "on a CPU, XLA computes in other precisions than on the chip"
     flops: Counter[str] = Counter()
@@ -137,11 +137,11 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
 
 
 def flops_per_step(profile: StepProfile) -> Fact | str:
-    """FLOPs of one step on one device (core), as counted by XLA, or why they are not told."""
+    """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile holds no FLOP counts")
     steps = len(profile.steps)
-    cores = len(profile.cores) or profile.device.core_count
+    cores = profile.device.measured_cores
     if not steps or not cores or profile.step_time_s is None:
         return "no step is marked, so that nothing can be stated per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
@@ -162,5 +162,7 @@ def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
     steps = median(once)
     params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
     return Fact(
-        params, f"{params / 1e9:.3g} × 10⁹ weights", (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",)
+        params,
+        f"{params / 1e9:.3g} × 10⁹ weights",
+        (f"FLOPs of {len(forward):,} forward matmuls, / 2 / {tokens:,} tokens.",),
     )

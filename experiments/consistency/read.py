@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from experiments.consistency import program
 from experiments.consistency.facts import Fact, Facts
-from experiments.consistency.groups import patterns
+from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
 from experiments.consistency.mesh import mesh_fact
 from experiments.consistency.shapes import sizes
@@ -25,38 +26,38 @@ def facts_of(profile: StepProfile) -> Facts:
     device = profile.device
     on_cpu = device.kind.upper().startswith("CPU")
     found: dict[str, Fact] = {}
-    untold: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
 
     def put(name: str, fact: Fact | str) -> None:
         if isinstance(fact, Fact):
             found[name] = fact
         else:
-            untold[name] = fact
+            unavailable[name] = fact
 
     put("chip", _chip(profile, on_cpu))
     found["kind"] = Fact(device.kind, device.kind, ("Device type as the profile states it.",), "stated")
     put("framework", _framework(profile))
     put("recorded", _recorded(profile))
     groups = patterns(profile)
-    put("devices", _devices(profile, groups[0].devices if groups else 0, groups[0].op if groups else ""))
+    put("devices", _devices(profile, groups))
     matmul_ops = matmuls(profile)
     told, why = sizes(profile, matmul_ops)
     found |= told
-    untold |= why
+    unavailable |= why
     put("layers", program.layers(profile, matmul_ops))
     put("remat", program.remat(profile, matmul_ops))
     put("precision", program.precision(matmul_ops, on_cpu))
     put("flops_per_step", program.flops_per_step(profile))
     tokens = found.get("tokens_per_device")
     put("matmul_params", program.matmul_params(matmul_ops, tokens.value if tokens else None))
-    put("mesh", mesh_fact(profile, groups, found, untold))
-    return Facts(found, untold, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
+    put("mesh", mesh_fact(profile, groups, found, unavailable))
+    return Facts(found, unavailable, groups, any(map(_is_silent_collective, profile.ops)), on_cpu)
 
 
 def _is_silent_collective(op: Op) -> bool:
     """A collective, alone or fused, that does not state who takes part; its end repeats what its start states."""
     name = f"{op.name} {op.category}".lower()
-    if "replica_groups" in op.hlo or "source_target_pairs" in op.hlo or "-done" in name:
+    if op.groups or "replica_groups" in op.hlo or "source_target_pairs" in op.hlo or "-done" in name:
         return False
     return bool(_COLLECTIVE.search(name))
 
@@ -83,9 +84,7 @@ def _framework(profile: StepProfile) -> Fact | str:
 
 
 def _recorded(profile: StepProfile) -> Fact | str:
-    device = profile.device
-    count = getattr(device, "recorded", None)
-    count = count if isinstance(count, int) else len(profile.cores) or device.core_count
+    device, count = profile.device, profile.device.measured_cores
     if not count:
         return "no device recorded an op"
     hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"
@@ -93,11 +92,15 @@ def _recorded(profile: StepProfile) -> Fact | str:
     text = f"{count:,} of {device.core_count:,} devices recorded ops" if silent > 0 else f"{count:,} devices on {hosts}"
     evidence = [f"{device.core_count:,} devices on {hosts} are in the profile."]
     if silent > 0:
-        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is not told.")
+        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is unavailable.")
     return Fact({"recorded": count, "devices": device.core_count}, text, tuple(evidence), "stated")
 
 
-def _devices(profile: StepProfile, devices: int, op: str) -> Fact | str:
-    if not devices:
+def _devices(profile: StepProfile, groups: Sequence[Pattern]) -> Fact | str:
+    """Devices of the whole run: as the profile states them, else all that its collectives name."""
+    if (world := profile.device.world_size) is not None:
+        return Fact(world, f"{world:,} devices", (f"The profile states {world:,} ranks.",), "stated")
+    if not groups:
         return "no collective states all its devices; the profile may hold a part of the hosts"
-    return Fact(devices, f"{devices:,} devices", (f"{op} states groups over {devices:,} devices.",), "stated")
+    count, op = groups[0].devices, groups[0].op
+    return Fact(count, f"{count:,} devices", (f"{op} states groups over {count:,} devices.",), "stated")

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from experiments.reconstruct.hlo import instruction, shape
 
 #: How an op gets its time.  `printed`: from the paper's table.  `communication`: its share of what the printed
-#: communication leaves.  `hidden`: a fixed short time (start and end of an overlapped transfer).  `filler`: its share
-#: of the rest of the busy step, in proportion to its roofline time.
-TIMINGS = ("printed", "communication", "hidden", "filler")
+#: communication leaves.  `exposed`: its share of the exposed communication that is assumed beside the printed one.
+#: `hidden`: a fixed short time (start and end of an overlapped transfer).  `filler`: its share of the rest of the busy
+#: step, in proportion to its roofline time.
+TIMINGS = ("printed", "communication", "exposed", "hidden", "filler")
 
 
 @dataclass(frozen=True)
 class StepOp:
     """One HLO op.  flops and bytes are of one occurrence on one core.
 
-    weight_s: time at the roofline (`filler`), or relative weight (`communication`).  printed: index of its row in the
-    paper's table.
+    weight_s: time at the roofline (`filler`), or relative weight (`communication`, `exposed`).  printed: index of its
+    row in the paper's table.
     """
 
     name: str
@@ -84,8 +85,10 @@ class Workload:
 
     tokens: of this core's (data, seq) shard.  sequences: of this core's data shard.  model: tensor-parallel shards.
     layers_per_iteration: unrolled in one iteration of the layer loop.  optimizer_shards: cores that share one optimizer
-    state.  recompute: the backward pass repeats the forward one.  matmul_intensity: FLOP per HBM byte of a matrix
-    product, None where every operand and result moves once.
+    state.  recompute: the backward pass repeats the forward one.  matmul_intensity: FLOP per HBM byte of a matmul,
+    None where every operand and result moves once.  tensor_groups: `replica_groups` of the tensor axis where
+    activations are sharded over it between the matmuls, so that every block begins with an all-gather of them and ends
+    with a reduce-scatter; activations: element type of what travels there.
     """
 
     layers: int
@@ -103,6 +106,8 @@ class Workload:
     optimizer_shards: int
     recompute: bool = True
     matmul_intensity: float | None = None
+    tensor_groups: str = ""
+    activations: str = "bf16"
 
     @property
     def iterations(self) -> int:
@@ -172,7 +177,7 @@ class StepBuilder:
         )  # fmt: skip
 
     def attention(self, kernel: str, matmuls: int, where: str) -> StepOp:
-        """A causal flash-attention kernel with `matmuls` products of [queries, head] and [keys, head]."""
+        """A causal flash-attention kernel with `matmuls` matmuls of [queries, head] and [keys, head]."""
         w = self.work
         heads, kv = max(1, w.heads // w.model), max(1, w.kv_heads // w.model)
         queries = w.tokens // w.sequences
@@ -186,6 +191,36 @@ class StepBuilder:
             f"{where}/pallas_call", flops, matmuls * q_bytes + 2 * kv_bytes,
         )  # fmt: skip
 
+    def exchange(self, kind: str, where: str) -> list[StepOp]:
+        """The all-gather or reduce-scatter of a block's activations over the tensor axis; none where they lie whole."""
+        w = self.work
+        if not w.tensor_groups:
+            return []
+        name = self._next(kind)
+        self._line += 1
+        rows = w.tokens // w.sequences
+        whole = shape(w.activations, w.sequences, rows, w.d_model)
+        part = shape(w.activations, w.sequences, rows // w.model, w.d_model)
+        result, operand = (whole, part) if kind == "all-gather" else (part, whole)
+        size = (2 if w.activations == "bf16" else 4) * w.tokens * w.d_model
+        hlo = instruction(
+            name, result, kind, [f"{operand} %x.{self._count}"], f"channel_id={300 + self._count}", w.tensor_groups,
+            "dimensions={1}", "use_global_device_ids=true",
+        )  # fmt: skip
+        primitive = "all_gather" if kind == "all-gather" else "reduce_scatter"
+        return [
+            StepOp(
+                name=name,
+                category=kind,
+                hlo=hlo,
+                op_name=f"{self._scope}/{where}/{primitive}",
+                source=f"assumed_transformer.py:{self._line}",
+                timing="exposed",
+                hbm_bytes=round(size * (1.0 + 1.0 / w.model)),
+                weight_s=1.0,
+            )
+        ]
+
     def layer_forward(self, layer: int, recomputed: bool = False) -> list[StepOp]:
         """One layer; `recomputed`: as the backward pass repeats it under full rematerialisation."""
         w = self.work
@@ -195,12 +230,15 @@ class StepBuilder:
         q, kv, ff = w.heads * w.head_dim // w.model, w.kv_heads * w.head_dim // w.model, w.d_ff // w.model
         ops = [
             self.elementwise(w.tokens, w.d_model, 2, "attention_norm/mul"),
+            *self.exchange("all-gather", "attention"),
             self.matmul(w.tokens, w.d_model, q + 2 * kv, "attention/qkv"),
             self.elementwise(w.tokens, q + kv, 2, "attention/rope/mul"),
             self.attention("flash_attention_fwd", 2, "attention"),
             self.matmul(w.tokens, q, w.d_model, "attention/out"),
+            *self.exchange("reduce-scatter", "attention"),
             self.elementwise(w.tokens, w.d_model, 3, "attention/residual/add"),
             self.elementwise(w.tokens, w.d_model, 2, "mlp_norm/mul"),
+            *self.exchange("all-gather", "mlp"),
             self.matmul(w.tokens, w.d_model, ff, "mlp/gate"),
             self.matmul(w.tokens, w.d_model, ff, "mlp/up"),
             self.elementwise(w.tokens, ff, 3, "mlp/silu/mul"),
@@ -208,6 +246,7 @@ class StepBuilder:
         if not recomputed:
             ops += [
                 self.matmul(w.tokens, ff, w.d_model, "mlp/down"),
+                *self.exchange("reduce-scatter", "mlp"),
                 self.elementwise(w.tokens, w.d_model, 3, "mlp/residual/add"),
             ]
         return ops
@@ -219,6 +258,7 @@ class StepBuilder:
         q, kv, ff = w.heads * w.head_dim // w.model, w.kv_heads * w.head_dim // w.model, w.d_ff // w.model
 
         ops += [
+            *self.exchange("all-gather", "mlp/transpose"),
             self.matmul(w.tokens, w.d_model, ff, "mlp/down/dgrad"),
             self.matmul(ff, w.tokens, w.d_model, "mlp/down/wgrad"),
             self.elementwise(w.tokens, ff, 5, "mlp/silu/transpose"),
@@ -226,7 +266,9 @@ class StepBuilder:
             self.matmul(w.tokens, ff, w.d_model, "mlp/gate/dgrad"),
             self.matmul(w.d_model, w.tokens, ff, "mlp/up/wgrad"),
             self.matmul(w.d_model, w.tokens, ff, "mlp/gate/wgrad"),
+            *self.exchange("reduce-scatter", "mlp/transpose"),
             self.elementwise(w.tokens, w.d_model, 4, "mlp_norm/transpose"),
+            *self.exchange("all-gather", "attention/transpose"),
             self.matmul(w.tokens, w.d_model, q, "attention/out/dgrad"),
             self.matmul(q, w.tokens, w.d_model, "attention/out/wgrad"),
             self.attention("flash_attention_dq", 3, "attention"),
@@ -234,6 +276,7 @@ class StepBuilder:
             self.elementwise(w.tokens, q + kv, 2, "attention/rope/transpose"),
             self.matmul(w.tokens, q + 2 * kv, w.d_model, "attention/qkv/dgrad"),
             self.matmul(w.d_model, w.tokens, q + 2 * kv, "attention/qkv/wgrad"),
+            *self.exchange("reduce-scatter", "attention/transpose"),
             self.elementwise(w.tokens, w.d_model, 5, "attention_norm/transpose"),
         ]
         return ops

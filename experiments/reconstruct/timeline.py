@@ -84,27 +84,32 @@ def _without_omitted(scenario: Scenario, ops: list[StepOp], core: int, step: int
 
 
 def _is_collective(op: StepOp) -> bool:
-    return any(word in op.name for word in ("all-reduce", "all-gather", "collective"))
+    return any(word in op.name for word in ("all-reduce", "all-gather", "reduce-scatter", "collective"))
 
 
 class _Pace:
     """Picoseconds per unit of weight of the ops that the paper does not print, for a step made of `ops`.
 
-    The printed communication is the time of all collectives, the printed ones among them; fillers share what is left of
-    the busy time.  Raises ValueError if nothing is left.
+    The printed communication is the time of the collectives that it counts, the printed ones among them; exposed ones
+    beside those share what is assumed, and fillers what is left of the busy time.  Raises ValueError if nothing is left.
     """
 
     def __init__(self, scenario: Scenario, ops: list[StepOp]) -> None:
         hidden = HIDDEN_PS * sum(op.timing == "hidden" for op in ops)
         rows = [(op, scenario.average_ps(op.printed)) for op in ops if op.printed is not None]
-        collective = scenario.printed.communication * scenario.step_ps
-        communication = collective - hidden - sum(time for op, time in rows if _is_collective(op))
-        filler = scenario.busy_ps - collective - sum(time for op, time in rows if not _is_collective(op))
+        counted = scenario.printed.communication * scenario.step_ps
+        exposed = scenario.exposed_share * scenario.step_ps
+        if scenario.counts_all_reduces_only:
+            communication = counted - sum(time for op, time in rows if op.category == "all-reduce")
+        else:
+            communication = counted - hidden - sum(time for op, time in rows if _is_collective(op))
+        filler = scenario.busy_ps - communication - exposed - hidden - sum(time for _, time in rows)
         if communication <= 0 or filler <= 0:
             raise ValueError(f"{scenario.key}: the printed ops leave no time for the others")
         self._per_weight = {
-            timing: left / sum(op.weight_s for op in ops if op.timing == timing)
-            for timing, left in (("communication", communication), ("filler", filler))
+            timing: left / weight
+            for timing, left in (("communication", communication), ("exposed", exposed), ("filler", filler))
+            if (weight := sum(op.weight_s for op in ops if op.timing == timing))
         }
 
     def duration_ps(self, op: StepOp) -> float:

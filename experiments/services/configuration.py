@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import User
+from experiments.consistency import Contradiction, Facts, Prefilled, contradictions, prefilled
 from experiments.models import Experiment, Profile, RunStatus
-from experiments.services import events, runs
+from experiments.services import against_profile, events, runs
 from experiments.services.text import title
 from perfmodel import config_file, from_baseline
-from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
-from perfmodel.search import factorisations
 from perfmodel.strict_text import MAX_BYTES, parse_text
 
 #: A configuration larger than this is something else that was dropped into the field.
 MAX_TEXT_BYTES = MAX_BYTES
 
 
-#: Framework that a kind of profile tells: XProf records what XLA runs.
-_FRAMEWORKS = {"xplane": "jax", "xprof_json": "jax"}
-
-
 @dataclass(frozen=True)
 class Checked:
-    """A configuration as checked.  config: None where there are errors.  errors: {dotted field: sentence}."""
+    """A configuration as checked.  config: None where there are errors.  errors: {dotted field: sentence}.
+
+    against: what its profile contradicts; undecided: of these, what the user neither corrected nor keeps.
+    """
 
     data: dict[str, Any]
     config: ExperimentConfig | None
     errors: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    against: tuple[Contradiction, ...] = ()
+    undecided: tuple[Contradiction, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return self.config is not None and not self.errors
+        return self.config is not None and not self.errors and not self.undecided
 
 
 def read_text(text: str) -> Checked:
@@ -86,41 +86,12 @@ def load(experiment: Experiment) -> ExperimentConfig | None:
     return check(experiment.config).config
 
 
-def prefill(profile: Profile) -> dict[str, Any]:
-    """The contract's JSON as far as the profile tells it: chip, a likely topology, and one axis over all chips.
+def prefill(profile: Profile) -> Prefilled:
+    """The contract's JSON as far as the profile tells it, with what each field rests on.
 
-    What the profile does not say (the model, the batch, how the mesh was laid out) is left to the user.
+    What the profile does not say is left to the user.
     """
-    device = profile.summary.get("device", {}) if profile.summary else {}
-    data: dict[str, Any] = {"name": profile.experiment.name}
-    chip = load_chips().get(device.get("chip") or "")
-    cores = int(device.get("core_count") or 0)
-    hardware: dict[str, Any] = {}
-    if chip is not None:
-        hardware["chip"] = chip.name
-        chips = max(1, cores // chip.devices_per_chip) if cores else 0
-        if chips:
-            if chip.nvlink_domain:
-                within = chips if chips <= chip.nvlink_domain else chip.nvlink_domain
-                topology = [within, -(-chips // within)]
-            else:
-                topology = near_cube(chips, chip.ici_axes or 1)
-            hardware.update(topology=topology, slices=1)
-            data["mesh"] = {"ici": {"data": chips}}
-    elif cores:
-        data["mesh"] = {"ici": {"data": cores}}
-    if hardware:
-        data["hardware"] = hardware
-    if framework := _FRAMEWORKS.get((profile.summary or {}).get("source_kind") or ""):
-        data["software"] = {"framework": framework}
-    return data
-
-
-def near_cube(count: int, dimensions: int) -> list[int]:
-    """`count` as a product of `dimensions` whole numbers whose sum is least, ascending, ones last: 2×2×1, 4×4×8."""
-    ways = factorisations(count, dimensions)
-    best = sorted(int(size) for size in ways[ways.sum(axis=1).argmin()])
-    return [size for size in best if size > 1] + [size for size in best if size == 1]
+    return prefilled(against_profile.facts(profile), profile.experiment.name)
 
 
 def columns(config: ExperimentConfig) -> dict[str, Any]:
@@ -136,7 +107,9 @@ def columns(config: ExperimentConfig) -> dict[str, Any]:
 def facts(checked: Checked) -> dict[str, Any]:
     """What the Event of a configuration holds.  mesh: also as text, to read."""
     mesh = checked.config.mesh.text() if checked.config is not None else None
-    return {"config": checked.data, "mesh": mesh, "errors": checked.errors, "warnings": list(checked.warnings)}
+    data = {"config": checked.data, "mesh": mesh, "errors": checked.errors, "warnings": list(checked.warnings)}
+    kept = [item.sentence for item in checked.against]
+    return {**data, "kept": kept} if kept else data
 
 
 def keep(experiment: Experiment, checked: Checked) -> None:
@@ -161,16 +134,47 @@ def _rename(experiment: Experiment, checked: Checked) -> None:
         experiment.name = after
 
 
-def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked:
+def against(experiment: Experiment, checked: Checked, accept: Collection[str] = ()) -> Checked:
+    """The checked configuration with what its newest profile contradicts in it.
+
+    accept: fields whose contradictions the user keeps, beside those kept before.
+    """
+    newest = runs.newest(experiment)
+    if newest is None or checked.config is None or runs.is_without_profile(newest):
+        return checked
+    found = against_profile.found(newest.profile, checked.data, checked.config)
+    undecided = against_profile.unsettled(found, experiment.config_kept, accept)
+    return replace(checked, against=found, undecided=undecided)
+
+
+def hold_against(experiment_pk: int, told: Facts) -> tuple[Contradiction, ...]:
+    """Hold a stored configuration against what its profile, just read, tells; stores what its user keeps.
+
+    Returns what the user has to decide on.
+    """
+    experiment = Experiment.objects.get(pk=experiment_pk)
+    checked = check(experiment.config or {})
+    if checked.config is None:
+        return ()
+    found = contradictions(told, checked.data, checked.config)
+    undecided = against_profile.unsettled(found, experiment.config_kept)
+    kept = against_profile.as_kept(item for item in found if item not in undecided)
+    # What was accepted before the profile was read and is contradicted by nothing needs no word.
+    Experiment.objects.filter(pk=experiment_pk).update(config_kept=kept)
+    return undecided
+
+
+def save(experiment: Experiment, user: User, data: Mapping[str, Any], accept: Collection[str] = ()) -> Checked:
     """Check and save the configuration, then start or restart the analysis with it; with errors nothing changes.
 
+    Nor does it where the profile contradicts a field that is not in `accept` and was not kept before: the user decides.
     A run without a profile needs a measured step time.  A run that waits for the configuration goes on; one that is
     being ingested will find it; any other is followed by a new run from the diagnosis on.  The same configuration again
     starts nothing while its analysis is under way or done.
     """
     newest = runs.newest(experiment)
     no_files = newest is not None and runs.is_without_profile(newest)
-    checked = check_without_profile(data) if no_files else check(data)
+    checked = check_without_profile(data) if no_files else against(experiment, check(data), accept)
     if not checked.ok:
         return checked
     with transaction.atomic():
@@ -178,7 +182,9 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any]) -> Checked
         experiment.refresh_from_db()
         same = json.dumps(experiment.config) == json.dumps(checked.data)  # the order of a mesh's axes counts
         _rename(experiment, checked)
+        same = same and experiment.config_kept == against_profile.as_kept(checked.against)
         keep(experiment, checked)
+        experiment.config_kept = against_profile.as_kept(checked.against)
         experiment.updated_at = timezone.now()
         experiment.save()
         if not same:

@@ -45,12 +45,13 @@ class Jobs(Generic[M]):
 
         values: further columns that an attempt begins with.
         """
-        lost = Q(heartbeat_at__lt=timezone.now() - STALE_AFTER) | Q(worker=worker)
+        now = timezone.now()
+        lost = ~Q(heartbeat_at__range=(now - STALE_AFTER, now + STALE_AFTER)) | Q(worker=worker)
         holder = self._rows.filter(pk=pk).values_list("worker", flat=True).first()
         if holder and workers.is_known_dead(holder):
             lost |= Q(worker=holder)
         free = self._rows.filter(Q(status=self.queued) | Q(lost, status=self.working), pk=pk)
-        values |= {"status": self.working, "worker": worker, "heartbeat_at": timezone.now()}
+        values |= {"status": self.working, "worker": worker, "heartbeat_at": now}
         return bool(free.update(attempts=F("attempts") + 1, **values))
 
     def held(self, pk: int, worker: str) -> QuerySet[M]:
@@ -63,7 +64,8 @@ class Jobs(Generic[M]):
 
     def beating(self) -> QuerySet[M]:
         """Those that a worker has which may be alive."""
-        return self._rows.filter(status=self.working, heartbeat_at__gte=timezone.now() - STALE_AFTER)
+        now = timezone.now()
+        return self._rows.filter(status=self.working, heartbeat_at__range=(now - STALE_AFTER, now + STALE_AFTER))
 
     def sweep(self) -> list[int]:
         """Send again what no live worker has: a dead one's, and what was never delivered.  Returns the keys."""
@@ -74,7 +76,8 @@ class Jobs(Generic[M]):
         ):
             last = row["heartbeat_at"] or row["created_at"]
             lost = row["status"] == self.working and workers.is_known_dead(row["worker"])
-            if lost or last < now - STALE_AFTER:
+            # A heartbeat of the future was given before the clock was set back, and tells nothing.
+            if lost or abs(now - last) > STALE_AFTER:
                 # What waits is on its way now, and not sent again at every sweep.
                 self._rows.filter(pk=row["pk"], status=self.queued).update(heartbeat_at=now)
                 self.send(row["pk"])

@@ -69,8 +69,13 @@ def load(profile: Profile) -> StepProfile:
     """The StepProfile that was read from the uploaded files.  Raises NotIngested."""
     if not profile.data:
         raise NotIngested("This profile has not been read yet.")
+    return load_from(profile.data)
+
+
+def load_from(path: str) -> StepProfile:
+    """The StepProfile written at a path below the data folder.  Raises NotIngested."""
     try:
-        with gzip.open(storage.absolute(profile.data), "rt", encoding="utf-8") as file:
+        with gzip.open(storage.absolute(path), "rt", encoding="utf-8") as file:
             return StepProfile.from_json(json.load(file))
     except FileNotFoundError as error:
         raise NotIngested("The data of this profile is gone from the data folder; retry the analysis.") from error

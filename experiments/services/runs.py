@@ -129,7 +129,9 @@ def claim(pk: int, worker: str) -> Run | None:
     run = Run.objects.filter(pk=pk).first()
     if run is None or not RunStatus(run.status).is_working:
         return None
-    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=timezone.now() - timedelta(seconds=STALE_AFTER_S))
+    now, fresh = timezone.now(), timedelta(seconds=STALE_AFTER_S)
+    # A heartbeat of the future was given before the clock was set back, and tells nothing.
+    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=now - fresh) | Q(heartbeat_at__gt=now + fresh)
     free = Q(worker="") | stale
     if run.worker and (run.worker == worker or workers.is_known_dead(run.worker)):
         free |= Q(worker=run.worker)
@@ -179,11 +181,11 @@ def take_over_stale() -> list[int]:
     for run in Run.objects.filter(status__in=WORKING).only("pk", "worker", "heartbeat_at", "created_at"):
         beat = run.heartbeat_at or run.created_at
         if run.worker:
-            due = beat < now - timedelta(seconds=STALE_AFTER_S) or workers.is_known_dead(run.worker)
+            due = abs(now - beat) > timedelta(seconds=STALE_AFTER_S) or workers.is_known_dead(run.worker)
         elif run.heartbeat_at is None:
-            due = beat < now - timedelta(seconds=10)  # younger ones are still on their way to a worker
+            due = abs(now - beat) > timedelta(seconds=10)  # younger ones are still on their way to a worker
         else:
-            due = beat < now - timedelta(seconds=REQUEUE_AFTER_S)
+            due = abs(now - beat) > timedelta(seconds=REQUEUE_AFTER_S)
         if not due:
             continue
         same = Run.objects.filter(pk=run.pk, worker=run.worker, heartbeat_at=run.heartbeat_at)

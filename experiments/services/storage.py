@@ -13,9 +13,14 @@ UPLOADS = "uploads"
 PROFILES = "profiles"
 
 
+def root() -> Path:
+    """The data folder."""
+    return Path(settings.ASAP_HOME)
+
+
 def absolute(path: str) -> Path:
     """The file behind a stored relative path."""
-    return Path(settings.ASAP_HOME) / path
+    return root() / path
 
 
 def new_folder(kind: str) -> str:
@@ -35,7 +40,7 @@ def remove(paths: list[str]) -> None:
             shutil.rmtree(target, ignore_errors=True)
             continue
         target.unlink(missing_ok=True)
-        if target.parent.name in (UPLOADS, PROFILES):
+        if target.parent.parent == root():
             continue  # shared by all; another worker may be about to write there
         with suppress(OSError):  # other files of the upload are in it, or it went with another file
             target.parent.rmdir()

@@ -3,35 +3,65 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.files import File
+from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.text import display_name
+from disk import space
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
-from experiments.services import configuration, events, runs, storage
+from experiments.services import against_profile, configuration, events, runs, storage
 from experiments.services.text import title
 
 DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
 
 #: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
-_ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
+_ENDINGS = (
+    ".pt.trace.json.gz",
+    ".pt.trace.json",
+    ".sqlite.gz",
+    ".sqlite",
+    ".nsys-rep",
+    ".xplane.pb.gz",
+    ".xplane.pb",
+    ".tar.gz",
+    ".tgz",
+    ".tar",
+    ".zip",
+    ".json.gz",
+    ".json",
+    ".pb.gz",
+    ".pb",
+)
 _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
 class UploadError(Exception):
-    """The upload cannot be received.  The text is one sentence for the user.  too_large: it is over the limit."""
+    """The upload cannot be received.  The text is one sentence for the user.
 
-    def __init__(self, message: str, *, too_large: bool = False) -> None:
+    too_large: it is over the limit.  no_space: the server's disk is too full for it.
+    """
+
+    def __init__(self, message: str, *, too_large: bool = False, no_space: bool = False) -> None:
         super().__init__(message)
         self.too_large = too_large
+        self.no_space = no_space
+
+    @property
+    def status(self) -> int:
+        """Of the HTTP response: 413, 507, or 422 for what is wrong with the files."""
+        return 413 if self.too_large else 507 if self.no_space else 422
 
 
 @dataclass(frozen=True)
@@ -56,30 +86,56 @@ def limit_sentence() -> str:
 
 
 def write(files: Iterable[File[bytes]]) -> list[Stored]:
-    """Stream the files into a new folder; raises UploadError, and leaves nothing behind, if they are too large."""
-    folder = storage.new_folder(storage.UPLOADS)
+    """Keep the files in a new folder; raises UploadError, and leaves nothing behind, if there is no room for them."""
+    files = list(files)
+    folder = ""
     left = limit_bytes()
     stored = []
     try:
+        space.require(storage.root(), sum(file.size or 0 for file in files if _path_of(file) is None))
+        folder = storage.new_folder(storage.UPLOADS)
         for index, file in enumerate(files):
             name = display_name(file.name or "")
             ending = next((e for e in _ENDINGS if name.lower().endswith(e)), "")
             path = f"{folder}/{index:04d}{ending}"
-            digest = hashlib.sha256()
-            size = 0
-            with storage.absolute(path).open("xb") as target:
-                for chunk in file.chunks(1 << 20):
-                    size += len(chunk)
-                    if size > left:
-                        raise UploadError(limit_sentence(), too_large=True)
-                    digest.update(chunk)
-                    target.write(chunk)
+            size, digest = _keep(file, storage.absolute(path), left)
             left -= size
-            stored.append(Stored(name, path, size, digest.hexdigest()))
-    except BaseException:
+            stored.append(Stored(name, path, size, digest))
+    except BaseException as error:
         storage.remove([folder])
+        if isinstance(error, space.NoSpace) or space.is_full(error):
+            raise UploadError(space.sentence(error), no_space=True) from error
         raise
     return stored
+
+
+def _keep(file: File[bytes], target: Path, left: int) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of the file, now at `target`; raises UploadError over the limit."""
+    received, digest, size = _path_of(file), hashlib.sha256(), 0
+    moved = received is not None and _link(received, target)
+    with nullcontext() if moved else target.open("xb") as copy:
+        for chunk in file.chunks(1 << 20):
+            size += len(chunk)
+            if size > left:
+                raise UploadError(limit_sentence(), too_large=True)
+            digest.update(chunk)
+            if copy is not None:
+                copy.write(chunk)
+    return size, digest.hexdigest()
+
+
+def _path_of(file: File[bytes]) -> str | None:
+    """Where the web server received the file, None where it is small and in memory."""
+    return file.temporary_file_path() if isinstance(file, TemporaryUploadedFile) else None
+
+
+def _link(received: str, target: Path) -> bool:
+    """Keep what was received instead of a copy, which would need the space once more; False on another disk."""
+    try:
+        os.link(received, target)
+    except OSError:
+        return False
+    return True
 
 
 def receive(
@@ -89,6 +145,7 @@ def receive(
     config_text: str | None = None,
     name: str | None = None,
     *,
+    accept: Sequence[str] = (),
     origin: Origin = Origin.UPLOADED,
     label: str = "",
     sample: str = "",
@@ -96,7 +153,8 @@ def receive(
     """Store the files, create the experiment with its profile and run, and queue it.
 
     A YAML file among `files` is the configuration where no `config_text` is given.  A configuration with errors does
-    not lose the upload: it is kept as a draft with its errors, and the run will wait for it to be corrected.
+    not lose the upload: it is kept as a draft with its errors, and the run will wait for it to be corrected.  It will
+    also wait where the profile contradicts the configuration in a field that is not in `accept`.
     Raises UploadError with one sentence.
     """
     files = list(files)
@@ -112,6 +170,7 @@ def receive(
             )
             if checked is not None:
                 configuration.keep(experiment, checked)
+                experiment.config_kept = against_profile.accepted_unseen(accept)
             experiment.save()
             profile = Profile.objects.create(team=team, experiment=experiment)
             _add_rows(profile, stored)
@@ -189,7 +248,7 @@ def delete(experiment: Experiment, user: User) -> None:
         events.lock(experiment.pk)
         if experiment.events.filter(kind="review").exists():
             check(user, experiment, Role.ADMINISTRATOR)
-        paths = [profile.data for profile in experiment.profiles.all()]
+        paths = [path for profile in experiment.profiles.all() for path in (profile.data, profile.trace or "")]
         paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
         experiment.delete()
         transaction.on_commit(lambda: storage.remove(paths))
@@ -197,7 +256,9 @@ def delete(experiment: Experiment, user: User) -> None:
 
 def _require_files(files: Sequence[File[bytes]]) -> None:
     if not files:
-        raise UploadError("Choose at least one profile file (.xplane.pb, a zip or tar.gz, or XProf's JSON exports).")
+        raise UploadError(
+            "Choose at least one profile file (.xplane.pb, a PyTorch trace, an Nsight export, a zip or tar.gz)."
+        )
     if len(files) > MAX_FILES:
         raise UploadError(f"An upload may hold at most {MAX_FILES} files; put them into one zip.")
     if sum(file.size or 0 for file in files) > limit_bytes():

@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 
 from accounts.models import Team, User
 from accounts.text import display_name
+from disk import space
 from experiments.services import storage
 from experiments.services.text import clean_json
 from history.models import HistoryRecord, RecordImport
@@ -181,10 +182,11 @@ def _send(pk: int) -> None:
     try:
         current_app.send_task(WORK_IMPORT, args=[pk], retry=False)
     except (OperationalError, OSError):
-        logger.warning("import %s is not queued: the broker cannot be reached; the next start takes it up", pk)
+        logger.warning("import %s is not queued: the broker cannot be reached; the sweep will take it up", pk)
 
 
 def _write(file: File[bytes]) -> tuple[str, int]:
+    space.require(storage.root(), file.size or 0, "The file")
     path = f"{storage.new_folder(IMPORTS)}/records"
     size = 0
     try:

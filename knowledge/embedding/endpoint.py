@@ -9,10 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.control import Cancel
+from agent.provider.line import Line
 from knowledge.embedding.base import EmbeddingError
 
 #: Texts in one request; endpoints refuse many more.
 BATCH = 64
+#: Of a response: 64 vectors of 16,000 dimensions, written out.
+LONGEST_BYTES = 32 * 1024 * 1024
 #: In the background, and while somebody waits for the answer to a query.
 TIMEOUT_S, QUERY_TIMEOUT_S = 30.0, 4.0
 #: After a query that failed, the next ones do not try for so long.
@@ -61,30 +65,51 @@ class Endpoint:
         return vectors
 
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
-        import openai  # slow to import
+        # Slow to import.
+        import httpx2
+        import openai
 
+        from agent.provider.bounded_client import bounded_client
+
+        line = Line()
         client = openai.OpenAI(
             api_key=self._api_key or "none",
             base_url=self._base_url,
             timeout=timeout_s,
             max_retries=0 if timeout_s == QUERY_TIMEOUT_S else 2,
+            http_client=bounded_client(LONGEST_BYTES, lambda: line),
         )
+        late = f"The embedding model {self.model} did not answer within {timeout_s:.0f} s."
         try:
-            answer = client.embeddings.create(
-                model=self.model,
-                input=[text or " " for text in texts],
-                encoding_format="float",
-                dimensions=openai.omit if self._dimensions is None else self._dimensions,
-            )
+            # The SDK's timeout is that of one read: a server that sends drop by drop is cut off, retries included.
+            with line.guarded(timeout_s * (client.max_retries + 1), Cancel()), client:
+                answer = client.embeddings.create(
+                    model=self.model,
+                    input=[text or " " for text in texts],
+                    encoding_format="float",
+                    dimensions=openai.omit if self._dimensions is None else self._dimensions,
+                )
+                rows = [item.embedding for item in sorted(answer.data, key=lambda item: item.index)]
         except openai.APITimeoutError:
-            raise EmbeddingError(f"The embedding model {self.model} did not answer within {timeout_s:.0f} s.") from None
+            raise EmbeddingError(late) from None
         except openai.APIStatusError as error:
-            raise EmbeddingError(f"The embedding model {self.model} answered {error.status_code}.") from None
-        except openai.OpenAIError:
-            raise EmbeddingError(f"The endpoint of the embedding model {self.model} cannot be reached.") from None
-        except ValueError:
-            raise EmbeddingError(f"The embedding model {self.model} answered what is no list of vectors.") from None
-        return self._checked([item.embedding for item in sorted(answer.data, key=lambda item: item.index)], len(texts))
+            moved = ", a redirect, which is not followed; set OPENAI_BASE_URL" if error.status_code < 400 else ""
+            raise EmbeddingError(f"The embedding model {self.model} answered {error.status_code}{moved}.") from None
+        except (openai.OpenAIError, httpx2.HTTPError) as error:
+            raise EmbeddingError(late if line.cut_by else self._unreachable(error)) from None
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            odd = f"The embedding model {self.model} answered what is no list of vectors."
+            raise EmbeddingError(late if line.cut_by else odd) from None
+        return self._checked(rows, len(texts))
+
+    def _unreachable(self, error: BaseException | None) -> str:
+        from agent.provider.bounded_stream import ResponseTooLong
+
+        while error is not None:
+            if isinstance(error, ResponseTooLong):
+                return f"The embedding model {self.model} sent more than a list of vectors has, or sent it compressed."
+            error = error.__cause__ or error.__context__
+        return f"The endpoint of the embedding model {self.model} cannot be reached."
 
     def _checked(self, rows: list[list[float]], wanted: int) -> NDArray[np.float32]:
         try:

@@ -25,6 +25,7 @@ from kombu.exceptions import OperationalError
 from accounts.models import Role, Team
 from accounts.permissions import membership_in
 from accounts.text import clean, display_name, one_line
+from disk import space
 from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
@@ -82,7 +83,7 @@ def counted(found: QuerySet[Document]) -> QuerySet[Document]:
 
 
 def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Received:
-    """Store a file and let a worker read it.  title: the file's name unless given.  Raises DocumentError."""
+    """Store a file and let a worker read it.  title: the file's name unless given.  Raises DocumentError, NoSpace."""
     name = display_name(file.name or "")
     if (file.size or 0) > LIMITS.file_bytes:
         raise too_large(name, LIMITS.file_bytes)
@@ -240,9 +241,14 @@ def _absolute(path: str) -> Path:
 def _write(content: bytes) -> str:
     path = f"{FOLDER}/{uuid.uuid4().hex}"
     target = _absolute(path)
+    space.require(Path(settings.ASAP_HOME), len(content), "The document")
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target.write_bytes(content)
-    target.chmod(0o600)
+    try:
+        target.write_bytes(content)
+        target.chmod(0o600)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
     return path
 
 

@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('proposals', '0004_consultation'),
+        ("proposals", "0004_consultation"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='planrequest',
-            name='heartbeat_at',
+            model_name="planrequest",
+            name="heartbeat_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='planrequest',
-            name='worker',
+            model_name="planrequest",
+            name="worker",
             field=models.CharField(blank=True, max_length=100),
         ),
     ]

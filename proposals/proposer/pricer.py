@@ -16,6 +16,7 @@ import numpy as np
 
 from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
+from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
@@ -37,7 +38,7 @@ from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
-from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
+from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
 from proposals.proposer.verdict import asked_by
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
@@ -71,6 +72,7 @@ class Pricer:
             )
         self.profile, self.config, self.diagnosis = profile, config, diagnosis
         self.observed = observed
+        self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
@@ -176,6 +178,7 @@ class Pricer:
         rules = rules_of(candidates, asked)
         broken = tuple(broken_by(candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
+        unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
         baseline = self._measured(prices.predicted(candidates, 0, 0.0, 0.0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
         case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
@@ -216,7 +219,9 @@ class Pricer:
 
     @cached_property
     def _space(self) -> Space:
-        return enumerate_meshes(self.config, self.calibration.baseline)
+        space = enumerate_meshes(self.config, self.calibration.baseline)
+        row = row_of(space, self.config.mesh)
+        return space.take(np.array([row])) if self.exchange_unrecorded and row is not None else space
 
     @property
     def _model_error(self) -> ErrorRange | None:
@@ -264,6 +269,7 @@ class Pricer:
         found = []
         if self.observed.basis in from_step_time.NOTES:
             found.append(from_step_time.NOTES[self.observed.basis])
+        found += [self.exchange_unrecorded] if self.exchange_unrecorded else []
         if self.observed.stand_in:
             found.append(
                 f"The profile was recorded on {self.profile.device.kind or 'another chip'}, and the configuration "

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
@@ -20,9 +21,11 @@ from diagnosis import services as diagnosis_services
 from diagnosis.analyzer import diagnose
 from diagnosis.analyzer.quantity import format_time
 from diagnosis.report import Diagnosis
+from disk import space
+from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import configuration, events, profiles, runs, storage, workers
+from experiments.services import configuration, events, profiles, runs, storage, traces, workers
 from experiments.services.text import clean, clean_json, counted
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
@@ -95,11 +98,11 @@ class Work:
                     return False
                 time.sleep(0.5)
 
-    def move(self, new: RunStatus) -> None:
+    def move(self, new: RunStatus, **facts: Any) -> None:
         """Leave the stage; raises Lost, which rolls the stage back, where the run is not this worker's any more."""
         took = round(time.monotonic() - self.began, 3)
         old = RunStatus(self.run.status)
-        if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took):
+        if not runs.move(self.run, old, new, actor="coordinator", worker=self.worker, took_s=took, **facts):
             raise Lost
         self.began = time.monotonic()
 
@@ -152,11 +155,14 @@ def advance(run_pk: int) -> None:
             stage_name = RunStatus(run.status).label.lower()
             reason = f"This took longer than the time limit while {stage_name}; profile fewer steps and upload again."
             runs.fail(run, reason, worker=worker)
-        except (StageFailed, profiles.NotIngested, ConfigError) as error:
+        except (StageFailed, profiles.NotIngested, ConfigError, space.NoSpace) as error:
             runs.fail(run, clean(str(error)), worker=worker)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
+            if space.is_full(error):
+                runs.fail(run, f"{space.sentence(error)} Your upload is kept; retry the analysis.", worker=worker)
+                raise
             stage_name = RunStatus(run.status).label.lower()
             logger.exception("run %s failed while %s", run.pk, stage_name)
             reason = (
@@ -173,30 +179,39 @@ def _start(work: Work) -> None:
 
 
 def _ingest(work: Work) -> None:
-    """Read the files; then on to the diagnosis, or wait for the configuration."""
-    value = _measured(work) if runs.is_without_profile(work.run) else _read(work)
+    """Read the files; then on to the diagnosis, or wait for the configuration, or for a decision where the profile
+    contradicts it."""
+    trace = traces.path_of(work.run)
+    value = _measured(work) if runs.is_without_profile(work.run) else _read(work, trace)
     path = profiles.write(work.run, value)
+    told = facts_of(value)
     with transaction.atomic():
         events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
         profiles.store(work.run.profile, value, path)
+        traces.store(work.run.profile, trace)
         configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
+        undecided = configuration.hold_against(work.run.experiment_id, told) if configured else ()
         Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
         if not configured and value.device.chip:
             Experiment.objects.filter(pk=work.run.experiment_id).update(chip=value.device.chip)
-        work.move(RunStatus.DIAGNOSING if configured else RunStatus.CONFIGURING)
+        waits = undecided or not configured
+        facts = {"contradictions": [item.to_json() for item in undecided]} if undecided else {}
+        work.move(RunStatus.CONFIGURING if waits else RunStatus.DIAGNOSING, **facts)
 
 
-def _read(work: Work) -> StepProfile:
+def _read(work: Work, trace: str) -> StepProfile:
     files = list(work.run.profile.files.filter(included=True))
     if not files:
         raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
     size = sum(file.size_bytes for file in files)
+    space.require(storage.root(), what="The analysis")
     work.progress(f"Reading {counted(len(files), 'file')} ({size / 1e6:,.1f} MB)")
     value = read_profile(
         [storage.absolute(file.path) for file in files],
         names=[file.name for file in files],
         exclude=work.run.profile.excluded,
         on_progress=Reporter(work),
+        trace_to=storage.absolute(trace),
     )
     steps, ops = counted(len(value.steps), "step"), counted(len(value.ops), "op")
     work.progress(f"Read {steps} and {ops} of {counted(value.device.core_count, 'core')}", 1.0)

@@ -94,6 +94,7 @@
       try { answer = JSON.parse(request.responseText); } catch (error) { /* not ours */ }
       if (answer.location) location.href = answer.location;
       else if (answer.error) failed(answer.error);
+      else if (answer.detail) failed(answer.detail);
       else if (request.status === 413) failed("Together the files are larger than the " + size(limit) + " that can be sent. Profile fewer steps, or send the hosts’ files compressed.");
       else failed("The server did not take the upload (" + request.status + "). Reload the page and try again.");
     });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -195,7 +196,7 @@ def test_a_body_above_the_limit_is_refused_in_the_form_asked_for(path, accept, k
         sent.append(message)
 
     scope = {"type": "http", "path": path, "headers": [(b"content-length", b"10"), (b"accept", accept)]}
-    asyncio.run(BodyLimit(None, 5)(scope, receive, send))  # type: ignore[arg-type]
+    asyncio.run(BodyLimit(None, 5, Path("/"), None)(scope, receive, send))  # type: ignore[arg-type]
     assert sent[0]["status"] == 413 and dict(sent[0]["headers"])[b"content-type"].decode().startswith(kind)
     if kind == "application/json":
         assert "ASAP_MAX_UPLOAD_MB" in json.loads(sent[1]["body"])["detail"]

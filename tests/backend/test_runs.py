@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from experiments.consistency import topology
 from experiments.models import Event, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, uploads, workers
 from tests.backend.broker import broker
@@ -186,10 +187,14 @@ def test_the_order_of_the_axes_is_kept_and_another_order_is_another_configuratio
 def test_the_form_is_prefilled_with_what_the_profile_tells(people):
     run = runs.newest(make_experiment(people, config=False))
     profiles.store(run.profile, step_profile(), profiles.write(run, step_profile()))
-    data = configuration.prefill(run.profile)
+    found = configuration.prefill(run.profile)
+    data = found.data
     assert data["hardware"] == {"chip": "v6e", "topology": [4, 4], "slices": 1}
     assert data["mesh"] == {"ici": {"data": 16}}
     assert configuration.check(data).ok
+    assert found.marks["hardware.chip"].by == "from profile"
+    assert "TPU v6 lite" in found.marks["hardware.chip"].why
+    assert found.marks["mesh.ici"].by == "suggested"
 
 
 def test_a_name_changed_in_the_configuration_is_the_experiments(people):
@@ -205,7 +210,7 @@ def test_a_name_changed_in_the_configuration_is_the_experiments(people):
 
 @pytest.mark.parametrize(("count", "dimensions"), [(16, 2), (64, 3), (12, 2), (7, 3), (1, 2), (96, 3), (256, 1)])
 def test_a_guessed_topology_holds_all_chips(count, dimensions):
-    found = configuration.near_cube(count, dimensions)
+    found = topology.near_cube(count, dimensions)
     assert prod(found) == count
     assert len(found) == dimensions
     longer = [size for size in found if size > 1]
@@ -214,7 +219,7 @@ def test_a_guessed_topology_holds_all_chips(count, dimensions):
 
 @pytest.mark.parametrize(("count", "dims"), [(4, [2, 2, 1]), (128, [4, 4, 8]), (512, [8, 8, 8]), (8, [2, 2, 2])])
 def test_a_guessed_topology_is_the_compact_one(count, dims):
-    assert configuration.near_cube(count, 3) == dims
+    assert topology.near_cube(count, 3) == dims
 
 
 def test_events_are_appended_and_never_changed(people):

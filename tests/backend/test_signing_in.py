@@ -22,7 +22,7 @@ from django.utils import timezone
 from knox.models import AuthToken
 from rest_framework.test import APIClient
 
-from accounts import attempts, members
+from accounts import attempts, members, services
 from accounts.models import Membership, Role, SignInAttempt, Team, User
 
 pytestmark = pytest.mark.django_db
@@ -173,7 +173,7 @@ def test_the_documented_backup_takes_what_cannot_be_made_again_and_nothing_else(
     command = re.search(r"^tar czf .*?[^\\]$", docs, re.MULTILINE | re.DOTALL).group(0).replace("\\\n", " ")
     kept = {"profiles/1.pb", "uploads/2.tar", "documents/3.pdf", "secret_key"}
     left = {"services.json", "uploading/tmp1.upload", "run/launcher.json", "logs/web.log", "redis/dump.rdb",
-            "postgres/PG_VERSION", "static/app.css"}  # fmt: skip
+            "postgres/PG_VERSION", "static/app.css", "reserve"}  # fmt: skip
     for name in kept | left:
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,3 +181,87 @@ def test_the_documented_backup_takes_what_cannot_be_made_again_and_nothing_else(
     subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
     with tarfile.open(tmp_path / "files.tar.gz") as taken:
         assert {each.name.removeprefix("./") for each in taken if each.isfile()} == kept
+
+
+NEW = {"new_password1": "staple battery horse", "new_password2": "staple battery horse"}
+
+
+def test_who_knows_the_password_changes_it_and_other_sessions_end(ana, team_of):
+    team_of(ana)
+    here, elsewhere = Client(), Client()
+    for client in (here, elsewhere):
+        client.force_login(ana)
+    wrong = here.post("/settings/password/", {"old_password": "wrong", **NEW})
+    assert wrong.status_code == 422 and "old password was entered incorrectly" in wrong.content.decode()
+    assert here.post("/settings/password/", {"old_password": RIGHT, **NEW}).status_code == 302
+    assert here.get("/settings/").status_code == 200
+    assert elsewhere.get("/settings/").status_code == 302
+    assert sign_in(password=NEW["new_password1"]).status_code == 302
+
+
+def test_an_old_password_is_not_guessed_in_an_open_session(ana, team_of):
+    team_of(ana)
+    client = Client()
+    client.force_login(ana)
+    codes = [client.post("/settings/password/", {"old_password": str(n), **NEW}).status_code for n in range(12)]
+    assert codes == [422] * attempts.OF_NAME + [429] * 2
+    ana.refresh_from_db()
+    assert ana.check_password(RIGHT)
+
+
+@pytest.mark.parametrize(("new", "sentence"), [("short", "too short"), ("password1234", "too common")])
+def test_a_weak_password_is_refused_with_the_reason(ana, team_of, new, sentence):
+    team_of(ana)
+    client = Client()
+    client.force_login(ana)
+    answer = client.post("/settings/password/", {"old_password": RIGHT, "new_password1": new, "new_password2": new})
+    assert answer.status_code == 422 and sentence in answer.content.decode()
+
+
+def test_a_link_of_the_operator_leads_to_a_first_password_and_a_link_of_a_team_does_not(ana, team_of):
+    membership = team_of(ana)
+    ana.set_unusable_password()
+    ana.save()
+    client = Client()
+    address = services.create_sign_in_link(ana, timedelta(hours=1), membership)
+    assert client.post(f"/sign-in/{address}/").status_code == 302
+    assert client.get("/settings/password/").status_code == 403
+    assert client.post("/settings/password/", NEW).status_code == 403
+    ana.refresh_from_db()
+    assert not ana.has_usable_password()
+    address = services.create_sign_in_link(ana, timedelta(hours=1))
+    assert client.post(f"/sign-in/{address}/").status_code == 302
+    assert client.post("/settings/password/", NEW).status_code == 302
+    assert sign_in(password=NEW["new_password1"]).status_code == 302
+
+
+@pytest.fixture
+def team_of(db):
+    def join(user, role=Role.VIEWER, name="Training"):
+        return Membership.objects.create(user=user, team=Team.objects.get_or_create(name=name)[0], role=role)
+
+    return join
+
+
+def test_an_administrator_sees_invitations_and_withdraws_them(ana, team_of):
+    head = team_of(User.objects.create_user(username="head"), Role.ADMINISTRATOR)
+    other = team_of(User.objects.create_user(username="rival"), Role.ADMINISTRATOR, "Rivals")
+    viewer = team_of(User.objects.create_user(username="viewer"))
+    token = members.invite(head.team, "ana", Role.ENGINEER)
+    invited = members.open_invitation(token)
+    clients = {}
+    for name, member in (("head", head), ("rival", other), ("viewer", viewer)):
+        clients[name] = Client()
+        clients[name].force_login(member.user)
+    address = f"/settings/invitations/{invited.pk}/withdraw/"
+    assert "Withdraw" in clients["head"].get("/settings/").content.decode()
+    assert all("Withdraw" not in clients[name].get("/settings/").content.decode() for name in ("rival", "viewer"))
+    assert clients["viewer"].post(address).status_code == 403
+    clients["rival"].post(address)
+    assert clients["head"].get(address).status_code == 405
+    assert members.open_invitation(token) == invited
+    assert clients["head"].post(address).status_code == 302
+    assert members.open_invitation(token) is None
+    guest = Client()
+    guest.force_login(ana)
+    assert guest.post(f"/join/{token}/").status_code == 410

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +116,60 @@ def test_a_query_waits_for_a_silent_endpoint_once_only(monkeypatch) -> None:
         with pytest.raises(EmbeddingError, match="did not answer"):
             embedder.embed(["a later query"])
         assert server.requests == [["query"], ["a later query"]]
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """An endpoint that redirects, sends without end, or drop by drop."""
+
+    way = ""
+    asked: list[str] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.way == "redirect":
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        if self.way == "packed":
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(100 if self.way == "drops" else 2_000):
+                self.wfile.write(b" " if self.way == "drops" else b" " * 65536)
+                self.wfile.flush()
+                time.sleep(0.1 if self.way == "drops" else 0.0)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("way", "sentence"),
+    [
+        ("redirect", "answered 307, a redirect, which is not followed"),
+        ("endless", "sent more than a list"),
+        ("packed", "compressed"),
+        ("drops", "did not answer within"),
+    ],
+)
+def test_an_endpoint_is_given_neither_our_time_nor_our_memory_nor_another_address(way, sentence, monkeypatch) -> None:
+    monkeypatch.setattr(endpoints, "QUERY_TIMEOUT_S", 2.0)
+    handler = type("Odd", (_Odd,), {"way": way, "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(EmbeddingError, match=sentence):
+            Endpoint("letters", "key", f"http://127.0.0.1:{server.server_address[1]}/v1").embed(["query"])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert time.monotonic() - began < 8
+    assert handler.asked == ["/v1/embeddings"]
 
 
 def test_an_endpoint_that_is_not_there() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from asapweb.launcher import postgres
-from asapweb.launcher.folders import LEAST_FREE_BYTES
+from asapweb.launcher.folders import FIRST_START_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
@@ -81,7 +81,7 @@ def test_a_data_folder_where_root_itself_cannot_write() -> None:
 
 
 def test_a_full_disk(folder: Path) -> None:
-    size = LEAST_FREE_BYTES // 4
+    size = FIRST_START_BYTES // 4
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
     )
@@ -91,7 +91,8 @@ def test_a_full_disk(folder: Path) -> None:
         sentence = refused(folder / "data")
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-    assert "MB are free" in sentence
+    assert f"MB are free on the disk of {folder / 'data'}" in sentence
+    assert "ASAP_HOME" in sentence
 
 
 def test_a_database_of_another_version(folder: Path) -> None:

@@ -1,12 +1,17 @@
-"""The rules.  Each reads `Facts` and yields findings; `run` ranks them by what they could save."""
+"""The rules.  Each reads `Facts` and yields claims; those that obey the laws are ranked by what they could save."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from diagnosis.analyzer import laws
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.rules import (
     across_slices,
     experts,
-    matrix_units,
+    link_use,
+    matmuls,
     memory_traffic,
     opaque,
     overview,
@@ -17,9 +22,8 @@ from diagnosis.analyzer.rules import (
     stalls,
     tensor_parallel,
     weights,
-    wire_use,
 )
-from diagnosis.analyzer.rules.base import Rule
+from diagnosis.analyzer.rules.base import Claim, Rule
 from diagnosis.report import Finding
 
 RULES: tuple[Rule, ...] = (
@@ -27,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     weights.fsdp_gathers,
     weights.gradient_reduction,
     weights.replicated_weights,
+    weights.whole_weight_matmuls,
     sequence.sequence_parallel,
     experts.expert_dispatch,
     experts.expert_imbalance,
@@ -34,26 +39,36 @@ RULES: tuple[Rule, ...] = (
     pipeline.pipeline_bubble,
     placement.slow_links,
     rings.open_rings,
-    wire_use.wires_half_empty,
+    link_use.low_link_bandwidth,
     placement.resharding,
     opaque.stalled_collectives,
     overview.unplaced_collectives,
     overview.all_communication,
     memory_traffic.elementwise_chains,
     memory_traffic.optimizer_update,
+    memory_traffic.stacked_layers,
     memory_traffic.data_shuffle,
     memory_traffic.near_capacity,
-    matrix_units.low_efficiency,
-    matrix_units.unaligned_shapes,
-    matrix_units.attention_dominates,
-    matrix_units.recompute,
+    matmuls.low_efficiency,
+    matmuls.unaligned_shapes,
+    matmuls.attention_dominates,
+    matmuls.recompute,
     stalls.stragglers,
     stalls.input_pipeline,
     stalls.host_gaps,
+    stalls.host_offload,
     stalls.device_transfers,
     stalls.uneven_steps,
     opaque.opaque_custom_calls,
 )
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """One claim and the law it breaks, None where it obeys all."""
+
+    claim: Claim
+    broken: laws.Law | None
 
 
 def run(facts: Facts) -> tuple[Finding, ...]:
@@ -61,6 +76,15 @@ def run(facts: Facts) -> tuple[Finding, ...]:
 
     That there is little to gain stands before everything: it says how to read the rest.
     """
-    found = [finding for rule in RULES for finding in rule(facts)]
+    found = [one.claim.finding for one in weighed(facts) if one.broken is None]
     found.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
-    return (*overview.little_to_gain(facts, found), *found, *overview.record_more(facts))
+    first = (one for one in overview.little_to_gain(facts, found) if laws.broken(facts, one) is None)
+    last = (one for one in overview.record_more(facts) if laws.broken(facts, one) is None)
+    return (*(one.finding for one in first), *found, *(one.finding for one in last))
+
+
+def weighed(facts: Facts) -> Iterator[Weighed]:
+    """Every claim of every rule with the law that strikes it, if one does."""
+    for rule in RULES:
+        for claim in rule(facts):
+            yield Weighed(claim, laws.broken(facts, claim))

@@ -1,18 +1,50 @@
-"""What a rule is: a function from Facts to at most a few findings."""
+"""What a rule is: a function from Facts to claims, each a finding with what it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence, Finding
 
-Rule = Callable[[Facts], Iterable[Finding]]
 #: Below this share of the step a cost is not worth a finding of its own.
 WORTH_SAYING = 0.02
 
 OPS = "op profile"
+
+#: What part of the time of its ops a claim is about: all of it; where nothing hides them; below their roof; below what
+#: their links carry.
+TIME, EXPOSED, BELOW_ROOF, BELOW_LINKS = "time", "exposed", "below roof", "below links"
+#: What an action advises where the configuration may already have it, or the measured ops rule it out.
+COMBINE_SMALL = "combine small collectives"
+SHARD_WEIGHTS = "shard weights"
+LESS_REMAT = "recompute less"
+SMALLER_AXIS = "smaller axis"
+FUSED_ATTENTION = "fused attention"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding before the laws (`diagnosis.analyzer.laws`): what it says and what it rests on.
+
+    ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
+    `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of
+    its time that is said to be wasted.  parts, whole: numbers in its text of which the first are parts of the second.
+    """
+
+    finding: Finding
+    ops: tuple[OpFacts, ...] = ()
+    part: str = TIME
+    stalls: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    wasted: tuple[tuple[OpFacts, float], ...] = ()
+    parts: tuple[Evidence, ...] = ()
+    whole: Evidence | None = None
+
+
+Rule = Callable[[Facts], Iterable[Claim]]
 
 
 def time_of(facts: Facts, label: str, ops: Iterable[OpFacts], formula: str = "") -> Evidence:
@@ -21,6 +53,17 @@ def time_of(facts: Facts, label: str, ops: Iterable[OpFacts], formula: str = "")
     return evidence(
         label, total_share(chosen), "share", "computed", formula or "Σ self time ÷ step time", OPS, keys(chosen)
     )
+
+
+def exposed_of(facts: Facts, label: str, ops: Iterable[OpFacts]) -> Evidence:
+    """Time of collectives or transfers in which nothing else ran, as a share of the step."""
+    chosen = tuple(ops)
+    formula = "Σ exposed time ÷ step time" if _timed(chosen) else "Σ self time ÷ step time"
+    return evidence(label, total_exposed(chosen), "share", "computed", formula, OPS, keys(chosen))
+
+
+def _timed(ops: Iterable[OpFacts]) -> bool:
+    return any(op.op.exposed_s is not None for op in ops)
 
 
 def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = ()) -> Evidence | None:
@@ -41,7 +84,7 @@ def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | Non
         gain = evidence("speed-up at most", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
         rows.append(gain)
         faster = f", {gain}× faster"
-    bound = "Amdahl bound: as if it vanished"
+    bound = "Amdahl bound: the step without this time"
     bound += "; over the listed ops only" if facts.thin else ""
     time = facts.seconds(share)
     if time is None:
@@ -51,7 +94,7 @@ def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | Non
     return f"At most {spent} per step, {part} of it{faster} ({bound}).", rows, time, share
 
 
-def finding(
+def claim(
     facts: Facts,
     rule: str,
     title: str,
@@ -59,17 +102,30 @@ def finding(
     action: str,
     rows: Iterable[Evidence | None],
     saved: float | None,
+    *,
+    ops: Iterable[OpFacts] = (),
+    part: str = TIME,
+    stalls: tuple[str, ...] = (),
     axis: str | None = None,
     impact: str = "",
-) -> Finding:
-    """A finding with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is
-    about.
-    """
+    advice: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
+    flags_source: str = "",
+    wasted: Iterable[tuple[OpFacts, float]] = (),
+    parts: Iterable[Evidence] = (),
+    whole: Evidence | None = None,
+) -> Claim:
+    """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about."""
     shown = [row for row in rows if row is not None]
-    if saved is None:
-        return Finding(rule, title, insight, action, impact, tuple(shown), None, None, axis)
-    text, more, time, share = saving(facts, saved)
-    return Finding(rule, title, insight, action, f"{text} {impact}".strip(), (*shown, *more), time, share, axis)
+    time = share = None
+    if saved is not None:
+        text, more, time, share = saving(facts, saved)
+        impact = f"{text} {impact}".strip()
+        shown += more
+    found = Finding(
+        rule, title, insight, action, impact, tuple(shown), time, share, axis, flags, flags_source if flags else ""
+    )
+    return Claim(found, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
 
 
 def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
@@ -80,6 +136,15 @@ def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
         if place and place not in seen:
             seen.append(place)
     return f" ({', '.join(seen[:most])})" if seen else ""
+
+
+def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:
+    """The mesh axis on which these collectives are exposed longest; None where none is known."""
+    costs: dict[str, float] = {}
+    for op in ops:
+        for axis in op.axes:
+            costs[axis] = costs.get(axis, 0.0) + op.exposed_share
+    return max(costs, key=lambda axis: costs[axis]) if costs else None
 
 
 def plural(count: int, one: str, many: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, time_of
-from diagnosis.analyzer.rules.wires import bandwidth
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import EXPOSED, OPS, WORTH_SAYING, Claim, claim, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.flags import advise, causes_of
+from diagnosis.analyzer.rules.links import bandwidth
+from diagnosis.report import Evidence
 
 
-def expert_dispatch(facts: Facts) -> Iterator[Finding]:
+def expert_dispatch(facts: Facts) -> Iterator[Claim]:
     """All-to-alls that carry tokens to their experts and back, and collectives beside them on an expert axis."""
     ops = facts.where(
         lambda op: (
@@ -22,31 +23,28 @@ def expert_dispatch(facts: Facts) -> Iterator[Finding]:
             )
         )
     )
-    share = total_share(ops)
+    share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    axis = ops[0].axes[0] if ops[0].axes else None
-    cost = time_of(facts, "expert all-to-alls", ops)
+    cost = exposed_of(facts, "exposed expert all-to-alls", ops)
     rows: list[Evidence | None] = [cost]
-    text = f"All-to-alls that carry tokens to their experts take {cost} {facts.base}{lines(ops)}."
+    text = f"Expert dispatch and combine all-to-alls expose {cost} {facts.base}{lines(ops)}."
     sent = bandwidth(ops)
     if sent:
         achieved, possible = sent
         rows += [achieved, possible]
-        text += f" They reach {achieved} of the {possible} these wires could give"
+        text += f" They reach {achieved} of the {possible} that these links carry"
         slow = (achieved.value or 0.0) < 0.5 * (possible.value or 0.0)
         text += ": chips wait for the one with the most tokens, or messages are too small." if slow else "."
-    yield finding(
-        facts,
-        "expert_all_to_all",
-        "Expert dispatch is exposed",
-        text,
+    flags = advise(facts, causes_of(ops))
+    yield claim(
+        facts, "expert_all_to_all", "Exposed expert all-to-all", text,
         "Make the expert axis smaller or put it on the fastest links, overlap dispatch with the shared expert or the "
-        "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance.",
-        rows,
-        share,
-        axis=axis,
-    )
+        "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance. "
+        f"{flags.text}".strip(),
+        rows, share, ops=ops, part=EXPOSED, axis=next((op.axes[0] for op in ops if op.axes), None),
+        flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip
 
 
 def _excess(facts: Facts, ops: tuple[OpFacts, ...]) -> tuple[float, float] | None:
@@ -63,7 +61,7 @@ def _excess(facts: Facts, ops: tuple[OpFacts, ...]) -> tuple[float, float] | Non
     return max(0.0, most - mean), mean
 
 
-def expert_imbalance(facts: Facts) -> Iterator[Finding]:
+def expert_imbalance(facts: Facts) -> Iterator[Claim]:
     """Cores whose experts got more tokens than others': the rest wait for them in the exchange that follows."""
     experts = facts.where(lambda op: op.module == "experts" and not op.collective)
     found = _excess(facts, experts)
@@ -75,7 +73,9 @@ def expert_imbalance(facts: Facts) -> Iterator[Finding]:
     # A core that is slow in everything is a straggler, not a full expert.
     general = usual[0] / usual[1] if usual and usual[1] > 0 else 0.0
     lost = excess - general * mean
-    if lost < WORTH_SAYING:
+    # What the others wait for shows in the exchange that follows.  A wait longer than that was not recorded as one.
+    waits = facts.where(lambda op: op.collective is not None)
+    if lost < WORTH_SAYING or lost > total_share(waits) + facts.shares.get("idle", 0.0) + WORTH_SAYING:
         return
     largest = max(experts, key=lambda op: op.share)
     load = evidence(
@@ -93,14 +93,14 @@ def expert_imbalance(facts: Facts) -> Iterator[Finding]:
         lost,
         "share",
         "computed",
-        "Σ (longest − mean) ÷ step time, less the spread of other products",
+        "Σ (longest − mean) ÷ step time, less the spread of other matmuls",
         OPS,
         keys(experts),
     )
     rows: list[Evidence | None] = [load, cost, wait]
     text = (
-        f"The experts' work takes {cost} {facts.base} on average and {load}× as long on the fullest core"
-        f"{lines(experts)}; the others wait for it in the exchange that follows, {wait} {facts.base}."
+        f"Expert matmuls take {cost} {facts.base} on average and {load}× as long on the fullest core{lines(experts)}; "
+        f"the others wait for it in the exchange that follows, {wait} {facts.base}."
     )
     if largest.op.slowest_core:
         text += f" {largest.op.name} takes longest on {largest.op.slowest_core}."
@@ -109,14 +109,9 @@ def expert_imbalance(facts: Facts) -> Iterator[Finding]:
         if (facts.config)
         else []
     )
-    yield finding(
-        facts,
-        "expert_imbalance",
-        "Experts are loaded unevenly",
-        text,
+    yield claim(
+        facts, "expert_imbalance", "Expert load imbalance", text,
         "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that full "
         "experts drop or reroute tokens, and put experts that are used together on different chips.",
-        rows,
-        lost,
-        axis=axes[0] if axes else None,
-    )
+        rows, lost, ops=(*experts, *waits), stalls=("idle",), axis=axes[0] if axes else None,
+    )  # fmt: skip

@@ -1,13 +1,14 @@
-"""Ops the profiler cannot judge."""
+"""Ops the profiler cannot judge, and waits for asynchronous collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, hidden_part, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import finding, lines, time_of
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, costliest_axis_of, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.flags import advise, causes_of
+from diagnosis.report import Evidence
 
 
 def _opaque(op: OpFacts) -> bool:
@@ -15,7 +16,7 @@ def _opaque(op: OpFacts) -> bool:
     return not op.collective and "custom" in op.category and unlabelled and not op.efficiency
 
 
-def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
+def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
     """Custom calls without recorded FLOPs or bytes: their time is known, their efficiency is not."""
     if not facts.has_roofline:
         return
@@ -25,9 +26,10 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
         share < 0.03 and not (facts.thin and share >= 0.2 * total_share(facts.ops)) and not _leading(facts, ops)
     ):
         return
-    cost = time_of(facts, "custom calls of unknown efficiency", ops)
+    cost = time_of(facts, "custom calls without a cost model", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     rows: list[Evidence | None] = [cost, count]
+    parts: list[Evidence] = []
     first = ops[0].op.name
     moves = [
         op
@@ -41,18 +43,18 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Finding]:
     if moves:
         part = time_of(facts, "of it by names of data movement", moves)
         rows.append(part)
+        parts.append(part)
         text += f" Of it {part} move data by their names: exchange or layout rather than arithmetic."
-    yield finding(
-        facts,
-        "opaque_custom_calls",
-        "Custom calls the profiler cannot judge",
-        text,
-        "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
-        "profile the "
-        "largest by itself.",
-        rows,
-        share,
-    )
+    gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
+    yield claim(
+        facts, "opaque_custom_calls", "Custom calls without a cost model", text,
+        "Compare the largest with the FLOPs its shapes imply: a library kernel states none to XLA."
+        if gpu
+        else "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
+        "profile the largest by itself.",
+        rows, None, ops=ops, parts=parts, whole=cost,
+        impact="What these kernels could save is unknown until their FLOPs and bytes are.",
+    )  # fmt: skip
 
 
 def _leading(facts: Facts, ops: tuple[OpFacts, ...], part: float = 0.25) -> bool:
@@ -61,42 +63,31 @@ def _leading(facts: Facts, ops: tuple[OpFacts, ...], part: float = 0.25) -> bool
     return total_share(op for op in ops if op in top) >= part * total_share(top) > 0
 
 
-def stalled_collectives(facts: Facts) -> Iterator[Finding]:
+def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     """Completions of asynchronous collectives: time waited because nothing was left to hide the transfer behind."""
     ops = facts.where(lambda op: op.collective is not None and op.collective.part == "done")
-    share = total_share(ops)
+    share = total_exposed(ops)
     if not ops:
         return
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
-    cost = time_of(facts, "waits for asynchronous collectives", ops)
-    axis = ops[0].axes[0] if ops[0].axes else None
+    cost = exposed_of(facts, "waits for asynchronous collectives", ops)
     rows: list[Evidence | None] = [cost]
     text = (
-        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each was started "
-        "early, yet what ran meanwhile was too short to hide it."
+        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each started early, "
+        "yet the compute beside it was too short to hide it."
     )
-    timed = [op for op in ops if op.op.in_flight_s and op.op.exposed_s is not None]
-    if timed:
-        flight = sum(op.op.in_flight_s or 0.0 for op in timed)
-        hidden = evidence(
-            "hidden part of their time in flight",
-            max(0.0, 1.0 - sum(op.op.exposed_s or 0.0 for op in timed) / flight),
-            "share",
-            "measured",
-            "1 − Σ exposed ÷ Σ time from start to done",
-            "intervals of the trace",
-            keys(timed),
-        )
-        rows.append(hidden)
-        text += f" Other work hides {hidden} of their time in flight."
-    yield finding(
-        facts,
-        "async_collective_waits",
-        "Asynchronous collectives are not fully hidden",
-        text,
-        "Start them earlier (latency-hiding scheduler, larger scheduling window), or move fewer bytes on that axis.",
-        rows,
-        share,
-        axis=axis,
-    )
+    hidden = hidden_part(ops)
+    if hidden is not None:
+        row = evidence(
+            "hidden part of their time in flight", hidden, "share", "measured",
+            "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
+        )  # fmt: skip
+        rows.append(row)
+        text += f" Other ops hide {row} of their time in flight."
+    flags = advise(facts, causes_of(ops))
+    yield claim(
+        facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,
+        f"Start them earlier (more compute between start and done), or move fewer bytes on that axis. {flags.text}".strip(),
+        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from diagnosis.analyzer.breakdown import axis_label
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import finding, lines, time_of
+from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines, time_of
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Evidence, Finding
 
 
-def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
+def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     """Collectives that lead the profile without a known axis: no HLO text, or no configuration."""
     ops = facts.where(lambda op: op.collective is not None and not op.axes and not op.over_dcn)
-    share = total_share(ops)
+    share = total_exposed(ops)
     listed = total_share(facts.ops)
     if share <= 0 or (share < 0.03 and not (facts.thin and share >= 0.3 * listed)):
         return
-    cost = time_of(facts, "collectives without a known axis", ops)
+    cost = exposed_of(facts, "collectives without a known axis", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
     rows: list[Evidence | None] = [cost, count]
     kinds = list(dict.fromkeys(op.collective.kind for op in ops if op.collective))
     text = f"{count} collectives ({', '.join(kinds[:4])}) take {cost} {facts.base}"
-    axis = None
     roles = _wide_axes(facts)
     if facts.thin:
         part = evidence(
@@ -41,26 +40,18 @@ def unplaced_collectives(facts: Facts) -> Iterator[Finding]:
     action = "Record a full XSpace: its HLO text names the participants of each collective, hence the costliest axis."
     if roles:
         name, size, role = roles[0]
-        axis = name
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
         rows.append(chips)
-        text += f"; of the axes in use, {name} ({chips} chips) talks in every layer"
+        text += f"; of the axes in use, {name} ({chips} chips) communicates in every layer"
         if role == "model":
             action = (
-                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run "
-                "in every "
-                "layer and direction, gradients once per step. " + action
+                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run in "
+                "every layer and direction, gradient reductions once per step. " + action
             )
-    yield finding(
-        facts,
-        "collectives_of_unknown_axis",
-        "Collectives lead the profile",
-        text + ".",
-        action,
-        rows,
-        share,
-        axis=axis,
-    )
+    yield claim(
+        facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, rows, share,
+        ops=ops, part=EXPOSED,
+    )  # fmt: skip
 
 
 def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
@@ -72,7 +63,7 @@ def _wide_axes(facts: Facts) -> list[tuple[str, int, str]]:
     return sorted((item for item in axes if item[2] in order), key=lambda item: order[item[2]])
 
 
-def all_communication(facts: Facts) -> Iterator[Finding]:
+def all_communication(facts: Facts) -> Iterator[Claim]:
     """All exposed collectives together: what hiding or removing every one of them could give."""
     ops = facts.collectives
     bars = {bar: value for bar, value in facts.shares.items() if bar.startswith("ici") or bar == "dcn"}
@@ -90,6 +81,7 @@ def all_communication(facts: Facts) -> Iterator[Finding]:
     )
     rows: list[Evidence | None] = [total]
     parts = []
+    rows_of_parts: list[Evidence] = []
     for bar, part in sorted(bars.items(), key=lambda item: -item[1])[:4]:
         row = evidence(
             f"collectives on {bar_words(bar)}",
@@ -101,50 +93,45 @@ def all_communication(facts: Facts) -> Iterator[Finding]:
             keys(op for op in ops if axis_label(op) == bar),
         )
         rows.append(row)
+        rows_of_parts.append(row)
         parts.append(f"{row} on {bar_words(bar)}")
-    yield finding(
-        facts,
-        "exposed_communication",
-        "Communication that nothing hides",
-        f"Collectives take {total} {facts.base} in the open: {', '.join(parts)}.",
-        "Begin with the axis that costs most: make it smaller, move it to faster wires, or overlap it; what "
-        "sharding can win at "
-        "most is this whole time.",
-        rows,
-        share,
-    )
+    yield claim(
+        facts, "exposed_communication", "Exposed communication on several axes",
+        f"Collectives expose {total} {facts.base}: {', '.join(parts)}.",
+        "Begin with the axis that costs most: make it smaller, move it to faster links, or overlap it; sharding can "
+        "save at most this whole time.",
+        rows, share, ops=ops, part=EXPOSED, stalls=tuple(bars), parts=rows_of_parts, whole=total,
+    )  # fmt: skip
 
 
-def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Finding]:
-    """The truth when it is so: products near the peak take the step, and nothing else costs much."""
+def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Claim]:
+    """The truth when it is so: matmuls near the peak take the step, and nothing else costs much."""
     if facts.thin or not facts.has_roofline:
         return
-    products = [op for op in facts.ops if op.limit == "compute" and op.efficiency is not None and not op.collective]
-    share = total_share(products)
+    matmuls = [op for op in facts.ops if op.limit == "compute" and op.efficiency is not None and not op.collective]
+    share = total_share(matmuls)
     if share < 0.70 or any((one.saving_share or 0.0) >= 0.10 for one in found):
         return
-    mean = sum(op.share * (op.efficiency or 0.0) for op in products) / share
+    mean = sum(op.share * (op.efficiency or 0.0) for op in matmuls) / share
     if mean < 0.65:
         return
-    cost = time_of(facts, "compute-bound ops", products)
+    cost = time_of(facts, "compute-bound ops", matmuls)
     reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
     outside = evidence(
-        "everything but products", max(0.0, 1.0 - share), "share", "computed", "1 − share of products", "op profile"
-    )
-    yield finding(
-        facts,
-        "little_to_gain",
-        "There is little left to gain by sharding",
-        f"Products take {cost} {facts.base} and run at {reached} of the peak{lines(products)}.",
-        "Keep this configuration. What remains is inside the products: lower precision, kernels, or fewer FLOPs (less "
+        "everything but compute-bound ops", max(0.0, 1.0 - share), "share", "computed",
+        "1 − share of compute-bound ops", "op profile",
+    )  # fmt: skip
+    yield claim(
+        facts, "little_to_gain", "Little left to gain by sharding",
+        f"Compute-bound ops take {cost} {facts.base} and run at {reached} of peak FLOP/s{lines(matmuls)}.",
+        "Keep this configuration. What remains is inside the matmuls: lower precision, kernels, or fewer FLOPs (less "
         "recomputation, a smaller model).",
-        [cost, reached, outside],
-        None,
-        impact=f"A better mesh could win at most the {outside} that is not products, if all of it vanished.",
-    )
+        [cost, reached, outside], None, ops=matmuls,
+        impact=f"A better mesh could save at most the {outside} that is not compute-bound, if all of it vanished.",
+    )  # fmt: skip
 
 
-def record_more(facts: Facts) -> Iterator[Finding]:
+def record_more(facts: Facts) -> Iterator[Claim]:
     """What this profile cannot tell, and what to record next time."""
     wants = _wants(facts)
     if not wants:
@@ -159,17 +146,11 @@ def record_more(facts: Facts) -> Iterator[Finding]:
     )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
     lacking = [reason for reason, _ in wants]
-    text = f"{count} ops that make up {listed} of op time are known. Not in the profile: {'; '.join(lacking)}."
-    yield finding(
-        facts,
-        "record_more",
-        "Record more next time",
-        text,
-        " ".join(action for _, action in wants),
-        [listed, count],
-        None,
-        impact="Makes the diagnosis surer; saves no time by itself.",
-    )
+    text = f"The profile holds {count} ops that make up {listed} of op time. It lacks: {'; '.join(lacking)}."
+    yield claim(
+        facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants), [listed, count],
+        None, impact="Raises the confidence of the diagnosis; saves no time by itself.",
+    )  # fmt: skip
 
 
 def _wants(facts: Facts) -> list[tuple[str, str]]:
@@ -178,6 +159,9 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
     estimated = "steps" in profile.not_measured and "step_time" in profile.computed
     if profile.step_time_s is None or estimated:
         wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
+    elif "step_time" in profile.computed:
+        text = "step markers (steps are taken from the executions of the program)"
+        wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))
     if facts.thin:
         wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
     if not facts.has_flops and facts.ops:

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from diagnosis.analyzer.axes import positions
-from diagnosis.analyzer.facts import Facts, keys, total_share
+from diagnosis.analyzer.facts import Facts, keys, total_exposed
 from diagnosis.analyzer.kpis import own_work_s
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import EXPOSED, OPS, WORTH_SAYING, Claim, claim
+from diagnosis.report import Evidence
 
 _OWN_WORK = "busy time less exposed communication, mean over the stage's cores"
 
 
-def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
+def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
     """Stages that wait for the first and last micro-batches: (p − 1) ÷ (v·m + p − 1) of the step (book 5.5)."""
     if facts.config is None:
         return
@@ -32,8 +32,8 @@ def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
             and (op.collective.tensor == "activations between stages" or op.collective.kind == "send/recv")
         )
     )
-    seen = idle + total_share(waits)
-    if max(expected, seen) < WORTH_SAYING:
+    seen = idle + total_exposed(waits)
+    if seen < WORTH_SAYING:  # a bubble that the schedule promises and nobody measured is none
         return
     bubble = evidence(
         "bubble by the schedule",
@@ -69,18 +69,12 @@ def pipeline_bubble(facts: Facts) -> Iterator[Finding]:
         rows += [most, usual, which]
         text += f" Stage {which} works longest, {most} per step where the mean is {usual}"
         text += ": the others wait for it." if heaviest > 1.05 * mean else ", so the stages are even."
-    yield finding(
-        facts,
-        "pipeline_bubble",
-        "The pipeline leaves stages waiting",
-        text,
-        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or "
-        "tensor axis "
-        "instead, and even out the stages (embedding and head weigh as much as a few layers).",
-        rows,
-        min(seen, max(expected, idle)) if seen >= WORTH_SAYING else expected,
-        axis=_axis(facts),
-    )
+    yield claim(
+        facts, "pipeline_bubble", "Pipeline bubble", text,
+        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or tensor "
+        "axis instead, and even out the stages (embedding and head weigh as much as a few layers).",
+        rows, min(seen, max(expected, idle)), ops=waits, part=EXPOSED, stalls=("idle",), axis=_axis(facts),
+    )  # fmt: skip
 
 
 def _stage_work(facts: Facts) -> tuple[float, float, int] | None:

@@ -1,23 +1,23 @@
-"""Axes on slow wires, and data that changes its sharding in the middle of the step."""
+"""Axes on slow links, and data that changes its sharding in the middle of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations
 
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import ideal_time_s, mesh_links
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines
+from diagnosis.report import Evidence
 from perfmodel.config import Mesh
 
 #: The costliest collectives decide where the axes should lie; ops come by descending time.
 MOST_OPS = 300
 
 
-def slow_links(facts: Facts) -> Iterator[Finding]:
-    """An order of the mesh axes under which the same collectives would run on better wires (book 2.2, 3.2)."""
+def slow_links(facts: Facts) -> Iterator[Claim]:
+    """An order of the mesh axes under which the same collectives would run on better links (book 2.2, 3.2)."""
     if facts.config is None:
         return
     ops = facts.where(
@@ -30,7 +30,7 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
         )
     )
     ops = ops[:MOST_OPS]
-    total = total_share(ops)
+    total = total_exposed(ops)
     if total < WORTH_SAYING:
         return
     mesh = facts.config.mesh
@@ -44,34 +44,36 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
         share = 0.0
         for op in ops:
             before, then = now[id(op)], _least(facts, other, op)
-            share += op.share * (then / before if before and then is not None else 1.0)
+            share += op.exposed_share * (then / before if before and then is not None else 1.0)
         if share < best_share * 0.999:
             best_mesh, best_share = other, share
     gain = total - best_share
     if gain < max(WORTH_SAYING, 0.1 * total):
         return
-    costly = max(ops, key=lambda op: op.share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0)))
+    costly = max(
+        ops, key=lambda op: op.exposed_share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0))
+    )
     wires = mesh_links(facts.config.hardware, mesh, costly.axes)
-    cost = time_of(facts, "collectives with known wires", ops)
+    cost = exposed_of(facts, "collectives with known links", ops)
     after = evidence(
         "the same on the better order",
         best_share,
         "share",
         "computed",
-        "Σ self time × least time on the new wires ÷ least time on the present ones",
+        "Σ exposed time × least time on the new links ÷ least time on the present ones",
         "topology",
     )
     rows: list[Evidence | None] = [cost, after]
     names = " and ".join(costly.axes)
-    text = f"Axis {names} runs on slow wires under the order {_order(mesh)}"
+    text = f"Axis `{names}` runs on slow links under the order {_order(mesh)}"
     if wires and wires.kind == "torus":
         shared = evidence(
-            f"groups that share a wire of {names}", float(wires.stride), "count", "computed", "", "topology"
+            f"groups that share a link of {names}", float(wires.stride), "count", "computed", "", "topology"
         )
         rows.append(shared)
         reasons = [] if wires.wraps else ["its rings do not close"]
         if wires.stride > 1:
-            reasons.append(f"{shared} groups share each wire")
+            reasons.append(f"{shared} groups share each link")
         text += f" ({' and '.join(reasons)})" if reasons else ""
     elif wires:
         text += " (it leaves the NVLink domain)" if wires.kind == "network" else ""
@@ -79,16 +81,11 @@ def slow_links(facts: Facts) -> Iterator[Finding]:
         f": its collectives and those beside it take {cost} {facts.base}, and would take {after} in the order "
         f"{_order(best_mesh)}."
     )
-    yield finding(
-        facts,
-        "axis_on_slow_links",
-        f"Axis {names} is placed on slow wires",
-        text,
+    yield claim(
+        facts, "axis_on_slow_links", f"Axis `{names}` mapped to slow links", text,
         f"Lay the mesh out as {_order(best_mesh)} (major to minor); sizes stay as they are.",
-        rows,
-        gain,
-        axis=costly.axes[0],
-    )
+        rows, gain, ops=ops, part=EXPOSED, axis=costly.axes[0],
+    )  # fmt: skip
 
 
 def _order(mesh: Mesh) -> str:
@@ -102,14 +99,14 @@ def _least(facts: Facts, mesh: Mesh, op: OpFacts) -> float | None:
     return ideal_time_s(op.collective.kind, op.collective.payload_bytes, wires.links) if wires else None
 
 
-def resharding(facts: Facts) -> Iterator[Finding]:
+def resharding(facts: Facts) -> Iterator[Claim]:
     """Exchanges that no parallelism scheme asks for: a tensor changes axes between two ops."""
     ops = facts.where(lambda op: op.collective is not None and _reshards(facts, op))
-    share = total_share(ops)
+    share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
     first = max(ops, key=lambda op: op.share)
-    cost = time_of(facts, "exchanges between shardings", ops)
+    cost = exposed_of(facts, "exchanges between shardings", ops)
     axes = " and ".join(first.axes) or "several axes"
     kind = first.collective.kind if first.collective else "collective"
     text = (
@@ -117,17 +114,12 @@ def resharding(facts: Facts) -> Iterator[Finding]:
         "mesh needs them, so a tensor is laid out on one axis where it is made and on another where it is used."
     )
     rows: list[Evidence | None] = [cost]
-    yield finding(
-        facts,
-        "resharding",
-        "A tensor is resharded between ops",
-        text,
+    yield claim(
+        facts, "resharding", "Tensor resharded between ops", text,
         "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or move the "
         "constraint to where the tensor is smallest.",
-        rows,
-        share,
-        axis=first.axes[0] if first.axes else None,
-    )
+        rows, share, ops=ops, part=EXPOSED, axis=first.axes[0] if first.axes else None,
+    )  # fmt: skip
 
 
 def _reshards(facts: Facts, op: OpFacts) -> bool:

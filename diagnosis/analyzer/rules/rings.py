@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import mesh_links
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import finding, lines, time_of
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines
+from diagnosis.report import Evidence
 
 NOTABLE = 0.10
 _RINGS = ("all-gather", "reduce-scatter", "all-reduce")
 
 
-def open_rings(facts: Facts) -> Iterator[Finding]:
+def open_rings(facts: Facts) -> Iterator[Claim]:
     """One axis on a torus dimension without wraparound: a line has one link where a ring has two (book 2.2, 3.2)."""
     if facts.config is None or facts.chip is None or facts.chip.kind != "tpu":
         return
@@ -23,33 +23,32 @@ def open_rings(facts: Facts) -> Iterator[Finding]:
         if len(op.axes) == 1 and not op.over_dcn and op.collective and op.collective.kind in _RINGS:
             by_axis.setdefault(op.axes[0], []).append(op)
     for axis, ops in by_axis.items():
-        share = total_share(ops)
-        wires = mesh_links(facts.config.hardware, facts.config.mesh, (axis,))
-        if share < NOTABLE or wires is None or wires.wraps or wires.kind != "torus":
+        share = total_exposed(ops)
+        found = mesh_links(facts.config.hardware, facts.config.mesh, (axis,))
+        if share < NOTABLE or found is None or found.wraps or found.kind != "torus":
             continue
-        now = 1.0 / float(wires.links.gather_s_per_byte[0])
+        now = 1.0 / float(found.links.gather_s_per_byte[0])
         ring = 2.0 * facts.chip.ici_link_bytes_per_s
         if now >= 0.9 * ring:
             continue
-        cost = time_of(facts, f"collectives on axis {axis}", ops)
+        cost = exposed_of(facts, f"collectives on axis {axis}", ops)
         gives = evidence(
             f"gather bandwidth of axis {axis}",
             now,
             "bytes_per_s",
             "computed",
-            "its wires on this topology",
+            "its links on this topology",
             "chips.toml",
         )
         could = evidence("of a closed ring", ring, "bytes_per_s", "computed", "2 × link bytes/s", "chips.toml")
         rows: list[Evidence | None] = [cost, gives, could]
         closes = any(facts.chip.wraps(facts.config.hardware.topology))
-        yield finding(
+        yield claim(
             facts,
             "open_rings",
-            f"The rings of axis {axis} do not close",
-            f"Axis {axis} lies on a part of a dimension or on one without wraparound: its wires give {gives} "
-            "where a closed "
-            f"ring gives {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
+            f"Axis `{axis}` without wraparound links",
+            f"Axis `{axis}` lies on a part of a dimension or on one without wraparound: its links carry {gives} where "
+            f"a closed ring carries {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
             (
                 f"Give {axis} the size of a whole dimension of the torus, or let another axis with less traffic "
                 "take the open part."
@@ -59,5 +58,7 @@ def open_rings(facts: Facts) -> Iterator[Finding]:
             ),
             rows,
             share * (1.0 - now / ring),
+            ops=ops,
+            part=EXPOSED,
             axis=axis,
         )

@@ -1,16 +1,17 @@
-"""Sequence (context) parallelism: keys and values that travel in the open."""
+"""Sequence (context) parallelism: exposed exchange of keys and values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, total_share
-from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
-from diagnosis.analyzer.rules.wires import bandwidth
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.facts import Facts, total_exposed, total_share
+from diagnosis.analyzer.rules.base import EXPOSED, SMALLER_AXIS, WORTH_SAYING, Claim, claim, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.flags import advise, causes_of
+from diagnosis.analyzer.rules.links import bandwidth_text
+from diagnosis.report import Evidence
 
 
-def sequence_parallel(facts: Facts) -> Iterator[Finding]:
+def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     """Ring permutes, gathers or all-to-alls of a sequence axis that attention does not hide."""
     ops = facts.where(
         lambda op: (
@@ -19,30 +20,25 @@ def sequence_parallel(facts: Facts) -> Iterator[Finding]:
             and op.collective.tensor in ("keys and values", "activations")
         )
     )
-    share = total_share(ops)
+    share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    axis = ops[0].axes[0] if ops[0].axes else "seq"
-    cost = time_of(facts, f"collectives of attention on axis {axis}", ops)
-    rows: list[Evidence | None] = [cost]
-    text = f"Keys, values and activations that travel along {axis} take {cost} {facts.base} in the open{lines(ops)}."
-    if sent := bandwidth(ops):
-        rows += [*sent]
-        text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
+    axis = next((op.axes[0] for op in ops if op.axes), "seq")
+    cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
+    sent, numbers = bandwidth_text(facts, ops)
+    rows: list[Evidence | None] = [cost, *numbers]
+    text = f"Keys, values and activations that travel along `{axis}` expose {cost} {facts.base}{lines(ops)}.{sent}"
     attention = facts.where(lambda op: op.module == "attention" and not op.collective)
     if attention:
         work = time_of(facts, "attention's own work", attention)
         rows.append(work)
-        text += f" Attention itself works for {work}: "
+        text += f" Attention itself takes {work}: "
         text += "long enough to hide them." if total_share(attention) > share else "too short to hide them all."
-    yield finding(
-        facts,
-        "sequence_parallel_exposed",
-        f"Attention's exchange along {axis} is not hidden",
-        text,
-        f"Make the permutes asynchronous and double-buffered so that attention on one block hides the transfer of the "
-        f"next, or make {axis} smaller and give its chips to the batch.",
-        rows,
-        share,
-        axis=axis,
-    )
+    flags = advise(facts, causes_of(ops))
+    yield claim(
+        facts, "sequence_parallel_exposed", f"Exposed KV exchange on `{axis}`", text,
+        "Double-buffer the exchange so that attention on one block hides the transfer of the next, or make "
+        f"`{axis}` smaller and give its chips to the batch. {flags.text}".strip(),
+        rows, share, ops=ops, part=EXPOSED, axis=axis if any(op.axes for op in ops) else None,
+        advice=(SMALLER_AXIS,), flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip

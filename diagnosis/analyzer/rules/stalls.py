@@ -1,24 +1,26 @@
-"""Time in which the device does not work: stragglers, input, host, transfers, uneven steps."""
+"""Time in which the device does not work: stragglers, input, host, offload, idle gaps, uneven steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, total_share
+from diagnosis.analyzer.facts import Facts, total_exposed, total_share
+from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, time_of
+from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines, seconds_of, time_of
+from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
-from diagnosis.report import Evidence, Finding
+from diagnosis.report import Evidence
 
 _OVERVIEW = "XProf overview"
 
 
-def stragglers(facts: Facts) -> Iterator[Finding]:
+def stragglers(facts: Facts) -> Iterator[Claim]:
     """One core that works longer while the others wait for it in collectives."""
     step = facts.step_time_s
     lag = straggler_lag_s(facts.profile.cores)
-    if not step or not lag or lag[0] / step < WORTH_SAYING:
+    if not step or not lag or not WORTH_SAYING <= lag[0] / step <= 1.0:
         return
     behind, core, middle = lag
     late = evidence(
@@ -35,40 +37,31 @@ def stragglers(facts: Facts) -> Iterator[Finding]:
         row = evidence(f"cores of host {core.host}", float(together), "count", "measured", source="pod viewer")
         rows.append(row)
         more = f" All {row} cores of that host lag: it is the host, not the core."
-    yield finding(
-        facts,
-        "stragglers",
-        "One core is slower than the rest" if together is None else "One host is slower than the rest",
-        f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the "
-        "others wait for it "
-        f"in their collectives, {part} of the step.{more}",
-        "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow "
-        "in every run "
-        "replace the host, if it changes look for uneven data (sequence packing, experts, pipeline stages).",
-        rows,
-        behind / step,
-    )
+    yield claim(
+        facts, "stragglers", "Straggling core" if together is None else "Straggling host",
+        f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the others "
+        f"wait for it in their collectives, {part} of the step.{more}",
+        "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
+        "every run replace the host, if it changes look for uneven data (sequence packing, experts, pipeline stages).",
+        rows, behind / step, stalls=("stragglers",),
+    )  # fmt: skip
 
 
-def input_pipeline(facts: Facts) -> Iterator[Finding]:
+def input_pipeline(facts: Facts) -> Iterator[Claim]:
     share = facts.shares.get("input", 0.0)
     if share < WORTH_SAYING:
         return
     cost = evidence("input time", share, "share", "measured", "input time ÷ step time", _OVERVIEW)
-    yield finding(
-        facts,
-        "input_pipeline",
-        "The device waits for input",
+    yield claim(
+        facts, "input_pipeline", "Input pipeline stalls",
         f"Waiting for the next batch takes {cost} {facts.base}.",
-        "Prefetch batches to the device while the step runs, add workers to the input pipeline, move decoding "
-        "and tokenising "
-        "off the critical path or ahead of the run, and read from closer storage.",
-        [cost],
-        share,
-    )
+        "Prefetch batches to the device while the step runs, add workers to the input pipeline, move decoding and "
+        "tokenising off the critical path or ahead of the run, and read from closer storage.",
+        [cost], share, stalls=("input",),
+    )  # fmt: skip
 
 
-def host_gaps(facts: Facts) -> Iterator[Finding]:
+def host_gaps(facts: Facts) -> Iterator[Claim]:
     """Host work, dispatch and compilation between ops, and idle time that nothing else explains."""
     host, idle = facts.shares.get("host", 0.0), facts.shares.get("idle", 0.0)
     pipeline = facts.config is not None and facts.config.mesh.size("pipeline") > 1
@@ -76,70 +69,98 @@ def host_gaps(facts: Facts) -> Iterator[Finding]:
     own = max(0.0, host - transfers)
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
-        yield finding(
-            facts,
-            "host_gaps",
-            "The device waits for the host",
-            f"Dispatch, launches and other host work take {cost} {facts.base} while the device stands still.",
-            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
-            "jit, avoid "
-            "recompilation by fixed shapes, move callbacks and checkpointing to another thread.",
-            [cost],
-            own,
-        )
+        yield claim(
+            facts, "host_gaps", "Host-bound gaps",
+            f"The device waits {cost} {facts.base} for dispatch, launches and other host work.",
+            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one jit, "
+            "avoid recompilation by fixed shapes, move callbacks and checkpointing to another thread.",
+            [cost], own, stalls=("host",),
+        )  # fmt: skip
     if idle >= 0.05 and not pipeline:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle, less input and host time", _OVERVIEW)
-        yield finding(
-            facts,
-            "idle_gaps",
-            "The device is idle between ops",
+        yield claim(
+            facts, "idle_gaps", "Device idle between ops",
             f"The device is idle {cost} {facts.base}{unexplained(facts)}.",
-            "Record a trace with host threads: look for blocking transfers, slow dispatch of many small "
-            "programs, or a wait for "
-            "another slice or host; fewer, larger programs per step remove launch gaps.",
-            [cost],
-            idle,
+            "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, or a "
+            "wait for another slice or host; fewer, larger programs per step remove launch gaps.",
+            [cost], idle, stalls=("idle",),
+        )  # fmt: skip
+
+
+def host_offload(facts: Facts) -> Iterator[Claim]:
+    """Waiting for tensors that are offloaded to host memory and fetched back."""
+    ops = host_copies(facts)
+    share = total_exposed(ops)
+    if share < WORTH_SAYING:
+        return
+    cost = exposed_of(facts, "exposed host transfers", ops)
+    per_step = seconds_of(facts, "their time per step", share, ops)
+    rows: list[Evidence | None] = [cost, per_step]
+    text = f"Waiting for copies to and from host memory takes {cost} {facts.base}"
+    text += f" ({per_step} per step){lines(ops)}." if per_step else f"{lines(ops)}."
+    everything = tuple(op for op in facts.ops if op.op.host_bytes)
+    runs = max((op.op.occurrences for op in everything), default=0)
+    to_host, from_host = bytes_each_way(everything)
+    if runs and to_host + from_host > 0:
+        # All copies of one iteration of the loop they stand in, on one core.
+        out = evidence(
+            "to the host per iteration", to_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
         )
+        back = evidence(
+            "from the host per iteration", from_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
+        )
+        rows += [out, back]
+        text += f" Each iteration moves {out} to the host and {back} back."
+    full = False
+    if (rates := host_link_rate(facts)) is not None:
+        achieved, possible = rates
+        rows += [achieved, possible]
+        text += f" The busier direction moves {achieved} per core"
+        text += f" of the {possible} that the host link carries." if possible else "."
+        full = possible is not None and (achieved.value or 0.0) >= 0.8 * (possible.value or 0.0)
+    flags = advise(facts, ("host_offload",))
+    action = (
+        "The host link is full: offload fewer bytes (keep more in HBM where it has room, or recompute them)."
+        if full
+        else "Offload fewer bytes where HBM has room, and overlap the rest: start each copy earlier, so that it runs "
+        f"beside the compute of another layer. {flags.text}".strip()
+    )
+    yield claim(
+        facts, "host_offload", "Host-transfer bound (offload)", text, action, rows, share, ops=ops, part=EXPOSED,
+        flags=() if full else flags.flags, flags_source=flags.source,
+    )  # fmt: skip
 
 
-def device_transfers(facts: Facts) -> Iterator[Finding]:
+def device_transfers(facts: Facts) -> Iterator[Claim]:
     """Infeed, outfeed, host sends and callbacks that run as ops."""
     ops = facts.where(lambda op: op.family in ("input", "output", "host"))
     share = total_share(ops)
     if share < WORTH_SAYING:
         return
     cost = time_of(facts, "infeed, outfeed and host transfers on the device", ops)
-    yield finding(
-        facts,
-        "infeed_outfeed",
-        "Transfers to and from the host run inside the step",
+    yield claim(
+        facts, "infeed_outfeed", "Infeed and outfeed inside the step",
         f"Infeed, outfeed and host transfers take {cost} {facts.base} as ops on the device{lines(ops)}.",
-        "Pass batches as arguments with prefetch instead of infeed, send metrics every so many steps, remove "
-        "debug prints and "
-        "host callbacks from the step, and overlap offloaded state with compute.",
-        [cost],
-        share,
-    )
+        "Pass batches as arguments with prefetch instead of infeed, send metrics every so many steps, remove debug "
+        "prints and host callbacks from the step.",
+        [cost], share, ops=ops,
+    )  # fmt: skip
 
 
-def uneven_steps(facts: Facts) -> Iterator[Finding]:
+def uneven_steps(facts: Facts) -> Iterator[Claim]:
     """Steps of very different length: what the slow ones cost."""
     profile = facts.profile
     spread, step, least = facts.kpis.get("step_time_spread"), profile.step_time_s, profile.step_time_min_s
-    if spread is None or not step or least is None or spread < 0.05:
+    if spread is None or not step or not least or not 0.05 <= spread <= 1.0 or least >= step:
         return
     part = evidence("spread of the step time", spread, "share", "measured", "standard deviation ÷ mean", _OVERVIEW)
     fastest = evidence("fastest step", least, "s", "measured", source=_OVERVIEW)
     mean = evidence("mean step", step, "s", "measured", source=_OVERVIEW)
     rows: list[Evidence | None] = [part, fastest, mean]
-    yield finding(
-        facts,
-        "uneven_steps",
-        "Steps differ in length",
+    yield claim(
+        facts, "uneven_steps", "Uneven step times",
         f"Step times spread by {part} of their mean of {mean}; the fastest took {fastest}.",
-        "Compare the slowest step with the fastest in the timeline: checkpointing, evaluation, recompilation, "
-        "garbage collection "
-        "of the input pipeline, or other jobs on the network.",
-        rows,
-        (step - least) / step,
-    )
+        "Compare the slowest step with the fastest in the timeline: checkpointing, evaluation, recompilation, garbage "
+        "collection of the input pipeline, or other jobs on the network.",
+        rows, (step - least) / step, stalls=("step_time_spread",),
+    )  # fmt: skip

@@ -1,38 +1,49 @@
-"""Tensor-parallel communication too high."""
+"""Exposed tensor-parallel communication."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, seconds_of, time_of
-from diagnosis.analyzer.rules.wires import bandwidth, largest_width
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import (
+    EXPOSED,
+    OPS,
+    SMALLER_AXIS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    exposed_of,
+    lines,
+    seconds_of,
+)
+from diagnosis.analyzer.rules.flags import advise
+from diagnosis.analyzer.rules.links import bandwidth, largest_width
+from diagnosis.report import Evidence
 
 
-def tensor_parallel(facts: Facts) -> Iterator[Finding]:
+def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     """Collectives on a tensor axis, which move activations in every layer and direction (book 5.2)."""
     if facts.config is None:
         return
     ops = facts.where(lambda op: bool(op.collective) and "model" in facts.roles(op))
-    share = total_share(ops)
+    share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
     axes = [axis for axis, size in facts.config.mesh.ici if facts.role_of(axis) == "model" and size > 1]
     name = axes[0] if axes else "model"
     size = facts.axis_size("model")
     chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
-    cost = time_of(facts, f"collectives on axis {name}", ops)
-    per_step = seconds_of(facts, f"time per step on axis {name}", share, ops)
+    cost = exposed_of(facts, f"exposed collectives on axis {name}", ops)
+    per_step = seconds_of(facts, f"exposed time per step on axis {name}", share, ops)
     rows: list[Evidence | None] = [cost, per_step, chips, *_counts(facts, ops)]
-    text = f"Collectives over the {chips} chips of axis {name} take {cost} {facts.base}"
+    text = f"Collectives over the {chips} chips of axis `{name}` expose {cost} {facts.base}"
     text += f" ({per_step} per step)" if per_step else ""
     sent = bandwidth(ops)
     if sent:
         achieved, possible = sent
         rows += [achieved, possible]
-        text += f", at {achieved} of the {possible} that its wires could give"
+        text += f", at {achieved} of the {possible} that its links carry"
     text += f"{lines(ops)}."
     limit = _useful_width(facts)
     if limit is not None:
@@ -40,24 +51,20 @@ def tensor_parallel(facts: Facts) -> Iterator[Finding]:
         rows.append(row)
         if size > width:
             text += (
-                f" Tensor parallelism this wide outruns the wires: on this chip they keep up to about {row} "
-                "chips per axis."
+                f" Tensor parallelism this wide is link-bound: on this chip the links keep up to about {row} chips per "
+                "axis."
             )
     smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
     rows.append(smaller)
-    yield finding(
-        facts,
-        "tensor_parallel_communication",
-        f"Tensor-parallel collectives on {name} are exposed",
-        text,
-        f"Make {name} smaller ({smaller}) and give the chips to a batch axis, if the weights and activations "
-        "still fit; "
-        "otherwise keep it on the fastest, closed dimension and overlap its collectives with the products beside them "
-        "(collective matmul).",
-        rows,
-        share,
-        axis=name,
-    )
+    flags = advise(facts, ("collective_matmul",))
+    yield claim(
+        facts, "tensor_parallel_communication", f"Exposed communication on `{name}`", text,
+        f"Reduce `{name}` to {smaller} and give the chips to a batch axis, if weights and activations still fit; "
+        "otherwise keep it on the fastest, closed dimension and overlap its collectives with the matmuls beside them "
+        f"(collective matmul). {flags.text}".strip(),
+        rows, share, ops=ops, part=EXPOSED, axis=name, advice=(SMALLER_AXIS,), flags=flags.flags,
+        flags_source=flags.source,
+    )  # fmt: skip
 
 
 def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
@@ -79,12 +86,12 @@ def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
 
 
 def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
-    """Tensor parallelism is bound by the wires where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
+    """Tensor parallelism is bound by the links where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
     width = largest_width(facts)
     if width is None or width < 1:
         return None
     return evidence(
-        "widest tensor axis the wires keep up with",
+        "widest tensor axis the links keep up with",
         width,
         "",
         "computed",

@@ -1,32 +1,36 @@
-"""Weights: gathers not hidden, gradient reductions, replicated weights and optimizer."""
+"""Weights: exposed all-gathers, gradient reductions, replicated weights, matmuls that read whole weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from diagnosis.analyzer.breakdown import axis_label
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
+from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import WORTH_SAYING, finding, lines, seconds_of, time_of
-from diagnosis.analyzer.rules.wires import bandwidth, gather_intensity, tokens_per_chip
+from diagnosis.analyzer.rules.base import (
+    EXPOSED,
+    SHARD_WEIGHTS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    costliest_axis_of,
+    exposed_of,
+    lines,
+    seconds_of,
+    time_of,
+)
+from diagnosis.analyzer.rules.flags import Advice, advise, causes_of
+from diagnosis.analyzer.rules.links import bandwidth_text, gather_intensity, tokens_per_chip
 from diagnosis.analyzer.statement import bar_words
-from diagnosis.report import Evidence, Finding
+from diagnosis.report import Evidence
 
-#: Products bound by HBM from this part of op time on say that weights are read whole for too few tokens.
+#: Matmuls bound by HBM from this part of op time on say that weights are read whole for too few tokens.
 STREAMED = 0.10
 BATCH_ROLES = {"data", "fsdp", "replica", "seq"}
 
 
 def _moves(op: OpFacts, *tensors: str) -> bool:
     return bool(op.collective and op.collective.tensor in tensors)
-
-
-def _axis(ops: tuple[OpFacts, ...]) -> str | None:
-    costs: dict[str, float] = {}
-    for op in ops:
-        for axis in op.axes:
-            costs[axis] = costs.get(axis, 0.0) + op.share
-    return max(costs, key=lambda axis: costs[axis]) if costs else None
 
 
 def _over(ops: tuple[OpFacts, ...]) -> str:
@@ -39,8 +43,8 @@ def _over(ops: tuple[OpFacts, ...]) -> str:
     return f"{', mostly' if len(costs) > 1 else ''} over {bar_words(max(costs, key=lambda bar: costs[bar]))}"
 
 
-def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
-    """Parameter gathers (and gradient scatters) of fully sharded weights that the step waits for (book 5.1)."""
+def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
+    """Exposed all-gathers of fully sharded weights, and reduce-scatters of their gradients (book 5.1)."""
     if facts.config is None or facts.config.training.weight_sharding != "fsdp":
         return
     ops = facts.where(
@@ -54,23 +58,20 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
             )
         )
     )
-    share = total_share(ops)
+    share = total_exposed(ops)
     gathers = total_share(op for op in ops if _moves(op, "parameters"))
     if share < WORTH_SAYING or gathers <= 0:
         return
-    axis = _axis(ops)
-    cost = time_of(facts, "exposed parameter gathers and gradient scatters", ops)
+    cost = exposed_of(facts, "exposed weight all-gathers and gradient reduce-scatters", ops)
     per_step = seconds_of(facts, "their time per step", share, ops)
-    rows: list[Evidence | None] = [cost, per_step]
-    text = (
-        f"Gathers of sharded weights and scatters of their gradients that the step waits for take {cost} {facts.base}"
-    )
-    text += f" ({per_step} per step){lines(ops)}." if per_step else f"{lines(ops)}."
-    if sent := bandwidth(ops):
-        rows += [*sent]
-        text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
+    sent, numbers = bandwidth_text(facts, ops)
+    rows: list[Evidence | None] = [cost, per_step, *numbers]
+    text = f"All-gathers of sharded weights and reduce-scatters of their gradients expose {cost} {facts.base}"
+    text += f" ({per_step} per step){lines(ops)}.{sent}" if per_step else f"{lines(ops)}.{sent}"
     widest = max(ops, key=lambda op: op.share)
     tokens, intensity = tokens_per_chip(facts), gather_intensity(facts, widest.axes)
+    flags = advise(facts, causes_of(ops))
+    action = "Raise the batch per chip, or add a small tensor axis so that each chip gathers less"
     if tokens is not None and intensity is not None:
         each = evidence(
             "tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration"
@@ -85,29 +86,22 @@ def fsdp_gathers(facts: Facts) -> Iterator[Finding]:
         )
         rows += [each, need]
         if tokens < intensity:
-            text += f" With {each} tokens per chip, products are too short to hide a gather, which needs about {need}."
+            text += f" At {each} tokens per chip, matmuls are too short to hide a gather, which needs about {need}."
+            flags = Advice()  # what compute is too short for, no schedule hides
         else:
             text += (
-                f" With {each} tokens per chip (about {need} are enough) they could be hidden: the schedule "
-                "leaves them "
+                f" At {each} tokens per chip (about {need} are enough) they could be hidden: the schedule leaves them "
                 "exposed."
             )
-    yield finding(
-        facts,
-        "fsdp_gathers_exposed",
-        "Gathers of sharded weights are not hidden",
-        text,
-        "Raise the batch per chip, or add a small tensor axis so that each chip gathers less; where the batch per chip "
-        "suffices, turn on the latency-hiding scheduler and asynchronous collectives so that the gather of the next "
-        "layer runs behind this one.",
-        rows,
-        share,
-        axis=axis,
-    )
+            action = "Let the gather of the next layer run behind this one"
+    yield claim(
+        facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", text, f"{action}. {flags.text}".strip(), rows, share,
+        ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip
 
 
-def gradient_reduction(facts: Facts) -> Iterator[Finding]:
-    """Gradient all-reduces of replicated weights over batch axes that the step waits for."""
+def gradient_reduction(facts: Facts) -> Iterator[Claim]:
+    """Exposed gradient all-reduces of replicated weights over batch axes."""
     ops = facts.where(
         lambda op: (
             _moves(op, "gradients")
@@ -116,28 +110,28 @@ def gradient_reduction(facts: Facts) -> Iterator[Finding]:
             and op.collective.kind == "all-reduce"
         )
     )
-    share = total_share(ops)
+    share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    axis = _axis(ops)
-    cost = time_of(facts, "gradient all-reduces", ops)
-    rows: list[Evidence | None] = [cost]
-    text = f"Gradient all-reduces{_over(ops)} take {cost} {facts.base}{lines(ops)}."
-    if sent := bandwidth(ops):
-        rows += [*sent]
-        text += f" They reach {sent[0]} of the {sent[1]} these wires could give."
-    yield finding(
-        facts,
-        "gradient_reduction",
-        "Gradient all-reduces are not hidden behind the backward pass",
-        text,
-        "Overlap them layer by layer with the backward pass, or shard weights and optimizer over that axis: a "
-        "reduce-scatter moves half of what an all-reduce moves. A larger batch or more gradient accumulation spreads "
-        "them over more tokens.",
-        rows,
-        share,
-        axis=axis,
+    cost = exposed_of(facts, "exposed gradient all-reduces", ops)
+    sent, numbers = bandwidth_text(facts, ops)
+    rows: list[Evidence | None] = [cost, *numbers]
+    flags = advise(facts, causes_of(ops))
+    sharded = facts.config is not None and facts.config.training.weight_sharding == "fsdp"
+    shard = (
+        "The weights are configured as fully sharded, yet their gradients are all-reduced: check the sharding of the "
+        "gradients, since a reduce-scatter moves half of what an all-reduce moves. "
+        if sharded
+        else "Shard weights and optimizer over that axis: a reduce-scatter moves half of what an all-reduce moves. "
     )
+    yield claim(
+        facts, "gradient_reduction", "Exposed gradient all-reduce",
+        f"Gradient all-reduces{_over(ops)} expose {cost} {facts.base}{lines(ops)}.{sent}",
+        f"Overlap them layer by layer with the backward pass. {shard}A larger batch or more gradient accumulation "
+        f"spreads them over more tokens. {flags.text}".strip(),
+        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
+        advice=() if sharded else (SHARD_WEIGHTS,), flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip
 
 
 def _above_compute(ops: Iterable[OpFacts]) -> float:
@@ -145,15 +139,23 @@ def _above_compute(ops: Iterable[OpFacts]) -> float:
     return sum(op.share * (1.0 - min(1.0, op.op.compute_efficiency or 0.0)) for op in ops)
 
 
-def replicated_weights(facts: Facts) -> Iterator[Finding]:
-    """Every chip works with the whole model: no tensor axis, and what that costs in HBM and in reductions."""
+def _unsplit(facts: Facts) -> bool:
+    """Whether no axis of the mesh splits the layers' weights by itself."""
     config = facts.config
-    if config is None or config.hardware.chips < 2 or config.mesh.size("model", "expert", "pipeline") > 1:
+    return config is not None and config.hardware.chips >= 2 and config.mesh.size("model", "expert", "pipeline") <= 1
+
+
+def _hbm_matmuls(facts: Facts) -> tuple[OpFacts, ...]:
+    """Elementwise ops stream activations, however the weights lie; a matmul bound by HBM streams weights."""
+    return facts.where(lambda op: op.family == "matmul" and op.limit == "hbm" and op.limit_source == "roofline")
+
+
+def replicated_weights(facts: Facts) -> Iterator[Claim]:
+    """Every chip holds the whole model: what that costs in reductions, in updates and in HBM traffic."""
+    config = facts.config
+    if config is None or not _unsplit(facts) or config.training.weight_sharding == "fsdp":
         return
-    sharded = config.training.weight_sharding
-    # Elementwise ops stream activations, however the weights lie; a product bound by HBM streams weights.
-    hbm = facts.where(lambda op: op.family == "matmul" and op.limit == "hbm" and op.limit_source == "roofline")
-    optimizer = facts.where(lambda op: not op.collective and op.module == "optimizer")
+    hbm = _hbm_matmuls(facts)
     reductions = facts.where(
         lambda op: (
             op.collective is not None
@@ -164,52 +166,67 @@ def replicated_weights(facts: Facts) -> Iterator[Finding]:
             )
         )
     )
-    fully_replicated = sharded == "none"
-    if fully_replicated:
-        cost_ops = {op.key: op for op in (*reductions, *optimizer)}
-    elif sharded == "zero1":
-        cost_ops = {op.key: op for op in reductions}
-    else:
-        # Sharded at rest: replication shows as whole tensors streamed through HBM, by products above all.
-        cost_ops = {op.key: op for op in reductions if (op.op.roofline_efficiency or 0.0) >= 0.05}
-        if total_share(hbm) < STREAMED * total_share(facts.ops):
-            return
-    share = sum(op.share for op in cost_ops.values())
-    chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
-    if (
-        share + total_share(hbm) < WORTH_SAYING
-        and not facts.thin
-        and not (fully_replicated and (facts.kpis.get("memory_peak_share") or 0.0) > 0.6)
-    ):
+    none = config.training.weight_sharding == "none"
+    updates = facts.where(lambda op: not op.collective and op.module == "optimizer") if none else ()
+    moved = total_exposed(reductions) + total_share(updates)
+    if moved + total_share(hbm) < WORTH_SAYING:
         return
-    cost = time_of(facts, "collectives and optimizer work on whole weights", cost_ops.values())
-    bound = time_of(facts, "products bound by HBM", hbm)
-    rows: list[Evidence | None] = [chips, cost if cost_ops else None, bound]
-    how = {
-        "none": f"Weights, gradients and optimizer state are replicated on all {chips} chips",
-        "zero1": f"Under zero1, weights and gradients lie whole on all {chips} chips (only the optimizer is sharded)",
-    }.get(sharded, f"No axis splits the layers: each of the {chips} chips runs products with the whole weights")
-    names = [axis for axis, size in config.mesh.ici if facts.role_of(axis) == "model"]
-    axis = names[0] if names else None
-    moved = "No recorded op reduces or moves them"
-    if cost_ops:
-        moved = f"Reducing and moving them takes {cost} {facts.base}"
-    text = f"{how}{f' (axis {axis} is not used)' if axis else ''}. {moved}"
-    text += (
-        f", and {bound} goes to products that HBM bandwidth limits: they read the whole weights."
-        if total_share(hbm) >= WORTH_SAYING
-        else "."
+    chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
+    rows: list[Evidence | None] = [chips]
+    how = (
+        f"Weights, gradients and optimizer state are replicated on all {chips} chips."
+        if none
+        else f"Under ZeRO-1, weights and gradients are replicated on all {chips} chips; only the optimizer is sharded."
     )
-    yield finding(
-        facts,
-        "replicated_weights",
-        "Weights are replicated on every chip",
-        text,
-        "Split the model: give chips of a batch or sequence axis to a tensor axis, so that each chip reads, "
-        "reduces and "
-        "updates a part of every weight"
-        + ("." if sharded == "fsdp" else ", or shard weights and optimizer over the batch axes (fsdp)."),
-        rows,
-        share + _above_compute(op for op in hbm if op.key not in cost_ops),
-        axis=axis,
+    text = how
+    if moved > 0:
+        cost = evidence(
+            "exposed reductions and updates of whole weights", moved, "share", "computed",
+            "Σ exposed time of reductions and self time of updates ÷ step time", "op profile",
+            tuple(op.key for op in (*reductions, *updates))[:50],
+        )  # fmt: skip
+        rows.append(cost)
+        text += f" Reducing and updating them takes {cost} {facts.base}."
+    if total_share(hbm) >= WORTH_SAYING:
+        bound = time_of(facts, "HBM-bound matmuls", hbm)
+        rows.append(bound)
+        text += f" HBM-bound matmuls, which read whole weights, take {bound}."
+    yield claim(
+        facts, "replicated_weights", "Weights replicated on every chip", text,
+        "Shard weights and optimizer over the batch axes (fsdp), or split the model: a tensor axis lets each chip read, "
+        "reduce and update a part of every weight.",
+        rows, moved + _above_compute(hbm), ops=(*reductions, *updates, *hbm), advice=(SHARD_WEIGHTS,),
+    )  # fmt: skip
+
+
+def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
+    """Fully sharded weights are gathered whole for every matmul: with few tokens per chip HBM bounds those."""
+    config = facts.config
+    if config is None or not _unsplit(facts) or config.training.weight_sharding != "fsdp":
+        return
+    hbm = _hbm_matmuls(facts)
+    least = 0.0 if facts.thin else WORTH_SAYING
+    if not hbm or total_share(hbm) < max(least, STREAMED * total_share(facts.ops)):
+        return
+    chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
+    bound = time_of(facts, "HBM-bound matmuls", hbm)
+    rows: list[Evidence | None] = [chips, bound]
+    streaming = facts.where(
+        lambda op: op.collective is not None and not op.over_dcn and (op.op.roofline_efficiency or 0.0) >= 0.05
     )
+    text = (
+        f"No axis splits the layers over the {chips} chips: HBM-bound matmuls, which read whole layer weights for few "
+        f"tokens, take {bound} {facts.base}{lines(hbm)}."
+    )
+    if total_exposed(streaming) >= WORTH_SAYING:
+        cost = exposed_of(facts, "collectives that stream whole weights through HBM", streaming)
+        rows.append(cost)
+        text += f" Collectives that move whole weights or gradients expose another {cost}."
+    else:
+        streaming = ()
+    yield claim(
+        facts, "whole_weight_matmuls", "HBM-bound matmuls read whole weights", text,
+        "Give chips of a batch or sequence axis to a tensor axis, so that each chip reads a part of every weight for "
+        "more tokens, or raise the tokens per chip.",
+        rows, total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm),
+    )  # fmt: skip

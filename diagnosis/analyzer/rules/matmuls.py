@@ -1,4 +1,4 @@
-"""Matrix units: efficiency of products, shapes that do not fill the unit, attention, recompute."""
+"""Matmuls: MXU or tensor-core utilisation, padding, attention, recomputation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from math import ceil, prod
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import OPS, WORTH_SAYING, finding, lines, time_of
-from diagnosis.report import Evidence, Finding
+from diagnosis.analyzer.rules.base import (
+    BELOW_ROOF,
+    FUSED_ATTENTION,
+    LESS_REMAT,
+    OPS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    lines,
+    time_of,
+)
+from diagnosis.report import Evidence
 from experiments.hlo import text as hlo
 from perfmodel import accounting
 
@@ -19,12 +29,15 @@ PADDING = 0.10
 _FUSED_ATTENTION = re.compile(r"flash|splash|fused_attn|fused_attention|fmha|cudnn", re.I)
 #: Ops whose shapes are read; they come by descending time.
 MOST_OPS = 3000
-#: Edge of the matrix unit: 256 on v6e and Ironwood, 128 before (book 2.1); GPUs work in 64-wide tiles and seldom pad.
-_UNIT = {"v6e": 256, "tpu7x": 256}
 
 
-def low_efficiency(facts: Facts) -> Iterator[Finding]:
-    """Products that are bound by compute yet run far below the peak."""
+def _unit_words(facts: Facts) -> str:
+    gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
+    return "tensor-core" if gpu else "MXU"
+
+
+def low_efficiency(facts: Facts) -> Iterator[Claim]:
+    """Matmuls that are bound by compute yet run far below the peak."""
     ops = facts.where(
         lambda op: (
             not op.collective
@@ -36,7 +49,7 @@ def low_efficiency(facts: Facts) -> Iterator[Finding]:
         )
     )
     lost = sum(op.share * (1.0 - (op.efficiency or 0.0)) for op in ops)
-    if lost < WORTH_SAYING and not (facts.thin and ops):
+    if not ops or (lost < WORTH_SAYING and not facts.thin):
         return
     cost = time_of(facts, "compute-bound ops below half of the peak", ops)
     mean = sum(op.share * (op.efficiency or 0.0) for op in ops) / total_share(ops)
@@ -47,67 +60,60 @@ def low_efficiency(facts: Facts) -> Iterator[Finding]:
     own = evidence(
         f"efficiency of {worst.op.name}", worst.efficiency, "share", "measured", "", "roofline", (worst.key,)
     )
-    yield finding(
-        facts,
-        "low_matrix_efficiency",
-        "Products run far below the matrix units' peak",
-        f"Compute-bound ops below half of the peak take {cost} {facts.base} at {reached} of it on average; the "
-        "costliest is "
-        f"{worst.op.name} at {own}{lines(ops)}.",
-        "Give each chip larger products: more rows per chip (batch or sequence shard) or a smaller tensor axis; merge "
-        "products that share an input, and check the kernel's block sizes.",
-        [cost, reached, own],
-        lost,
-    )
+    yield claim(
+        facts, "low_matrix_efficiency", f"Matmuls far below peak {_unit_words(facts)} utilisation",
+        f"Compute-bound ops below half of the peak take {cost} {facts.base} and average {reached} of peak FLOP/s; the "
+        f"costliest is {worst.op.name} at {own}{lines(ops)}.",
+        "Give each chip larger matmuls: more rows per chip (batch or sequence shard) or a smaller tensor axis; merge "
+        "matmuls that share an input, and check the kernel's block sizes.",
+        [cost, reached, own], lost, ops=ops, part=BELOW_ROOF,
+    )  # fmt: skip
 
 
-def unaligned_shapes(facts: Facts) -> Iterator[Finding]:
-    """Dimensions that the matrix unit pads: work done on zeros."""
-    if facts.config is None or facts.chip is None or facts.chip.kind != "tpu":
+def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
+    """Dimensions that the MXU pads: FLOPs spent on zeros."""
+    if facts.config is None or facts.chip is None or not facts.chip.matrix_tile:
         return
-    unit = _UNIT.get(facts.chip.name, 128)
+    unit = facts.chip.matrix_tile
     padded: list[tuple[OpFacts, float, tuple[int, ...]]] = []
     for op in facts.ops[:MOST_OPS]:
         if op.family == "matmul" and not op.collective and op.limit == "compute" and op.op.hlo:
             waste, dims = padding_waste(op.op.hlo, unit)
-            if waste >= PADDING:
+            # An op that does more useful FLOPs than its shapes seem to leave room for is not padded as they suggest:
+            # the fusion reads other operands, or XLA folds dimensions.
+            if waste >= PADDING and (op.efficiency is None or waste <= 1.0 - op.efficiency):
                 padded.append((op, waste, dims))
     lost = sum(op.share * waste for op, waste, _ in padded)
     if lost < WORTH_SAYING:
         return
     ops = tuple(op for op, _, _ in padded)
     worst, waste, dims = max(padded, key=lambda item: item[0].share * item[1])
-    cost = time_of(facts, "products with padded dimensions", ops)
+    cost = time_of(facts, "matmuls with padded dimensions", ops)
     part = evidence(
-        f"work on zeros in {worst.op.name}",
+        f"padded FLOPs of {worst.op.name}",
         waste,
         "share",
         "computed",
-        "1 − Π size ÷ padded size over features and contraction",
+        "1 − Π size ÷ padded size over features and contraction, at most 1 − measured efficiency",
         OPS,
         (worst.key,),
     )
-    edge = evidence("edge of the matrix unit", float(unit), "count", "measured", source="scaling book 2.1")
+    edge = evidence("edge of an MXU tile", float(unit), "count", "measured", source="chips.toml")
     size = evidence(
         f"a dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,)
     )
-    yield finding(
-        facts,
-        "unaligned_shapes",
-        "Shapes do not fill the matrix units",
-        f"Products whose dimensions are no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
-        f"dimension of {size} "
-        f"per chip and spends {part} of its work on zeros{lines(ops)}.",
-        "Make the tensor axis smaller so that heads and features per chip fill the unit, or choose widths whose "
-        "shards are "
-        "multiples of it.",
-        [cost, part, edge, size],
-        lost,
-    )
+    yield claim(
+        facts, "unaligned_shapes", "Matmul dimensions padded to MXU tiles",
+        f"Matmuls with a dimension that is no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
+        f"dimension of {size} per chip and spends up to {part} of its FLOPs on padding{lines(ops)}.",
+        "Make the tensor axis smaller so that heads and features per chip fill whole tiles, or choose widths whose "
+        "shards are multiples of the tile.",
+        [cost, part, edge, size], lost, ops=ops, part=BELOW_ROOF, wasted=[(op, waste) for op, waste, _ in padded],
+    )  # fmt: skip
 
 
 def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
-    """(share of the unit's work on zeros, the dimensions at fault, smallest first) of one product.
+    """(share of the unit's FLOPs on padding, the dimensions at fault, smallest first) of one matmul.
 
     The last two dimensions of the two largest operands are features and contraction; a dimension of many tiles wastes
     little and does not count.
@@ -128,8 +134,8 @@ def padding_waste(line: str, unit: int) -> tuple[float, tuple[int, ...]]:
     return 1.0 - filled, tuple(faulty)
 
 
-def attention_dominates(facts: Facts) -> Iterator[Finding]:
-    """Attention over a long sequence outweighs the layers' products (book 4.3: beyond about 8 × d_model tokens)."""
+def attention_dominates(facts: Facts) -> Iterator[Claim]:
+    """Attention over a long sequence outweighs the layers' matmuls (book 4.3: beyond about 8 × d_model tokens)."""
     # What only moves data there is the layout's cost, not attention's.
     ops = facts.where(lambda op: op.module == "attention" and not op.collective and op.family != "data movement")
     core = [
@@ -159,27 +165,24 @@ def attention_dominates(facts: Facts) -> Iterator[Finding]:
         text += (
             ", so most of it is the sequence itself."
             if share < 2 * flops.attention_scores / flops.total
-            else (", far less than their share of time: the kernel is slow, not the sequence long.")
+            else ", far less than their share of time: the kernel is slow, not the sequence long."
         )
     fused = total_share(op for op in core if _FUSED_ATTENTION.search(op.op.name) or _FUSED_ATTENTION.search(op.path))
+    already = fused >= 0.5 * share
     kernel = (
         "The attention kernel is fused already: tune its block sizes for this chip"
-        if fused >= 0.5 * share
+        if already
         else "Use a fused attention kernel with block sizes tuned for this chip"
     )
-    yield finding(
-        facts,
-        "attention_dominates",
-        "Attention dominates the step",
-        text,
+    yield claim(
+        facts, "attention_dominates", "Attention dominates the step", text,
         f"{kernel}, skip masked blocks, split heads or sequence over more chips, or use sliding-window layers where "
         "the model allows it.",
-        rows,
-        share,
-    )
+        rows, share, ops=core, advice=() if already else (FUSED_ATTENTION,),
+    )  # fmt: skip
 
 
-def recompute(facts: Facts) -> Iterator[Finding]:
+def recompute(facts: Facts) -> Iterator[Claim]:
     """Forward work repeated in the backward pass although memory would hold its results."""
     ops = facts.where(lambda op: op.phase == "recompute")
     share = total_share(ops)
@@ -188,22 +191,19 @@ def recompute(facts: Facts) -> Iterator[Finding]:
     used = facts.kpis.get("memory_peak_share")
     if used is not None and used >= 0.85:
         return
-    cost = time_of(facts, "recomputed forward work", ops)
+    cost = time_of(facts, "recomputed forward ops", ops)
     rows: list[Evidence | None] = [cost]
-    text = f"Forward work repeated in the backward pass takes {cost} {facts.base}{lines(ops)}"
-    if used is not None:
+    text = f"Rematerialisation repeats forward ops in the backward pass for {cost} {facts.base}{lines(ops)}"
+    action = "Keep the outputs of the large matmuls (remat policy `minimal`), or everything if it fits"
+    if used is not None and used <= 1.0:
         part = evidence("peak memory of capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
         rows.append(part)
         text += f", while memory peaks at {part} of capacity: it recomputes more than memory requires."
+        action += "."
     else:
-        text += "; the profile holds no memory peak, so whether there is room to keep more is open."
-    yield finding(
-        facts,
-        "recompute",
-        "More is recomputed than memory requires" if used is not None else "Recomputation takes much of the step",
-        text,
-        "Keep the outputs of the large products (remat policy `minimal`), or everything if it fits; record a memory "
-        "profile to see how much room there is.",
-        rows,
-        share,
-    )
+        text += "; no memory peak was recorded, so whether there is room to keep more is open."
+        action += "; record a memory profile to see how much room there is."
+    yield claim(
+        facts, "recompute", "High rematerialisation overhead", text, action, rows, share, ops=ops,
+        advice=(LESS_REMAT,),
+    )  # fmt: skip

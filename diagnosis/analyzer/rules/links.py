@@ -9,9 +9,14 @@ from diagnosis.analyzer.links import mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
 
+ACHIEVED, POSSIBLE = "bandwidth achieved per chip", "bandwidth possible per chip"
+#: Below this a message waits for hops rather than for bandwidth on any of the chips (book 3.2: about a microsecond a
+#: hop, 45 GB/s and more per link).
+SMALL_BYTES = 1e6
+
 
 def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
-    """(achieved, possible) bytes/s per chip over the synchronous collectives whose bytes and wires are known."""
+    """(achieved, possible) bytes/s per chip over the synchronous collectives whose bytes and links are known."""
     timed = [
         op for op in ops if op.collective and op.collective.achieved_bytes_per_s and op.collective.possible_bytes_per_s
     ]
@@ -30,24 +35,22 @@ def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
         return None
     shown = keys(timed)
     achieved = evidence(
-        "bandwidth achieved per chip",
-        sent / time,
-        "bytes_per_s",
-        "computed",
-        "Σ bytes a chip must send ÷ Σ self time",
-        "op profile and shapes",
-        shown,
-    )
+        ACHIEVED, sent / time, "bytes_per_s", "computed", "Σ bytes a chip must send ÷ Σ self time",
+        "op profile and shapes", shown,
+    )  # fmt: skip
     possible = evidence(
-        "bandwidth possible per chip",
-        sent / least,
-        "bytes_per_s",
-        "computed",
-        "Σ bytes a chip must send ÷ Σ least time on these wires",
-        "chips.toml and topology",
-        shown,
-    )
+        POSSIBLE, sent / least, "bytes_per_s", "computed", "Σ bytes a chip must send ÷ Σ least time on these links",
+        "chips.toml and topology", shown,
+    )  # fmt: skip
     return achieved, possible
+
+
+def bandwidth_text(facts: Facts, ops: Iterable[OpFacts]) -> tuple[str, list[Evidence]]:
+    """`` They reach 25 GB/s of the 45 GB/s that these links carry.`` with its numbers; empty where unknown."""
+    found = bandwidth(ops)
+    if found is None:
+        return "", []
+    return f" They reach {found[0]} of the {found[1]} that these links carry.", [*found]
 
 
 def ici_intensity(facts: Facts) -> float | None:
@@ -58,20 +61,20 @@ def ici_intensity(facts: Facts) -> float | None:
 
 
 def gather_intensity(facts: Facts, axes: tuple[str, ...]) -> float | None:
-    """Tokens per chip whose products take as long as gathering the weights over these axes (book 5.1, C ÷ W).
+    """Tokens per chip whose matmuls take as long as gathering the weights over these axes (book 5.1, C ÷ W).
 
-    W is what the wires of these axes give under this mesh: rings closed or not, several dimensions together.
+    W is what the links of these axes carry under this mesh: rings closed or not, several dimensions together.
     """
     if facts.chip is None or facts.config is None or not axes:
         return None
-    wires = mesh_links(facts.config.hardware, facts.config.mesh, axes)
-    if wires is None or wires.links.gather_s_per_byte[0] <= 0:
+    found = mesh_links(facts.config.hardware, facts.config.mesh, axes)
+    if found is None or found.links.gather_s_per_byte[0] <= 0:
         return None
-    return facts.chip.peak(facts.config.training.precision) * float(wires.links.gather_s_per_byte[0])
+    return facts.chip.peak(facts.config.training.precision) * float(found.links.gather_s_per_byte[0])
 
 
 def largest_width(facts: Facts) -> float | None:
-    """Chips per tensor axis at which its collectives take as long as the MLP's products (book 5.2)."""
+    """Chips per tensor axis at which its collectives take as long as the MLP's matmuls (book 5.2)."""
     intensity = ici_intensity(facts)
     if intensity is None or facts.config is None or facts.config.model is None:
         return None

@@ -1,0 +1,82 @@
+"""Collectives that use little of their links' bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed
+from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.rules.base import (
+    BELOW_LINKS,
+    COMBINE_SMALL,
+    OPS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    costliest_axis_of,
+    exposed_of,
+    lines,
+)
+from diagnosis.analyzer.rules.flags import Advice, advise
+from diagnosis.analyzer.rules.links import SMALL_BYTES
+from diagnosis.report import Evidence
+
+HALF = 0.5
+
+
+def _use(op: OpFacts) -> float | None:
+    found = op.collective
+    if found is None or not found.achieved_bytes_per_s or not found.possible_bytes_per_s:
+        return None
+    return found.achieved_bytes_per_s / found.possible_bytes_per_s
+
+
+def low_link_bandwidth(facts: Facts) -> Iterator[Claim]:
+    """Synchronous collectives below half of what their links carry: small ones wait for hops, large ones for others."""
+    slow = facts.where(lambda op: (use := _use(op)) is not None and use < HALF)
+    small = tuple(op for op in slow if op.collective and (op.collective.payload_bytes or 0.0) < SMALL_BYTES)
+    large = tuple(op for op in slow if op not in small)
+    for ops in (large, small):
+        lost = sum(op.exposed_share * (1.0 - (_use(op) or 0.0)) for op in ops)
+        if lost >= WORTH_SAYING:
+            yield _claim(facts, ops, lost, are_small=ops is small)
+
+
+def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool) -> Claim:
+    words = "small collectives" if are_small else "collectives"
+    cost = exposed_of(facts, f"{words} below half of their links' bandwidth", ops)
+    reached = evidence(
+        "of their links' bandwidth", 1.0 - lost / total_exposed(ops), "share", "computed",
+        "Σ time × achieved ÷ possible ÷ Σ time", OPS, keys(ops),
+    )  # fmt: skip
+    rows: list[Evidence | None] = [cost, reached]
+    text = f"{words.capitalize()} that expose {cost} {facts.base} reach {reached} of their links' bandwidth{lines(ops)}"
+    steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
+    if steps and cores:
+        count = sum(op.op.occurrences for op in ops) / (steps * cores)
+        often = evidence(
+            "of them per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops)
+        )
+        rows.append(often)
+        text += f"; there are {often} of them per step"
+    flags = Advice()
+    if are_small:
+        text += ". Messages this small are latency-bound: they wait for hops, not for bandwidth."
+        flags = advise(facts, ("small_collectives",), "combine")
+        action = f"Combine small collectives of one kind, or fuse those of one layer. {flags.text}".strip()
+    else:
+        text += (
+            ". They are large enough to be bandwidth-bound, so they wait: for a slower core, or for another axis on "
+            "the same links."
+        )
+        action = (
+            "Compare when each core enters these collectives: a core that comes late is a straggler; where all come "
+            "together, look for another collective on the same links at that time, and for an axis laid over open or "
+            "shared links."
+        )
+    return claim(
+        facts, "low_link_bandwidth",
+        "Latency-bound small collectives" if are_small else "Low link-bandwidth utilisation", text, action, rows, lost,
+        ops=ops, part=BELOW_LINKS, axis=costliest_axis_of(ops), advice=(COMBINE_SMALL,) if are_small else (),
+        flags=flags.flags, flags_source=flags.source,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Space on the disks that the application writes to; knows no Django."""

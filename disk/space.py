@@ -1,0 +1,110 @@
+"""How much room is left, how much of it is kept for the services, and what fills the rest.
+
+Below the kept space nothing large is taken any more: uploads and analyses are refused with a sentence, so that the
+database goes on writing decisions, answers and whatever makes room again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+#: Kept free for PostgreSQL, the queue and logs, in bytes; ASAP_KEEP_FREE_MB changes it.
+DEFAULT_KEEP_FREE_BYTES = 300 * 10**6
+MAKE_ROOM = "delete experiments that are not needed, or let the operator make room; then try again"
+POSTGRES_DISK_FULL = "53100"
+#: Parts of the data folder named as what fills the disk.
+NAMED = 3
+
+
+class NoSpace(Exception):
+    """There is no room for what was asked for.  The text is a sentence for the user."""
+
+
+def keep_free_bytes() -> int:
+    given = os.environ.get("ASAP_KEEP_FREE_MB", "").strip()
+    return int(float(given) * 1e6) if given else DEFAULT_KEEP_FREE_BYTES
+
+
+def free_bytes(folder: Path) -> int:
+    """Free for us on the disk of the folder, or of the nearest one above it that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def is_short(folder: Path) -> bool:
+    return free_bytes(folder) < keep_free_bytes()
+
+
+def require(folder: Path, needed_bytes: int = 0, what: str = "The upload") -> None:
+    """Raises NoSpace where taking so many bytes would reach into what is kept.  what: as the sentence begins."""
+    free, keep = free_bytes(folder), keep_free_bytes()
+    if free - needed_bytes >= keep:
+        return
+    raise NoSpace(refusal(what, free, needed_bytes, keep))
+
+
+def refusal(what: str, free: int, needed_bytes: int, keep: int) -> str:
+    needs = f"{what} needs {needed_bytes / 1e6:,.0f} MB" if needed_bytes >= 10**6 else f"{what} needs space"
+    return (
+        f"{needs}, and the server's disk has {free / 1e6:,.0f} MB free, of which {keep / 1e6:,.0f} MB are kept for the "
+        f"database: {MAKE_ROOM}."
+    )
+
+
+def sentence(error: BaseException) -> str:
+    """For the user, of an error that is `NoSpace` or `is_full`."""
+    return str(error) if isinstance(error, NoSpace) else f"The server's disk is full: {MAKE_ROOM}."
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the error, or what caused it, is a full disk or an exhausted quota: ours, or PostgreSQL's."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if getattr(error, "sqlstate", None) == POSTGRES_DISK_FULL:
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def parts(folder: Path) -> list[tuple[str, int]]:
+    """Name and size in bytes of what lies in the folder, the largest first; what cannot be read counts as nothing."""
+    found = []
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return []
+    for entry in entries:
+        try:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            size = _size(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:
+            continue
+        found.append((entry.name + ("/" if is_folder else ""), size))
+    return sorted(found, key=lambda part: -part[1])
+
+
+def largest(folder: Path) -> str:
+    """What fills the folder, for a sentence: `uploads/ 2.1 GB, postgres/ 310 MB`."""
+    return ", ".join(f"{name} {_words(size)}" for name, size in parts(folder)[:NAMED] if size >= 10**6)
+
+
+def _size(folder: str) -> int:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def _words(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 10**9 else f"{size / 1e6:,.0f} MB"

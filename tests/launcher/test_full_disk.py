@@ -1,0 +1,162 @@
+"""A disk that runs full, with real services on a small file system: all goes on once there is room."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.launcher.application import eventually, refused, running
+from tests.launcher.visitor import Visitor
+
+KEPT_MB = 60
+DISK_MB = 600
+
+
+@pytest.fixture
+def small_disk(used_home: Path) -> Iterator[Path]:
+    """A copy of a used data folder on a file system of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="asap-disk-", dir="/tmp"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0755", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        folder.rmdir()
+        pytest.skip("may not mount a small file system here")
+    try:
+        (used_home / "reserve").unlink(missing_ok=True)  # it is as large as the whole small disk should be
+        subprocess.run(["cp", "-a", str(used_home), str(folder / "data")], check=True)
+        yield folder / "data"
+    finally:
+        eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 20)
+        folder.rmdir()
+
+
+def fill(home: Path, leave_mb: float) -> Path:
+    """What another program leaves no room with."""
+    filler = home.parent / "filler"
+    size = shutil.disk_usage(home).free - int(leave_mb * 1e6)
+    with filler.open("ab") as file:
+        while size > 0:
+            try:
+                size -= file.write(b"x" * min(size, 1 << 20))
+                file.flush()
+            except OSError:
+                break
+    return filler
+
+
+def has_no_parts(home: Path) -> bool:
+    return not list((home / "uploading").iterdir()) and not any((home / "uploads").glob("*/*.part"))
+
+
+def test_what_does_not_fit_is_refused_before_it_is_taken_and_the_site_goes_on(small_disk: Path) -> None:
+    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
+        visitor = Visitor(application)
+        free = shutil.disk_usage(small_disk).free
+        status, page = visitor.upload(free - 20_000_000)
+        assert status == 507
+        assert re.search(r"needs [\d,]+ MB, and the server's disk has [\d,]+ MB free", page)
+        status, answer = visitor.upload(free - 20_000_000, Accept="application/json")
+        assert status == 507 and "MB free" in json.loads(answer)["error"]
+        chunks = (b"x" * 1_000_000 for _ in range(free // 1_000_000))
+        status, answer = visitor.request("POST", "/api/experiments/", chunks)
+        assert status == 507 and "MB free" in json.loads(answer)["detail"]
+        assert has_no_parts(small_disk)
+        assert abs(shutil.disk_usage(small_disk).free - free) < 20_000_000
+        assert visitor.readyz() == (200, {"database": "ok", "broker": "ok", "disk": "ok"})
+        assert visitor.upload(100_000)[0] == 302
+
+
+def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_disk: Path) -> None:
+    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
+        visitor = Visitor(application)
+        assert eventually((small_disk / "reserve").exists)
+        filler = fill(small_disk, leave_mb=0)
+        assert eventually(lambda: not (small_disk / "reserve").exists())
+        fill(small_disk, leave_mb=KEPT_MB / 2)
+        assert eventually(lambda: visitor.readyz()[0] == 503)
+        status, answer = visitor.upload(100_000, Accept="application/json")
+        assert status == 507, answer
+        # The reserve is what goes on: pages are read, forms are stored.
+        assert eventually(lambda: visitor.request("GET", "/")[0] == 200)
+        assert eventually(lambda: visitor.post("/settings/tokens/", {})[0] == 200)
+        said = visitor.readyz()[1]
+        assert "no uploads" in said["disk"], said
+        assert eventually(lambda: visitor.readyz()[1].get("database") == "ok")
+        filler.unlink()
+        assert eventually(lambda: visitor.readyz()[0] == 200, within_s=90)
+        assert eventually((small_disk / "reserve").exists)
+        assert visitor.upload(100_000)[0] == 302
+        assert eventually(lambda: _runs(small_disk) == ["failed"], within_s=60)  # no profile, so read and refused
+    assert "uploads and analyses are refused" in application.text
+    assert "uploads are accepted again" in application.text
+
+
+def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path) -> None:
+    """Not even the reserve helps; PostgreSQL, Redis and the worker may end, and come back when there is room."""
+    with running(small_disk, ASAP_KEEP_FREE_MB=str(KEPT_MB)) as application:
+        visitor = Visitor(application)
+        assert visitor.upload(100_000)[0] == 302
+        assert eventually(lambda: _runs(small_disk) == ["failed"])
+        assert eventually((small_disk / "reserve").exists)
+        filler = fill(small_disk, leave_mb=0)
+        assert eventually(lambda: not (small_disk / "reserve").exists())
+        fill(small_disk, leave_mb=0)
+        _write_until_refused(small_disk)
+        assert eventually(lambda: visitor.readyz()[0] == 503)
+        filler.unlink()
+        assert eventually(lambda: visitor.readyz()[0] == 200, within_s=120)
+        assert visitor.upload(100_000)[0] == 302
+        assert eventually(lambda: _runs(small_disk) == ["failed", "failed"], within_s=90)
+
+
+def test_a_start_on_a_full_disk_says_where_and_what_fills_it(small_disk: Path) -> None:
+    (small_disk / "uploads" / "large").mkdir(parents=True)
+    (small_disk / "uploads" / "large" / "0000.zip").write_bytes(b"x" * 150_000_000)
+    fill(small_disk, leave_mb=0)
+    sentence = refused(small_disk)
+    assert f"on the disk of {small_disk}" in sentence
+    assert "uploads/ 150 MB" in sentence
+    assert "free some" in sentence
+
+
+def test_what_a_killed_web_server_left_goes_with_the_next_start(used_home: Path) -> None:
+    left = used_home / "uploading" / "tmpabc.upload"
+    left.write_bytes(b"x" * 1000)
+    with running(used_home) as application:
+        assert not left.exists()
+        left.write_bytes(b"x" * 1000)
+        os.kill(application.main_process("web server"), 9)
+        assert eventually(lambda: not left.exists())
+        assert eventually(application.is_ready)
+
+
+def _connect(home: Path) -> psycopg.Connection[tuple[str]]:
+    return psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap", connect_timeout=5)
+
+
+def _runs(home: Path) -> list[str]:
+    try:
+        with _connect(home) as connection:
+            return [row[0] for row in connection.execute("select status from experiments_run order by id")]
+    except psycopg.Error:
+        return []
+
+
+def _write_until_refused(home: Path) -> None:
+    try:
+        with _connect(home) as connection:
+            connection.execute("create table if not exists filler (text text)")
+            rows = "insert into filler select repeat(md5(random()::text), 30) from generate_series(1, 3000)"
+            for _ in range(200):
+                connection.execute(rows)
+    except psycopg.Error:
+        return
+    raise AssertionError("the disk is not full")
