@@ -23,7 +23,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="*",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports; without "
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
+        "traces (one per rank) or Nsight Systems .sqlite exports; without "
         "one, proposals rest on the configuration's measured step time, or on the performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")

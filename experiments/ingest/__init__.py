@@ -16,13 +16,15 @@ __all__ = ["FileFacts", "IngestError", "Limits", "Progress", "inspect_file", "re
 
 #: Hosts tried one by one when the converter died of a session, to name the one at fault.
 _MOST_PROBES = 16
+_RECORDERS = {"kineto": "PyTorch trace", "nsight": "Nsight Systems export"}
 
 
 @dataclass(frozen=True)
 class FileFacts:
     """What one upload looks like before it is read.
 
-    kind: `xplane`, `xprof_json`, empty if unreadable.  hosts, names: of each host's profile inside.  cores, steps, ops:
+    kind: `xplane`, `xprof_json`, `kineto`, `nsight`, empty if unreadable.  hosts, names: of each host's (a PyTorch
+    trace's rank's) profile inside.  cores, steps, ops:
     totals over the hosts, None where not counted.  problem and next_step: sentences, empty if readable.
     """
 
@@ -49,12 +51,17 @@ class FileFacts:
         if self.problem:
             return self.problem
         parts = ["Readable"]
+        if recorder := _RECORDERS.get(self.kind):
+            parts.append(recorder)
         if len(self.hosts) > 1:
-            parts.append(f"{len(self.hosts)} hosts")
+            parts.append(f"{len(self.hosts)} {'traces' if recorder else 'hosts'}")
         if self.is_cpu:
             parts.append("CPU recording")
         elif self.cores:
-            parts.append(f"{self.cores} cores" if self.cores > 1 else "1 core")
+            unit = "GPU" if recorder else "core"
+            parts.append(f"{self.cores} {unit}s" if self.cores > 1 else f"1 {unit}")
+        elif self.cores == 0 and recorder:
+            parts.append("no GPU activity")
         if self.steps:
             parts.append(f"{self.steps:,} steps" if self.steps > 1 else "1 step")
         if self.tools:
@@ -72,7 +79,8 @@ def read_profile(
 ) -> StepProfile:
     """The StepProfile of one profiling session.
 
-    paths: `*.xplane.pb[.gz]`, zip or tar.gz of a log directory, or XProf's JSON exports.  names: what the user called
+    paths: `*.xplane.pb[.gz]`, zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one per rank) or
+    Nsight Systems' SQLite exports.  names: what the user called
     them, in the same order (default: their file names).  exclude: hosts, or files by name, to leave out.  on_progress:
     called with (stage, fraction 0–1 or None, text); what it raises ends the work and passes through.  limits: default
     `Limits.from_environment()`.  Raises IngestError with a sentence for everything that is wrong with the files.

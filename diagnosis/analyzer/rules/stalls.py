@@ -103,8 +103,12 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     to_host, from_host = bytes_each_way(everything)
     if runs and to_host + from_host > 0:
         # All copies of one iteration of the loop they stand in, on one core.
-        out = evidence("to the host per iteration", to_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes")
-        back = evidence("from the host per iteration", from_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes")
+        out = evidence(
+            "to the host per iteration", to_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
+        )
+        back = evidence(
+            "from the host per iteration", from_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
+        )
         rows += [out, back]
         text += f" Each iteration moves {out} to the host and {back} back."
     full = False
