@@ -178,7 +178,9 @@ def test_a_spelt_out_shape_is_named(people):
 
 def grouped(profile: StepProfile, groups: str) -> StepProfile:
     """The profile with an all-reduce over these groups."""
-    hlo = f"%all-reduce.1 = bf16[64,64]{{1,0}} all-reduce(bf16[64,64]{{1,0}} %x), replica_groups={groups}, to_apply=%add"
+    hlo = (
+        f"%all-reduce.1 = bf16[64,64]{{1,0}} all-reduce(bf16[64,64]{{1,0}} %x), replica_groups={groups}, to_apply=%add"
+    )
     op = Op("all-reduce.1", "all-reduce", 10, 0.1, 0.1, 0.1, program="jit_step", hlo=hlo, op_name="jit(step)/psum")
     return dataclasses.replace(profile, ops=(*profile.ops, op))
 
