@@ -2,6 +2,7 @@
 
 import copy
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,13 @@ from perfmodel.catalogue import (
     architecture,
     get_model,
     load_catalogue,
+    model_names,
     parse_models,
+    recognised,
 )
+from perfmodel.checks import Checker
+from perfmodel.distance import model_key
+from perfmodel.model_file import read_model
 from perfmodel.shapes import ModelShape
 
 
