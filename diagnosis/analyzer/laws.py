@@ -150,8 +150,8 @@ def _parts_fit_the_whole(facts: Facts, claim: Claim) -> bool:
 LAWS = (
     Law(
         "rests on something",
-        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and rests on ops or stalls "
-        "that took time.",
+        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and rests on ops or "
+        "stalls that took time.",
         _rests_on_something,
     ),
     Law(
@@ -173,7 +173,9 @@ LAWS = (
         "Combining small collectives is advised only where each of them is below 1 MB.",
         _small_means_small,
     ),
-    Law("shares are shares", "A share is between 0 and 1: an efficiency above 1 is no measurement.", _shares_are_shares),
+    Law(
+        "shares are shares", "A share is between 0 and 1: an efficiency above 1 is no measurement.", _shares_are_shares
+    ),
     Law("parts fit the whole", "Parts do not add up to more than the whole.", _parts_fit_the_whole),
 )
 

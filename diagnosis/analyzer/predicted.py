@@ -75,7 +75,11 @@ def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
     total = sum(basis.parts_s.values())
     shares = {name: value / total for name, value in basis.parts_s.items()}
     verdict = _judge(facts, basis, shares)
-    findings = (*_above_prediction(facts, basis), *(one.finding for one in near_capacity(facts)), _missing_profile(basis))
+    findings = (
+        *_above_prediction(facts, basis),
+        *(one.finding for one in near_capacity(facts)),
+        _missing_profile(basis),
+    )
     return Diagnosis(
         kpis=facts.kpis,
         not_measured=facts.not_measured,

@@ -79,7 +79,9 @@ class Scenario:
         builder = StepBuilder(self.workload, self.part.teraflops_per_s * 1e12, self.part.hbm_gigabytes_per_s * 1e9)
         step = builder.build()
         # Of the fillers' time, which is what the exposed communication leaves.
-        step.split_long_ops(limit_share=0.97 * self.printed_share(len(self.printed.ops) - 1) / (1.0 - self.exposed_share))
+        step.split_long_ops(
+            limit_share=0.97 * self.printed_share(len(self.printed.ops) - 1) / (1.0 - self.exposed_share)
+        )
         self.place(self, step)
         return step
 

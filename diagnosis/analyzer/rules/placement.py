@@ -50,7 +50,9 @@ def slow_links(facts: Facts) -> Iterator[Claim]:
     gain = total - best_share
     if gain < max(WORTH_SAYING, 0.1 * total):
         return
-    costly = max(ops, key=lambda op: op.exposed_share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0)))
+    costly = max(
+        ops, key=lambda op: op.exposed_share * (1.0 - (_least(facts, best_mesh, op) or 0.0) / (now[id(op)] or 1.0))
+    )
     wires = mesh_links(facts.config.hardware, mesh, costly.axes)
     cost = exposed_of(facts, "collectives with known links", ops)
     after = evidence(
