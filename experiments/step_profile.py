@@ -1,7 +1,8 @@
 """StepProfile: what one profiling session measured, as plain values.
 
-XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the Analyzer, the proposals and the pages only know
-this.  A quantity that was not measured is `None`, with the reason in `StepProfile.not_measured`, and never 0.
+XProf's converter (or a JSON export of it), a PyTorch trace or an Nsight Systems export is read into this once; the
+Analyzer, the proposals and the pages only know this.  A quantity that was not measured is `None`, with the reason in
+`StepProfile.not_measured`, and never 0.
 Times in seconds, shares and efficiencies 0–1, rates per second and SI (XProf's GiB/s are converted on the way in).
 """
 

@@ -13,7 +13,10 @@ from diagnosis.compare.words import term_words
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 
-_FILES = "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports"
+_FILES = (
+    "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one per "
+    "rank) or Nsight Systems .sqlite exports"
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

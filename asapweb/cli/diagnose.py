@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
-from asapweb.cli.contradictions import print_contradictions
 from perfmodel.config_file import read_config
 
 
@@ -18,7 +18,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="+",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports",
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
+        "traces (one per rank) or Nsight Systems .sqlite exports",
     )
     parser.add_argument("--config", help="the run's configuration, JSON or YAML: names the mesh axes, allows MFU")
     parser.add_argument(

@@ -23,7 +23,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profiles",
         nargs="*",
         metavar="PROFILE",
-        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, or XProf's JSON exports; without "
+        help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
+        "traces (one per rank) or Nsight Systems .sqlite exports; without "
         "one, proposals rest on the configuration's measured step time, or on the performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     pricer = Pricer(profile, config, diagnosis)
     if own:
         evaluation = pricer.evaluate(mesh.to_json(), changes, constraints)
-        answer = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json(), "warnings": list(warnings)}
+        answer: dict[str, Any] = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json(), "warnings": list(warnings)}
     else:
         answer = {**pricer.propose(constraints).to_json(diagnosis), "warnings": list(warnings)}
     against = print_contradictions(profile, config, args.config) if args.profiles else ()

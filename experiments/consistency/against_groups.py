@@ -61,7 +61,9 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     pattern, whole = odd
     how = "no axis or product of axes gives" if whole else "only a part of an axis gives"
     sentence = f"The mesh is {config.mesh.text()}; {how} groups of {pattern.text}."
-    evidence = [f"{pattern.op} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."]
+    evidence = [
+        f"{pattern.op} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
+    ]
     use: dict[str, Any] = {}
     if (ordered := _in_another_order(config.mesh, patterns)) is not None:
         use["mesh.ici"] = ordered

@@ -76,9 +76,7 @@ def _payload(op: Op, facts: Mapping[str, Fact]) -> str:
     return WEIGHTS
 
 
-def _mostly(
-    along: Sequence[Pattern], carried: Mapping[tuple[tuple[int, ...], ...], Counter[str]]
-) -> str:
+def _mostly(along: Sequence[Pattern], carried: Mapping[tuple[tuple[int, ...], ...], Counter[str]]) -> str:
     """What the narrowest groups along an axis carry most of the time."""
     if not along:
         return WEIGHTS

@@ -17,16 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.formats import HEAD_BYTES, KINDS, PACK_AGAIN, WHAT_IS_ACCEPTED, holds_trace, sniff, why_not
 from experiments.ingest.limits import Limits
-from experiments.ingest.wire import looks_like_xspace
 
-HEAD_BYTES = 4096
 CHUNK_BYTES = 1 << 20
 #: Below this, a ratio says nothing: a short text may shrink a hundredfold.
 RATIO_FROM_BYTES = 16 << 20
-
-PACK_AGAIN = "Pack only the profile's log directory (plugins/profile/<session>) and upload that."
-WHAT_IS_ACCEPTED = "Upload *.xplane.pb files, a zip or tar.gz of a profile's log directory, or XProf's JSON exports."
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Found:
     """One profile or export found in the uploads.
 
     path: the bytes, unpacked.  name: as the user knows it (`run.zip: plugins/profile/a/host0.xplane.pb`).
-    kind: `xplane` or `json`.  session: the profile session's folder, empty if it lay in none.
+    kind: one of KINDS.  session: the profile session's folder, empty if it lay in none.
     """
 
     path: Path
@@ -57,27 +53,6 @@ class Contents:
 
     found: tuple[Found, ...]
     ignored: tuple[str, ...] = ()
-
-
-def sniff(head: bytes) -> str:
-    """`empty`, `gzip`, `zip`, `tar`, `trace` (a trace viewer's JSON), `json`, `xplane`, `text` or `unknown`."""
-    if not head:
-        return "empty"
-    if head.startswith(b"\x1f\x8b"):
-        return "gzip"
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return "zip"
-    if head[257:262] == b"ustar":
-        return "tar"
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith((b"{", b"[")) and _is_utf8(head):
-        is_trace = b'"traceEvents"' in head or b'"displayTimeUnit"' in head
-        return "trace" if is_trace else "json"
-    if looks_like_xspace(head):
-        return "xplane"
-    if _is_utf8(head) and not any(byte < 9 for byte in head):
-        return "text"
-    return "unknown"
 
 
 def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
@@ -102,10 +77,10 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
         raise IngestError(
             f"No profile was found in {_some(upload.name for upload in uploads)}.", WHAT_IS_ACCEPTED, kind="archive"
         )
-    if any(item.kind == "xplane" for item in found):
-        # The exports beside a profile say the same with less detail.
-        unpacker.ignored += [item.name for item in found if item.kind == "json"]
-        found = [item for item in found if item.kind == "xplane"]
+    # The exports beside a profile say the same with less detail, and profilers of two kinds record two sessions.
+    best = min((item.kind for item in found), key=KINDS.index)
+    unpacker.ignored += [item.name for item in found if item.kind != best]
+    found = [item for item in found if item.kind == best]
     return Contents(tuple(found), tuple(unpacker.ignored))
 
 
@@ -122,7 +97,7 @@ class _Unpacker:
     def read(self, upload: Upload) -> list[Found]:
         kind = _sniff_file(upload.path)
         match kind:
-            case "xplane" | "json":
+            case kind if kind in KINDS:
                 return [Found(upload.path, upload.name, kind)]
             case "gzip":
                 inner = self._gunzip(upload)
@@ -132,17 +107,17 @@ class _Unpacker:
 
     def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
         kind = _sniff_file(upload.path)
-        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "json", "trace", "text"):
+        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "trace", "text", *KINDS):
             # A damaged profile is described by its own check, which knows where it breaks.
             return [Found(upload.path, upload.name, "xplane")]
         match kind:
-            case "xplane" | "json":
+            case kind if kind in KINDS:
                 return [Found(upload.path, upload.name, kind)]
             case "zip":
                 return self._read_zip(upload, packed_bytes)
             case "tar":
                 return self._read_tar(upload, packed_bytes)
-        raise IngestError(*_why_not(upload.name, kind), upload.name, kind="empty" if kind == "empty" else "format")
+        raise IngestError(*why_not(upload.name, kind), upload.name, kind="empty" if kind == "empty" else "format")
 
     def _gunzip(self, upload: Upload) -> Path:
         with upload.path.open("rb") as source:
@@ -208,12 +183,14 @@ class _Unpacker:
                     kind = sniff(head[:HEAD_BYTES])
                 if kind in ("zip", "tar", "gzip"):
                     raise _refused(archive_name, f"{member} is an archive itself")
-                if _is_profile_name(member) and kind not in ("json", "trace"):
+                if _is_profile_name(member) and kind not in ("json", "trace", "kineto", "nsight"):
                     kind = "xplane"
-                if kind not in ("xplane", "json"):
+                if kind not in KINDS:
                     self.ignored.append(shown)
                     continue
                 path = self._write(chunks, packed_bytes, archive_name)
+            if kind == "json" and holds_trace(path):
+                kind = "kineto"
             found.append(Found(path, shown, kind, _session(member)))
         self._check_sessions(found, archive_name)
         return found
@@ -324,7 +301,8 @@ def _extractor(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], 
 
 def _sniff_file(path: Path) -> str:
     with path.open("rb") as source:
-        return sniff(source.read(HEAD_BYTES))
+        kind = sniff(source.read(HEAD_BYTES))
+    return "kineto" if kind == "json" and holds_trace(path) else kind
 
 
 def _is_profile_name(name: str) -> bool:
@@ -338,23 +316,6 @@ def _session(member: str) -> str:
         if parts[index - 1] == "profile":
             return parts[index]
     return ""
-
-
-def _why_not(name: str, kind: str) -> tuple[str, str]:
-    match kind:
-        case "empty":
-            return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
-        case "trace":
-            return (
-                f"{name} is a trace viewer's JSON, which holds no op statistics.",
-                "Upload the *.xplane.pb file that lies beside it.",
-            )
-        case "text":
-            return f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED
-        case "gzip":
-            return f"{name} is compressed twice.", PACK_AGAIN
-        case _:
-            return f"{name} is no profile: its bytes are not in the format of XProf.", WHAT_IS_ACCEPTED
 
 
 def _refused(archive_name: str, why: str) -> IngestError:
@@ -381,12 +342,3 @@ def _some(names: Iterable[str], limit: int = 5) -> str:
     items = list(names)
     text = ", ".join(items[:limit])
     return f"{text} and {len(items) - limit} more" if len(items) > limit else text
-
-
-def _is_utf8(head: bytes) -> bool:
-    try:
-        head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        # The head may end inside a character.
-        return error.start >= len(head) - 3 and error.reason == "unexpected end of data"
-    return True

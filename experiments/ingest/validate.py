@@ -12,8 +12,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from experiments.ingest import wire
-from experiments.ingest.archives import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
 from experiments.ingest.errors import IngestError, megabytes
+from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, sniff
 from experiments.ingest.marks import annotated_steps
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.xplane import XPlane, XSpace

@@ -27,7 +27,23 @@ DEFAULT_LIMIT_BYTES = 500_000_000
 MAX_FILES = 512
 
 #: Endings that tell the reader what a file is; any other is kept without one and refused by the reader with a reason.
-_ENDINGS = (".xplane.pb.gz", ".xplane.pb", ".tar.gz", ".tgz", ".tar", ".zip", ".json.gz", ".json", ".pb.gz", ".pb")
+_ENDINGS = (
+    ".pt.trace.json.gz",
+    ".pt.trace.json",
+    ".sqlite.gz",
+    ".sqlite",
+    ".nsys-rep",
+    ".xplane.pb.gz",
+    ".xplane.pb",
+    ".tar.gz",
+    ".tgz",
+    ".tar",
+    ".zip",
+    ".json.gz",
+    ".json",
+    ".pb.gz",
+    ".pb",
+)
 _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
@@ -232,7 +248,7 @@ def delete(experiment: Experiment, user: User) -> None:
         events.lock(experiment.pk)
         if experiment.events.filter(kind="review").exists():
             check(user, experiment, Role.ADMINISTRATOR)
-        paths = [profile.data for profile in experiment.profiles.all()]
+        paths = [path for profile in experiment.profiles.all() for path in (profile.data, profile.trace or "")]
         paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
         experiment.delete()
         transaction.on_commit(lambda: storage.remove(paths))
@@ -240,7 +256,9 @@ def delete(experiment: Experiment, user: User) -> None:
 
 def _require_files(files: Sequence[File[bytes]]) -> None:
     if not files:
-        raise UploadError("Choose at least one profile file (.xplane.pb, a zip or tar.gz, or XProf's JSON exports).")
+        raise UploadError(
+            "Choose at least one profile file (.xplane.pb, a PyTorch trace, an Nsight export, a zip or tar.gz)."
+        )
     if len(files) > MAX_FILES:
         raise UploadError(f"An upload may hold at most {MAX_FILES} files; put them into one zip.")
     if sum(file.size or 0 for file in files) > limit_bytes():

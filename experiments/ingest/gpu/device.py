@@ -53,6 +53,9 @@ class HostSteps:
     how: str = ""
 
 
+NO_MARKS = HostSteps()
+
+
 @dataclass
 class DeviceTrace:
     """One device's activity, times in ps from the trace's own zero.
@@ -77,7 +80,7 @@ class DeviceTrace:
     ranks: NDArray[np.int64]
     streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
-    steps: HostSteps = HostSteps()
+    steps: HostSteps = NO_MARKS
     input_waits: Ps = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
@@ -93,7 +96,8 @@ class Recording:
     """Everything one file holds.  file: its name as the user knows it.
 
     world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
-    no device activity can be told, where there is none.
+    no device activity can be told, where there is none.  has_backward: whether a backward pass ran, None where no
+    framework op was recorded that would tell.
     """
 
     file: str
@@ -105,5 +109,4 @@ class Recording:
     device_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     why_no_device: str = ""
-    trains: bool = False
-    memory_stated: bool = False
+    has_backward: bool | None = None

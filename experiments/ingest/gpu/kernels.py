@@ -16,6 +16,8 @@ EMBEDDING, SCATTER, SORT, OPTIMIZER = "embedding gather", "gather or scatter", "
 TO_DEVICE, TO_HOST = "copy host to device", "copy device to host"
 ON_DEVICE, TO_PEER, MEMSET = "copy device to device", "copy to another device", "memset"
 OTHER = "other kernel"
+#: What computes matrix products.
+PRODUCTS = (GEMM, CONVOLUTION, ATTENTION)
 #: Copies between host and device: no work of the program on the device.
 HOST_COPIES = (TO_DEVICE, TO_HOST)
 
@@ -38,17 +40,22 @@ _KINDS = (
 _BARRIER = re.compile(r"barrier|init|wait", re.I)
 
 _PATTERNS = (
-    (ELEMENTWISE, re.compile(r"(?<!fmha_)\b(vectorized_|unrolled_|legacy_|templated_)*elementwise_kernel|^triton_poi_")),
+    (
+        ELEMENTWISE,
+        re.compile(r"(?<!fmha_)\b(vectorized_|unrolled_|legacy_|templated_)*elementwise_kernel|^triton_poi_"),
+    ),
     (REDUCTION, re.compile(r"^triton_(red|per)_")),
-    (ATTENTION, re.compile(r"flash|fmha|attention|attn|\bmha_|_mha_|sdpa|paged_kv|\bmla_|_mla_", re.I)),
+    (ATTENTION, re.compile(r"flash|fmha|attention|attn|\bmha_|_mha_|sdpa|^sage_fwd|paged_kv|\bmla_|_mla_", re.I)),
     (
         CONVOLUTION,
-        re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm|cudnn.*engine|im2col|col2im|miopen.*Sp3", re.I),
+        re.compile(
+            r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm|cudnn.*engine|im2col|col2im|miopen.*Sp3", re.I
+        ),
     ),
     (
         GEMM,
         re.compile(
-            r"gemm|gemv|cutlass|nvjet|cublas|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|"
+            r"gemm|gemv|cutlass|nvjet|cublas|^bmm_|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|"
             r"\bdot_kernel|_mm_(?!.*elementwise)|^triton_tem_|grouped_?mm|marlin",
             re.I,
         ),
@@ -61,8 +68,14 @@ _PATTERNS = (
     (EMBEDDING, re.compile(r"embedding", re.I)),
     (SORT, re.compile(r"sort|topk|top_k|radix", re.I)),
     (SCATTER, re.compile(r"index_?(select|put|add|copy|elementwise|func|kernel)|gather|scatter", re.I)),
-    (REDUCTION, re.compile(r"reduce|softmax|cumsum|scan|nll_?loss|cross_?entropy|argmax|cub::|rocprim", re.I)),
-    (ELEMENTWISE, re.compile(r"^triton_|elementwise|fill|CatArray|copy|transpose|dropout|rope|rotary|silu|gelu|act_", re.I)),
+    (REDUCTION, re.compile(r"reduce|softmax|cumsum|scan|nll_?loss|pool|cross_?entropy|argmax|cub::|rocprim", re.I)),
+    (
+        ELEMENTWISE,
+        re.compile(
+            r"^triton_|elementwise|fill|CatArray|copy|transpose|dropout|rope|rotary|silu|gelu|act_|SubTensorOp|quant",
+            re.I,
+        ),
+    ),
 )
 #: Where the kernel's own name says nothing, what the framework op does.
 _OPS = (
@@ -88,6 +101,13 @@ def collective_kind(kernel: str, stated: str = "") -> str | None:
     if not _COLLECTIVE.search(kernel):
         return None
     return _kind(stated) or _kind(kernel) or "collective"
+
+
+def launched_kind(kernel: str, op: str) -> str | None:
+    """The same where no collective is stated, from the framework op that launched it: NCCL sends and receives for an
+    all-to-all too."""
+    kind = collective_kind(kernel)
+    return "all-to-all" if kind in ("send/recv", "collective") and _kind(op) == "all-to-all" else kind
 
 
 def stated_kind(stated: str) -> str:

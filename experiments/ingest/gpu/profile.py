@@ -8,21 +8,24 @@ from dataclasses import replace
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.exposure import over_cores
+from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import DeviceTrace, Recording
 from experiments.ingest.gpu.measure import measure
 from experiments.ingest.gpu.ops import read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
+from experiments.ingest.marks import Steps
 from experiments.ingest.steps import core_values, timeline_steps
 from experiments.ingest.strips import strips
-from experiments.ingest.marks import Steps
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
 from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
 _MOST_LEFT_OUT = 5
+#: Share of the time of matrix products that must have FLOPs for a rate of the whole to mean anything.
+_LEAST_KNOWN = 0.8
 
 GPU_FORMULAS = {
     "step_time": "from when the device begins a step to when it begins the next, mean over devices and whole steps",
@@ -138,7 +141,15 @@ def _kpis(
     kpis.reason("mxu_utilization", "The trace holds no hardware counters of the matrix units.")
     window = sum(core.window_s for core in cores)
     flops = sum(op.flops for op in ops if op.flops)
-    if flops and window and chip is not None:
+    products = [op for op in ops if op.category in kernels.PRODUCTS]
+    known = sum(op.self_time_s for op in products if op.flops) / (sum(op.self_time_s for op in products) or 1.0)
+    if flops and known < _LEAST_KNOWN:
+        kpis.reason(
+            "flops_utilization",
+            f"Shapes were recorded for {known:.0%} of the time of matrix products (CUDA graphs and compiled regions record "
+            "none), so their FLOPs cannot be told.",
+        )
+    elif flops and window and chip is not None:
         peak = chip.peak("bf16") / chip.devices_per_chip
         kpis.put("flops_utilization", flops / window / peak, GPU_FORMULAS["flops_utilization"])
     kpis.reason(
@@ -180,6 +191,8 @@ def _reasons(
         )
     if not any(op.flops for op in ops):
         reasons["flops"] = "The trace holds no shapes of matrix products, so FLOPs cannot be told."
+    if not any(recording.has_backward in (True, None) for recording in recordings):
+        reasons["mfu"] = "No backward pass ran in what was recorded: it is no training step, whose FLOPs MFU counts."
     reasons["hbm_bytes"] = "The trace holds no memory traffic."
     reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not state the device's peak."
     return reasons
@@ -198,6 +211,7 @@ def _device(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> D
         chip=stated or chip_of_device(kind, memory_bytes=capacity),
         core_count=len(traces),
         host_count=max(1, len(hosts)),
+        memory_bytes=capacity,
         world_size=max((recording.world_size or 0 for recording in recordings), default=0) or None,
     )
 

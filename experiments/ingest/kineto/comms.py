@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from experiments.ingest.gpu.columns import Comm
 from experiments.ingest.gpu.device import Exchange
+from experiments.ingest.gpu.flops import type_bytes
 from experiments.ingest.gpu.kernels import stated_kind
-from experiments.ingest.kineto.flops import type_bytes
 
 _MOST_RANKS = 200_000
 #: What PyTorch writes where the program gave no description.
 _NO_NAME = ("", "undefined")
-
-
-@dataclass(frozen=True)
-class Comm:
-    """One collective call.  name: as stated (`allreduce`, `_allgather_base`); ranks: empty where not stated."""
-
-    name: str
-    exchange: Exchange
-    ranks: tuple[int, ...]
 
 
 def groups_of(distributed: object) -> dict[str, tuple[int, ...]]:
@@ -69,10 +60,10 @@ def _ranks(args: Mapping[str, Any], listed: tuple[int, ...]) -> tuple[int, ...]:
     if listed:
         return listed
     start, stride, size = (args.get(key) for key in ("Global rank start", "Global rank stride", "Group size"))
-    if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int):
-        if start >= 0 and stride > 0 and 0 < size <= _MOST_RANKS:
-            return tuple(range(start, start + stride * size, stride))
-    return ()
+    if not (isinstance(start, int) and isinstance(stride, int) and isinstance(size, int)):
+        return ()
+    regular = start >= 0 and stride > 0 and 0 < size <= _MOST_RANKS
+    return tuple(range(start, start + stride * size, stride)) if regular else ()
 
 
 def _payload(kind: str, args: Mapping[str, Any], size: int) -> float | None:

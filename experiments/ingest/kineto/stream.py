@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import ijson
+import ijson  # type: ignore[import-untyped]
 
 from experiments.ingest.errors import IngestError
 

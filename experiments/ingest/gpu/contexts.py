@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.ingest.kineto.collect import ANNOTATION, FRAME, Collected, HostColumns
+from experiments.ingest.gpu.columns import ANNOTATION, FRAME, Collected, HostColumns
 
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER = "forward", "backward", "recompute", "optimizer"
 _MODULE = re.compile(r"^nn\.Module: (.+?)(_\d+)?$")
 _FRAME_LINE = re.compile(r"^(.{1,300})\((\d+)\): ")
 _OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
 #: Annotations that name no part of the program.
-_SILENT = re.compile(r"^(ProfilerStep|nccl:|## |PyTorch Profiler|record_param_comms)")
+_SILENT = re.compile(r"^(ProfilerStep|nccl:|\[|PyTorch Profiler|record_param_comms)")
 _NUMBER = re.compile(r"\d+")
 _ENGINE = "autograd::engine::evaluate_function: "
 _MOST_DEPTH = 12
@@ -47,14 +47,13 @@ class Context:
 NOWHERE = Context()
 
 
-def contexts(collected: Collected, threads: Sequence[int], times: NDArray[np.int64]) -> list[Context]:
+def contexts(collected: Collected, threads: NDArray[np.int64], times: NDArray[np.int64]) -> list[Context]:
     """The context of each (thread index, time)."""
     found = [NOWHERE] * len(times)
 
     wanted: dict[int, NDArray[np.int64]] = {}
-    all_threads = np.asarray(threads, np.int64)
-    for thread in np.unique(all_threads).tolist():
-        wanted[thread] = np.flatnonzero(all_threads == thread)
+    for thread in np.unique(threads).tolist():
+        wanted[thread] = np.flatnonzero(threads == thread)
     forward_paths: dict[int, tuple[str, ...]] = {}
     offset = 0
     # Forward threads first, for their sequence numbers.
@@ -146,9 +145,10 @@ class _Sweep:
             again = seq >= 0 and rows.forward[event] and not name.startswith("autograd::") and "Backward" not in name
             if again or name == "CheckpointFunctionBackward":
                 phase = RECOMPUTE
-        elif seq >= 0 and phase != RECOMPUTE:
+        elif seq >= 0 and phase not in (RECOMPUTE, OPTIMIZER):
             phase = phase or FORWARD
-            self.forward_paths.setdefault(seq, path)
+            # Ops before the differentiable one may carry its number already: the last op to carry it has it.
+            self.forward_paths[seq] = path
         index = rows.work[event]
         found, traffic = self.collected.works[index] if index >= 0 else (None, None)
         place = self.offset + event
@@ -191,5 +191,3 @@ def _with(
 def phase_name(context: Context, trains: bool) -> str:
     """The phase, where there is more than one: inference has only a forward pass."""
     return context.phase if trains or context.phase == OPTIMIZER else ""
-
-

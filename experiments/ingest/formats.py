@@ -1,0 +1,92 @@
+"""What a file is, told by its first bytes, and what to say of one that is no profile."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from pathlib import Path
+
+from experiments.ingest.wire import looks_like_xspace
+
+HEAD_BYTES = 4096
+PACK_AGAIN = "Pack only the profile's log directory (plugins/profile/<session>) and upload that."
+WHAT_IS_ACCEPTED = (
+    "Upload *.xplane.pb files, a zip or tar.gz of a profile's log directory, XProf's JSON exports, PyTorch profiler "
+    "traces or Nsight Systems .sqlite exports."
+)
+EXPORT_NSIGHT = "Export it with nsys export --type sqlite REPORT.nsys-rep and upload the .sqlite file."
+#: Kinds of profile, the one that says most first: what lies beside it is not used.
+KINDS = ("xplane", "kineto", "nsight", "json")
+_METADATA_BYTES = 16 << 20
+_SQLITE = b"SQLite format 3\0"
+#: A trace that is a bare list of events.
+_EVENTS = re.compile(rb'\[\s*\{[^{}]{0,400}"ph"\s*:')
+#: Keys that only the PyTorch profiler writes beside its events.
+_KINETO = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
+_XPROF_TRACE = re.compile(rb'"highres-ticks"|"displayTimeUnit"\s*:\s*"ns"')
+
+
+def sniff(head: bytes) -> str:
+    """`empty`, `gzip`, `zip`, `tar`, `trace` (XProf's trace viewer), `text`, `unknown` or one of KINDS.
+
+    A trace of events that is not XProf's is taken for the PyTorch profiler's; its reader says if it is none.
+    """
+    if not head:
+        return "empty"
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    if head[257:262] == b"ustar":
+        return "tar"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{") and any(key in head for key in _KINETO):
+        return "kineto"  # whatever bytes the names of its processes hold
+    if text.startswith((b"{", b"[")) and _is_utf8(head):
+        if b'"traceEvents"' in head or b'"displayTimeUnit"' in head or _EVENTS.match(text):
+            return "trace" if _XPROF_TRACE.search(head) else "kineto"
+        return "json"
+    if head.startswith(_SQLITE):
+        return "nsight"
+    if looks_like_xspace(head):
+        return "xplane"
+    if _is_utf8(head) and not any(byte < 9 for byte in head):
+        return "text"
+    return "unknown"
+
+
+def holds_trace(path: Path) -> bool:
+    """Whether JSON that does not say so at its beginning is a trace of events: metadata may stand before them."""
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(b'"traceEvents"', 0, _METADATA_BYTES) >= 0
+
+
+def why_not(name: str, kind: str) -> tuple[str, str]:
+    """(what a file of this kind is, what to do) where it is none of KINDS."""
+    if name.lower().endswith((".nsys-rep", ".qdrep")):
+        return f"{name} is a report of Nsight Systems, which only its own programs can read.", EXPORT_NSIGHT
+    match kind:
+        case "empty":
+            return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
+        case "trace":
+            return (
+                f"{name} is the JSON of XProf's trace viewer, which holds no op statistics.",
+                "Upload the *.xplane.pb file that lies beside it.",
+            )
+        case "text":
+            return f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED
+        case "gzip":
+            return f"{name} is compressed twice.", PACK_AGAIN
+        case _:
+            return f"{name} is no profile: its bytes are in no format that a profiler writes.", WHAT_IS_ACCEPTED
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The head may end inside a character.
+        return error.start >= len(head) - 3 and error.reason == "unexpected end of data"
+    return True

@@ -1,0 +1,155 @@
+"""Columns of a recording → one `DeviceTrace` per device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ingest.gpu import kernels
+from experiments.ingest.gpu.columns import KERNEL, Collected, DeviceColumns
+from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
+from experiments.ingest.gpu.device import NO_MARKS, UNKNOWN, DeviceTrace, HostSteps
+from experiments.ingest.gpu.kinds import comm_of, read_kinds
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a recording says of one device.  name: of the core; kind: the driver's name, empty where not stated."""
+
+    name: str
+    host: str
+    kind: str
+    rank: int | None = None
+    steps: HostSteps = NO_MARKS
+    capacity_bytes: float | None = None
+
+
+def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) -> list[DeviceTrace]:
+    """The devices on which anything ran, by id.  describe: facts of the device with this id."""
+    rows = collected.device
+    if not len(rows.start):
+        return []
+    devices = np.frombuffer(rows.device, np.int64)
+    place, launched, issued = _launches(collected)
+    found = contexts(collected, place, np.where(launched == UNKNOWN, 0, launched))
+    found = [context if thread >= 0 else NOWHERE for context, thread in zip(found, place.tolist(), strict=True)]
+    flops, moved, products = _amounts(collected, found)
+    kinds, kind = read_kinds(collected, found, products)
+    groups: dict[tuple[int, ...], int] = {}
+    ranks = np.full(len(found), -1, np.int64)
+    for row, context in enumerate(found):
+        comm = comm_of(collected, row, context)
+        members = collected.comms[comm].ranks if comm >= 0 else ()
+        if members and kinds[int(kind[row])].exchange is not None:
+            ranks[row] = groups.setdefault(members, len(groups))
+    starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
+    streams = np.frombuffer(rows.stream, np.int64)
+    waits = np.array(collected.input_waits, np.int64).reshape(-1, 2)
+    traces: list[DeviceTrace] = []
+    for device in np.unique(devices).tolist():
+        mask, facts = devices == device, describe(device)
+        traces.append(
+            DeviceTrace(
+                name=facts.name,
+                rank=facts.rank,
+                host=facts.host,
+                device_name=facts.kind,
+                kinds=kinds,
+                kind=kind[mask],
+                starts=starts[mask],
+                ends=ends[mask],
+                launched=launched[mask],
+                issued=issued[mask],
+                flops=flops[mask],
+                moved_bytes=moved[mask],
+                ranks=ranks[mask],
+                streams=streams[mask],
+                rank_groups=list(groups),
+                steps=facts.steps,
+                input_waits=waits,
+                memory_peak_bytes=collected.memory.get(device),
+                memory_capacity_bytes=facts.capacity_bytes,
+            )
+        )
+    return traces
+
+
+def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(thread, start, end) of the call that launched each device event: by correlation id, else by the op's id.
+
+    thread: -1 where none is known.  Of calls with one id (a driver call inside a runtime call) the first counts.
+    """
+    rows = collected.device
+    calls = collected.launches
+    wanted = np.frombuffer(rows.correlation, np.int64)
+    thread = np.full(len(wanted), -1, np.int64)
+    start, end = np.full(len(wanted), UNKNOWN, np.int64), np.full(len(wanted), UNKNOWN, np.int64)
+    if len(calls.correlation):
+        ids = np.frombuffer(calls.correlation, np.int64)
+        call_starts = np.frombuffer(calls.start, np.int64)
+        order = np.lexsort((call_starts, ids))
+        at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+        index = order[at]
+        known = (ids[index] == wanted) & (wanted > 0)
+        # Damaged correlations would let an op run before it was launched.
+        known &= call_starts[index] <= np.frombuffer(rows.start, np.int64)
+        thread[known] = np.frombuffer(calls.thread, np.int64)[index[known]]
+        start[known] = call_starts[index[known]]
+        end[known] = np.frombuffer(calls.end, np.int64)[index[known]]
+    externals = np.frombuffer(rows.external, np.int64)
+    missing = np.flatnonzero((thread < 0) & (externals > 0))
+    if len(missing):
+        ops: dict[int, tuple[int, int]] = {}
+        for key, host in collected.threads.items():
+            for row, external in enumerate(host.external):
+                if external > 0:
+                    ops[external] = (collected.thread_ids[key], host.start[row])
+        for row in missing.tolist():
+            if (op := ops.get(int(externals[row]))) is not None:
+                thread[row], start[row] = op
+    return thread, start, end
+
+
+def _amounts(
+    collected: Collected, found: list[Context]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """(FLOPs, bytes, index of the product each kernel computes or -1) of each device event.
+
+    What an op computes is divided among the kernels that do it, by their time; an op whose kernels are none of matrix
+    products or attention (it called others that are) gives none.
+    """
+    rows, names = collected.device, collected.names.texts
+    size = len(found)
+    flops, moved = np.full(size, np.nan), np.array(rows.moved, np.float64)
+    products = np.full(size, -1, np.int64)
+    by_call: dict[int, list[int]] = defaultdict(list)
+    by_op: dict[int, list[int]] = defaultdict(list)
+    for row, context in enumerate(found):
+        if rows.what[row] != KERNEL or kernels.collective_kind(names[rows.name[row]]):
+            continue
+        if context.work >= 0 and kernels.category(names[rows.name[row]], context.op) in kernels.PRODUCTS:
+            by_call[context.work_event].append(row)
+        elif context.traffic >= 0:
+            by_op[context.op_event].append(row)
+    for members in by_call.values():
+        work, _ = collected.works[found[members[0]].work]
+        assert work is not None  # only calls with a formula are contexts' work
+        for row, part in _parts(rows, members):
+            flops[row], products[row] = work.flops * part, found[row].work
+            if work.moved_bytes is not None:
+                moved[row] = work.moved_bytes * part
+    for members in by_op.values():
+        _, traffic = collected.works[found[members[0]].traffic]
+        for row, part in _parts(rows, members):
+            moved[row] = (traffic or 0.0) * part
+    return flops, moved, products
+
+
+def _parts(rows: DeviceColumns, members: list[int]) -> list[tuple[int, float]]:
+    times = [max(rows.end[row] - rows.start[row], 1) for row in members]
+    total = sum(times)
+    return [(row, time / total) for row, time in zip(members, times, strict=True)]

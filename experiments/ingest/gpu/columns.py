@@ -1,0 +1,148 @@
+"""What is kept of a recording's events before they are put together: columns per device and thread, texts once.
+
+A recording holds millions of events, most of them Python frames that tell nothing here; what is kept is some 60 bytes
+per op, launch and kernel.  Times are ps from the recording's own zero.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from experiments.ingest.gpu.device import Exchange
+from experiments.ingest.gpu.flops import Work, has_formula, least_traffic, work
+
+KERNEL, COPY, FILL = 0, 1, 2
+OP, ANNOTATION, FRAME = 0, 1, 2
+#: Beyond this, a time is damage (13 days).
+MAX_PS = 1 << 60
+
+
+@dataclass(frozen=True)
+class Comm:
+    """One collective call.  name: as stated (`allreduce`, `_allgather_base`); ranks: empty where not stated."""
+
+    name: str
+    exchange: Exchange
+    ranks: tuple[int, ...]
+
+
+def _column() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class DeviceColumns:
+    """Device activity: a row per kernel, copy and fill.  comm: index into comms, -1 for none."""
+
+    what: array[int] = field(default_factory=lambda: array("b"))
+    start: array[int] = field(default_factory=_column)
+    end: array[int] = field(default_factory=_column)
+    device: array[int] = field(default_factory=_column)
+    stream: array[int] = field(default_factory=_column)
+    correlation: array[int] = field(default_factory=_column)
+    external: array[int] = field(default_factory=_column)
+    name: array[int] = field(default_factory=_column)
+    comm: array[int] = field(default_factory=_column)
+    moved: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass
+class HostColumns:
+    """Ops, annotations and frames of one thread.  seq: autograd's sequence number, -1 for none; forward: whether the op
+    was recorded by the thread of the forward pass.  work, traffic: index into works, traffics; comm: into comms."""
+
+    what: array[int] = field(default_factory=lambda: array("b"))
+    start: array[int] = field(default_factory=_column)
+    end: array[int] = field(default_factory=_column)
+    name: array[int] = field(default_factory=_column)
+    seq: array[int] = field(default_factory=_column)
+    forward: array[int] = field(default_factory=lambda: array("b"))
+    work: array[int] = field(default_factory=_column)
+    comm: array[int] = field(default_factory=_column)
+    external: array[int] = field(default_factory=_column)
+
+
+@dataclass
+class Launches:
+    """Calls of the runtime that launch device activity."""
+
+    correlation: array[int] = field(default_factory=_column)
+    start: array[int] = field(default_factory=_column)
+    end: array[int] = field(default_factory=_column)
+    thread: array[int] = field(default_factory=_column)
+    external: array[int] = field(default_factory=_column)
+
+
+class Names:
+    """Texts stored once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def of(self, text: str) -> int:
+        index = self._index.get(text)
+        if index is None:
+            index = self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return index
+
+
+class Collected:
+    """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
+    trains: whether a backward pass ran; marks: (number, start, end) by what marks steps: `step` (the profiler's own),
+    `iteration` (the program's annotations), `optimizer` (number is the index of its name)."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.device = DeviceColumns()
+        self.launches = Launches()
+        self.threads: dict[tuple[str, str], HostColumns] = {}
+        self.thread_ids: dict[tuple[str, str], int] = {}
+        self.comms: list[Comm] = []
+        self.works: list[tuple[Work | None, float | None]] = []
+        self.memory: dict[int, float] = {}
+        self.marks: dict[str, list[tuple[int, int, int]]] = {"step": [], "iteration": [], "optimizer": []}
+        self.input_waits: list[tuple[int, int]] = []
+        self.events = 0
+        self.trains = False
+        self._comm_index: dict[Comm, int] = {}
+        self._work_index: dict[tuple[str, str], int] = {}
+
+    def thread(self, thread: tuple[str, str]) -> int:
+        return self.thread_ids.setdefault(thread, len(self.thread_ids))
+
+    def host(self, thread: tuple[str, str]) -> HostColumns:
+        """The columns of a thread of the host."""
+        rows = self.threads.get(thread)
+        if rows is None:
+            rows = self.threads[thread] = HostColumns()
+            self.thread(thread)
+        return rows
+
+    def comm(self, comm: Comm | None) -> int:
+        """Index of a collective call, -1 for none."""
+        if comm is None:
+            return -1
+        index = self._comm_index.get(comm)
+        if index is None:
+            index = self._comm_index[comm] = len(self.comms)
+            self.comms.append(comm)
+        return index
+
+    def work(self, name: str, dims: object, types: object, values: object) -> int:
+        """Index of what a call of a framework op computes and moves, -1 where its shapes do not tell."""
+        if not dims:
+            return -1
+        if not has_formula(name):
+            values = None
+        key = (name, f"{dims}{types}{values}")
+        index = self._work_index.get(key)
+        if index is None:
+            found = work(name, dims, types, values)
+            traffic = None if found else least_traffic(name, dims, types)
+            index = self._work_index[key] = -1 if found is None and traffic is None else len(self.works)
+            if index >= 0:
+                self.works.append((found, traffic))
+        return index

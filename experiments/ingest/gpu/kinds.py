@@ -1,0 +1,71 @@
+"""Kinds of op: what occurrences on a device have in common, named by framework op, shapes and kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.ingest.errors import megabytes
+from experiments.ingest.gpu import kernels
+from experiments.ingest.gpu.columns import COPY, FILL, Collected
+from experiments.ingest.gpu.contexts import Context, phase_name
+from experiments.ingest.gpu.device import Exchange, Kind
+from experiments.ingest.values import text
+
+
+def comm_of(collected: Collected, row: int, context: Context) -> int:
+    """Index of the collective call that a device event belongs to, -1 for none: its own, else its launch's."""
+    stated = collected.device.comm[row]
+    return stated if stated >= 0 else context.comm
+
+
+def read_kinds(
+    collected: Collected, found: list[Context], products: NDArray[np.int64]
+) -> tuple[list[Kind], NDArray[np.int64]]:
+    """The kinds of op of a trace, and which each device event is."""
+    rows, names = collected.device, collected.names.texts
+    index: dict[Kind, int] = {}
+    known: dict[tuple[object, ...], int] = {}
+    kind = np.zeros(len(found), np.int64)
+    for row, context in enumerate(found):
+        comm = comm_of(collected, row, context)
+        product = int(products[row])
+        key = (rows.what[row], rows.name[row], context.op, context.phase, context.path, context.source, product, comm)
+        place = known.get(key)
+        if place is None:
+            made = _kind(collected, names[rows.name[row]], rows.what[row], context, product, comm)
+            place = known[key] = index.setdefault(made, len(index))
+        kind[row] = place
+    return list(index), kind
+
+
+def _kind(collected: Collected, kernel: str, what: int, context: Context, product: int, comm: int) -> Kind:
+    path = "/".join(part for part in (phase_name(context, collected.trains), *context.path, context.op) if part)
+    path, source = text(path, 1000), text(context.source, 500)
+    base = text(kernels.base_name(kernel), 160)
+    if what == COPY:
+        return Kind(_launched(context.op, text(kernel, 80)), kernels.copy_category(kernel), path, source)
+    if what == FILL:
+        return Kind(_launched(context.op, "Memset"), kernels.MEMSET, path, source)
+    stated = collected.comms[comm] if comm >= 0 else None
+    talks = kernels.launched_kind(kernel, context.op)
+    if talks:
+        exchange = stated.exchange if stated else Exchange(talks)
+        if exchange.kind == "collective":
+            exchange = replace(exchange, kind=talks)
+        size = f" {megabytes(exchange.payload_bytes)}" if exchange.payload_bytes else ""
+        group = f" {exchange.group_name}" if exchange.group_name else ""
+        return Kind(f"{exchange.kind}{group}{size}: {base}", exchange.kind, path, source, exchange=exchange)
+    work = collected.works[product][0] if product >= 0 else None
+    op = f"{context.op}[{work.shapes}]" if work else context.op
+    dtype = work.dtype if work else ""
+    return Kind(_launched(op, base), kernels.category(kernel, context.op), path, source, dtype)
+
+
+def _launched(op: str, kernel: str) -> str:
+    """`aten::mm[8x4, 4x2]: nvjet_…`.  An op of a process group that copies is no collective: its kernel says so."""
+    if not op or op == kernel or kernels.stated_kind(op) != "collective":
+        return kernel
+    return f"{text(op, 200)}: {kernel}"

@@ -1,0 +1,223 @@
+"""One Nsight Systems export → `Recording`, from the tables themselves.
+
+Kernels, copies and fills (`CUPTI_ACTIVITY_KIND_*`), the calls that launched them (`…_RUNTIME`, by process and
+correlation id), and NVTX ranges of the launching thread: framework ops (`torch.autograd.profiler.emit_nvtx`,
+`nsys --pytorch=autograd-nvtx`), modules (`FSDP::pre_forward (layer.3)`) and iterations.
+Source: https://docs.nvidia.com/nsight-systems/UserGuide (SQLite schema reference).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from experiments.ingest.errors import IngestError
+from experiments.ingest.gpu.assemble import DeviceFacts, device_traces
+from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, Collected
+from experiments.ingest.gpu.device import NO_MARKS, HostSteps, Recording
+from experiments.ingest.gpu.marks import host_steps, is_input_wait, mark
+from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
+from experiments.ingest.values import text
+
+NO_STEPS = (
+    'The recording marks no steps. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
+    "training step and record again."
+)
+NO_DEVICE = "The recording holds no activity of a GPU. Record with nsys profile --trace=cuda,nvtx."
+_COPIES = {
+    1: "Memcpy HtoD",
+    2: "Memcpy DtoH",
+    8: "Memcpy DtoD",
+    10: "Memcpy PtoP",
+    11: "Memcpy HtoD",
+    12: "Memcpy DtoH",
+}
+#: A thread id carries its process's in the upper bits.
+_THREAD_BITS = 24
+#: Correlation ids are counted per process.
+_CORRELATION_BITS = 40
+_OP_ID = re.compile(r", (?:op_id|seq|seq_ids?|input_op_ids|input_seq_ids) = ")
+_SEQUENCE = re.compile(r", seq = (\d{1,15})")
+_SIZES = re.compile(r", sizes = (\[.*\])")
+_FRAMEWORK = re.compile(r"^[\w.]+::|Backward\d*$|^autograd::")
+
+
+def read(path: Path, name: str) -> Recording:
+    """Everything an export holds.  Raises IngestError where it is damaged, or none of Nsight Systems."""
+    database = Database(path, name)
+    try:
+        return _read(database, name)
+    finally:
+        database.close()
+
+
+def _read(database: Database, name: str) -> Recording:
+    known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
+    if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
+        raise IngestError(
+            f"{name} is a SQLite database, but no export of Nsight Systems: it has none of its tables.",
+            EXPORT_AGAIN,
+            name,
+        )
+    collected = Collected()
+    processes = _device_activity(database, collected)
+    _launches(database, collected)
+    marks = _ranges(database, collected)
+    facts = _gpus(database)
+    host = next((text(value, 100) for key, value in database.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
+                 if key == "Hostname"), "")  # fmt: skip
+
+    def describe(device: int) -> DeviceFacts:
+        kind, capacity = facts.get(device, facts[min(facts)] if len({*facts.values()}) == 1 else ("", None))
+        return DeviceFacts(
+            name=f"GPU {device}" if device >= 0 else "GPU",
+            host=host,
+            kind=kind,
+            steps=marks.get(processes.get(device, -1), NO_MARKS),
+            capacity_bytes=capacity,
+        )
+
+    devices = device_traces(collected, describe)
+    version = next((text(value, 40) for key, value in database.rows("META_DATA_EXPORT", ("name", "value"))
+                    if key == "EXPORT_PRODUCT_VERSION"), "")  # fmt: skip
+    return Recording(
+        file=name,
+        devices=tuple(devices),
+        host_name=host,
+        recorder=f"Nsight Systems {version}".strip(),
+        device_names=tuple(kind for kind, _ in facts.values() if kind),
+        why_no_device="" if devices else NO_DEVICE,
+    )
+
+
+def _times(start: object, end: object) -> tuple[int, int] | None:
+    """Nanoseconds as ps; None for what is no time."""
+    if not isinstance(start, int) or not isinstance(end, int) or not -MAX_PS < 1000 * start <= 1000 * end < MAX_PS:
+        return None
+    return 1000 * start, 1000 * end
+
+
+def _correlation(process: object, correlation: object) -> int:
+    if not isinstance(correlation, int) or correlation <= 0 or correlation >= 1 << _CORRELATION_BITS:
+        return -1
+    number = (process >> _THREAD_BITS) & 0x7FFFFF if isinstance(process, int) else 0
+    return (number << _CORRELATION_BITS) | correlation
+
+
+def _device_activity(database: Database, collected: Collected) -> dict[int, int]:
+    """Kernels, copies and fills into the columns; the process that launched most on each device."""
+    strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
+    rows, names = collected.device, collected.names
+    launched: dict[int, Counter[int]] = defaultdict(Counter)
+    common = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+    tables = (
+        ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName")),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind", "bytes")),
+        ("CUPTI_ACTIVITY_KIND_MEMSET", FILL, ("bytes", "bytes")),
+    )
+    for table, what, own in tables:
+        for start, end, device, stream, correlation, process, first, second in database.rows(
+            table, (*common, *own), needed=("start", "end")
+        ):
+            times = _times(start, end)
+            if times is None:
+                continue
+            moved = float("nan")
+            if what == KERNEL:
+                called = strings.get(first) or strings.get(second) or "unnamed kernel"
+            else:
+                called = _COPIES.get(first, "Memcpy") if what == COPY else "Memset"
+                moved = float(second) if isinstance(second, int | float) and second >= 0 else moved
+            device = device if isinstance(device, int) and 0 <= device < 1 << 31 else -1
+            rows.what.append(what)
+            rows.start.append(times[0])
+            rows.end.append(times[1])
+            rows.device.append(device)
+            rows.stream.append(stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1)
+            rows.correlation.append(_correlation(process, correlation))
+            rows.external.append(-1)
+            rows.name.append(names.of(called))
+            rows.comm.append(-1)
+            rows.moved.append(moved)
+            launched[device][process >> _THREAD_BITS if isinstance(process, int) else -1] += 1
+    collected.events += len(rows.start)
+    return {device: counts.most_common(1)[0][0] for device, counts in launched.items()}
+
+
+def _launches(database: Database, collected: Collected) -> None:
+    rows = collected.launches
+    for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"):
+        for start, end, correlation, thread in database.rows(
+            table, ("start", "end", "correlationId", "globalTid"), needed=("start", "end", "correlationId")
+        ):
+            times, key = _times(start, end), _correlation(thread, correlation)
+            if times is None or key < 0:
+                continue
+            rows.correlation.append(key)
+            rows.start.append(times[0])
+            rows.end.append(times[1])
+            rows.thread.append(collected.thread(("", str(thread))))
+            rows.external.append(-1)
+
+
+def _ranges(database: Database, collected: Collected) -> dict[int, HostSteps]:
+    """NVTX ranges into the columns of their threads; the steps that each process marks."""
+    strings: dict[object, str] = {}
+    if "textId" in database.columns("NVTX_EVENTS"):
+        strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
+    marks: dict[int, Collected] = defaultdict(Collected)
+    for start, end, words, text_id, thread in database.rows(
+        "NVTX_EVENTS", ("start", "end", "text", "textId", "globalTid"), needed=("start", "end", "globalTid")
+    ):
+        called = words if isinstance(words, str) else strings.get(text_id, "")
+        times = _times(start, end)
+        if times is None or not called or not isinstance(thread, int):
+            continue
+        plain = _OP_ID.split(called, maxsplit=1)[0][:300]
+        is_op = bool(_FRAMEWORK.search(plain)) and not plain.startswith("FSDP::")
+        if plain.startswith("autograd::engine"):
+            collected.trains = True
+        if not is_op:
+            mark(marks[thread >> _THREAD_BITS], plain, *times)
+        if is_input_wait(plain):
+            collected.input_waits.append(times)
+        rows = collected.host(("", str(thread)))
+        sequence = _SEQUENCE.search(called)
+        rows.what.append(OP if is_op else ANNOTATION)
+        rows.start.append(times[0])
+        rows.end.append(times[1])
+        rows.name.append(collected.names.of(plain))
+        rows.seq.append(int(sequence.group(1)) if sequence else -1)
+        rows.forward.append(1)
+        rows.work.append(collected.work(plain, _sizes(called), None, None) if is_op else -1)
+        rows.comm.append(-1)
+        rows.external.append(-1)
+    return {process: host_steps(found) for process, found in marks.items()}
+
+
+def _sizes(called: str) -> object:
+    """Operand shapes where emit_nvtx(record_shapes=True) wrote them."""
+    found = _SIZES.search(called)
+    if found is None:
+        return None
+    try:
+        return json.loads(found.group(1))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _gpus(database: Database) -> dict[int, tuple[str, float | None]]:
+    """(name, bytes of memory) by CUDA device id."""
+    ids: dict[object, int] = {}
+    for gpu, cuda in database.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId"), needed=("gpuId", "cudaId")):
+        if isinstance(cuda, int):
+            ids.setdefault(gpu, cuda)
+    found: dict[int, tuple[str, float | None]] = {}
+    for gpu, name, memory in database.rows("TARGET_INFO_GPU", ("id", "name", "totalMemory"), needed=("id", "name")):
+        device = ids.get(gpu, gpu)
+        if isinstance(device, int):
+            capacity = float(memory) if isinstance(memory, int) and memory > 0 else None
+            found[device] = (text(name, 100).strip(), capacity)
+    return found
