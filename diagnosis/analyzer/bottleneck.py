@@ -69,13 +69,12 @@ class Verdict:
                 stated = self.primary != "communication"
                 right = 1.0 - 0.5 * exp(-self.margin / 0.14)
                 quality = 0.5 + 0.5 * self.quality if stated else self.quality
-            case "larger":
+            case "larger" | "sample":
                 right, quality = 1.0 - 0.45 * exp(-self.margin / 0.12), self.quality
-            case "sample":
-                return round(min(MOST_CONFIDENT_OF_A_SAMPLE, 0.3 + 0.3 * self.margin * self.quality), 2)
             case _:
                 return round(0.5 * self.quality, 2)
-        return round(min(MOST_CONFIDENT, 0.5 + (right - 0.5) * quality), 2)
+        most = MOST_CONFIDENT_OF_A_SAMPLE if self.by == "sample" else MOST_CONFIDENT
+        return round(min(most, 0.5 + (right - 0.5) * quality), 2)
 
 
 def grouped(facts: Facts) -> dict[str, float]:
