@@ -27,6 +27,9 @@ from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 
+#: As `use`: every field that the profile contradicts.
+ALL = "*"
+
 
 def form_context(
     data: Any,
@@ -175,10 +178,11 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
 
 
 def _use(request: HttpRequest, page: ExperimentPage, data: dict[str, Any], field: str) -> HttpResponse:
-    """The form as it was sent, with what the profile says of one field in it."""
+    """The form as it was sent, with what the profile says of one field, or of ALL, in it."""
     checked = configurations.against(page.experiment, configurations.check(data))
-    item = next((item for item in checked.against if item.field == field), None)
-    data = against_profile.applied(checked.data, item.use) if item is not None else data
+    for item in checked.against:
+        if field in (item.field, ALL):
+            data = against_profile.applied(data, item.use)
     checked = configurations.against(page.experiment, configurations.check(data), request.POST.getlist("keep"))
     context = page.context(
         "configuration",

@@ -66,8 +66,8 @@ def run(options: Options) -> int:
     with sole_use(home), _interruptible() as interruptions:
         supervisor = Supervisor(home.path, _say)
         try:
+            end_marked(home.path)  # what a killed launcher left behind, its port included
             address = choose_address(options.host, options.port)
-            end_marked(home.path)  # what a killed launcher left behind
             _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
             supervisor.watch(_samples(home), watch_disks(home, _say))
@@ -101,7 +101,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
         steps.append("static")
     if steps:
         began = time.monotonic()
-        _prepare(home, steps)
+        _Preparation(home, steps).answer(supervisor)
         if "migrate" in steps:
             with _connected(home) as connection:
                 record_schema(connection, schema_fingerprint())
@@ -114,7 +114,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     supervisor.start(
         _worker(home, options, sole=sole_worker), _answerer(home, sole=sole_worker), _web(home, address, options)
     )
-    sign_in = link.answer()["link"]
+    sign_in = link.answer(supervisor)["link"]
     write_holder(home, address.url)
     if address.moved:
         _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
@@ -275,16 +275,29 @@ class _Preparation:
     """A run of `asapweb.launcher.prepare`, beside other work until its answer is needed."""
 
     def __init__(self, home: Home, steps: list[str]) -> None:
+        self.home = home
         self.log = home.log("prepare")
         self.steps = steps
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *steps],
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *self.steps],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                env={**os.environ, MARK: str(home.path)}, cwd=CODE,
+                env={**os.environ, MARK: str(self.home.path)}, cwd=CODE,
             )  # fmt: skip
 
-    def answer(self) -> dict[str, str]:
+    def answer(self, supervisor: Supervisor | None = None) -> dict[str, str]:
+        """What it printed.  supervisor: keeps its pieces meanwhile; where one fell, the work is done once more."""
+        for again in (True, False):
+            disturbed = False
+            while supervisor is not None and self.process.poll() is None:
+                disturbed |= supervisor.keep()
+                time.sleep(0.05)
+            if self.process.poll() in (None, 0) or not (again and disturbed):
+                break
+            self.process = self._start()
         output, _ = self.process.communicate()
         if self.process.returncode != 0:
             lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
@@ -292,10 +305,6 @@ class _Preparation:
             raise UserError(f"Preparing {what} failed: {lines[-1] if lines else 'no message'} (log: {self.log})")
         found: dict[str, str] = json.loads(output)
         return found
-
-
-def _prepare(home: Home, steps: list[str]) -> dict[str, str]:
-    return _Preparation(home, steps).answer()
 
 
 @contextmanager

@@ -38,6 +38,8 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         text += f", {part} of the time of the listed ops"
     text += ". The profile does not say on which mesh axis they run"
     action = "Record a full XSpace: its HLO text names the participants of each collective, hence the costliest axis."
+    if facts.config is None:
+        action = "State the run's mesh in a configuration, so that each collective is told by its axis."
     if roles:
         name, size, role = roles[0]
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
