@@ -9,6 +9,7 @@ from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord
 from experiments import bars, formatting
 from experiments.models import Experiment
+from experiments.services import against_profile
 from experiments.step_profile import PROFILE
 
 TOP_OPS = 20
@@ -28,6 +29,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
         f"## {_bottleneck(data)}: {verdict.get('primary', 'unknown')}",
         f"{_text(verdict.get('statement', ''))} Confidence {100 * verdict.get('confidence', 0.0):.0f} %.",
         *_list(verdict.get("contradictions") or ()),
+        *_kept(experiment),
         "## Key figures",
         *_kpis(data),
         *_breakdown(data),
@@ -43,6 +45,11 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
     if warnings:
         parts += ["## Notes on the profile", *_list(warnings)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _kept(experiment: Experiment) -> list[str]:
+    said = against_profile.caveats(experiment)
+    return ["The profile contradicts its configuration, which its user kept:", *_list(said)] if said else []
 
 
 def _bottleneck(data: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ def without_profile(config: ExperimentConfig) -> StepProfile:
             kind=chip.name,
             chip=chip.name,
             core_count=chips * chip.devices_per_chip,
-            host_count=-(-chips // chip.chips_per_host),
+            host_count=-(-chips // chip.chips_per_vm),
         ),
         step_time_s=step_s,
         not_measured=reasons,

@@ -21,9 +21,10 @@ FORMAT = 1
 
 _FRONT = {"source": str, "url": str, "chapter": str}
 _KEYS = {"id": str, "section": str, "tags": list, "hardware": list, "bottlenecks": list}
-_OPTIONAL = {"source": str, "url": str}
+_OPTIONAL = {"source": str, "url": str, "computed": list}
 _LABELS = {"Formula:": "formula", "Applies when:": "applies_when", "Not when:": "counter_indications"}
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_COMPUTED = re.compile(r"([a-z0-9_]+)\(([^()]*)\) = (\S+)")
 
 
 class PassageError(Exception):
@@ -31,8 +32,21 @@ class PassageError(Exception):
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A number of a passage that can be computed again: `ici_ridge(v5p, 3) = 850`.
+
+    formula: its name in tests/knowledge/formulas.py; arguments: as written there; printed: the number as the passage
+    prints it, thousands separated by commas.
+    """
+
+    formula: str
+    arguments: tuple[str, ...]
+    printed: str
+
+
+@dataclass(frozen=True)
 class ShippedPassage:
-    """One `## Title` section."""
+    """One `## Title` section.  computed: its numbers that tests compute again; not loaded into the database."""
 
     id: str
     title: str
@@ -47,6 +61,7 @@ class ShippedPassage:
     hardware: tuple[str, ...]
     bottlenecks: tuple[str, ...]
     line: int
+    computed: tuple[Computed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +154,16 @@ def _passage(name: str, lines: Sequence[str], first: int, front: Mapping[str, An
         counter_indications=parts["counter_indications"], source=keys.get("source", front["source"]),
         section=keys["section"], url=keys.get("url", front["url"]), tags=tuple(keys["tags"]),
         hardware=tuple(keys["hardware"]), bottlenecks=tuple(keys["bottlenecks"]), line=first,
+        computed=tuple(_computed(f"{name}:{at}", entry) for entry in keys.get("computed", ())),
     )  # fmt: skip
+
+
+def _computed(where: str, entry: str) -> Computed:
+    match = _COMPUTED.fullmatch(entry)
+    if match is None:
+        raise PassageError(f"{where}: computed has {entry!r}; write formula(argument, …) = number as printed.")
+    arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
+    return Computed(match[1], arguments, match[3])
 
 
 def _body(name: str, lines: Sequence[str], first: int) -> dict[str, str]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from knowledge.embedded import Embedded
 from knowledge.embedding import EmbeddingError, current_embedder
+from knowledge.synonyms import other_words
 from knowledge.text_search import Fragment, Words, excerpts, matching, parse
 from knowledge.vector_search import nearest
 
@@ -102,7 +103,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     if mode != "text":
         try:
             embedder = current_embedder()
-            vector = _vector_of(query, embedder.name)
+            vector = _vector_of(_with_synonyms(query), embedder.name)
             embedder_name = embedder.name
             by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates, k + offset)
         except EmbeddingError as error:
@@ -118,6 +119,12 @@ def _vector_of(query: str, embedder_name: str) -> NDArray[np.float32]:
     vector = current_embedder().embed([query])[0]
     vector.flags.writeable = False
     return vector
+
+
+def _with_synonyms(query: str) -> str:
+    """A query with its abbreviations spelled out, which tell an embedder little: `tp 16 (tensor parallelism)`."""
+    other = other_words(query)
+    return f"{query} ({', '.join(other)})" if other else query
 
 
 def spelled(query: str) -> str:

@@ -24,10 +24,13 @@ from django.db.models.functions import Cast, Concat, Length
 from django.db.models.lookups import GreaterThan
 
 from knowledge.embedded import WORDS, Embedded
+from knowledge.synonyms import other_words
 
 #: Rows that are ranked; where more hold a stem of the query, its rarest stems and pairs of stems decide which.
 RANKED = 500
 CORRELATION = 3.0
+#: A synonym says less than the word that was typed.
+SYNONYM_WEIGHT = 0.5
 #: Above so many pages of 8 kB the frequency of a stem is taken from the planner's statistics, not counted.
 COUNTED_PAGES = 1000
 REMEMBERED_S = 300.0
@@ -53,32 +56,43 @@ class Fragment:
 class Words:
     """A query as PostgreSQL reads it.
 
-    strict: the whole of it as a tsquery; stems: those it asks for, in order; excluded: those it does not want.
+    strict: the whole of it as a tsquery; stems: those it asks for, in order; excluded: those it does not want; synonyms:
+    stems of other words for its terms (knowledge/synonyms.toml), which rank rows but are not asked for.
     """
 
     strict: str
     stems: tuple[str, ...]
     excluded: tuple[str, ...]
+    synonyms: tuple[str, ...] = ()
 
     def without_excluded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows.exclude(_holds(_any_of(self.excluded))) if self.excluded else rows
 
 
 def parse(query: str) -> Words:
+    other = " ".join(other_words(query))
     with connection.cursor() as cursor:
-        cursor.execute("select websearch_to_tsquery(%s::regconfig, %s)::text", [WORDS, query])
-        strict = str(cursor.fetchone()[0])
+        cursor.execute(
+            "select websearch_to_tsquery(%s::regconfig, %s)::text, plainto_tsquery(%s::regconfig, %s)::text",
+            [WORDS, query, WORDS, other],
+        )
+        strict, also = map(str, cursor.fetchone())
     stems = list(dict.fromkeys(_stems(_NEGATED.sub("", strict))))
     excluded = [stem for part in _NEGATED.findall(strict) for stem in _stems(part)]
-    return Words(strict, tuple(stems), tuple(stem for stem in excluded if stem not in stems))
+    synonyms = [stem for stem in dict.fromkeys(_stems(also)) if stem not in stems and stem not in excluded]
+    return Words(strict, tuple(stems), tuple(stem for stem in excluded if stem not in stems), tuple(synonyms))
 
 
 def matching(rows: QuerySet[Any], words: Words, limit: int) -> list[tuple[Any, float]]:
     """(pk, score) of the rows that hold words of the query, best first."""
     if not words.stems:
         return []
-    total, frequency = _frequencies(rows, words.stems)
-    idf = {stem: log(1 + (total - n + 0.5) / (n + 0.5)) for stem, n in frequency.items() if n > 0}
+    total, frequency = _frequencies(rows, (*words.stems, *words.synonyms))
+    idf = {
+        stem: log(1 + (total - n + 0.5) / (n + 0.5)) * (SYNONYM_WEIGHT if stem in words.synonyms else 1.0)
+        for stem, n in frequency.items()
+        if n > 0
+    }
     if not idf:
         return []
     wanted = words.without_excluded(rows).filter(_holds(_affordable(total, frequency, idf))).order_by()
@@ -111,7 +125,7 @@ def excerpts(
         When(GreaterThan(Length(clean), WHOLE), then=Value(marks + PIECES)),
         default=Value(marks + ", HighlightAll=true"),
     )
-    query = _any_of(words.stems) if words.stems else "'\x01'"
+    query = _any_of((*words.stems, *words.synonyms)) if words.stems else "'\x01'"
     found = (
         model._default_manager.filter(pk__in=pks)
         .order_by()

@@ -155,7 +155,9 @@ def recognised(shape: ModelShape, given: Collection[str] | None = None) -> str:
     omitted = () if given is None else [key for key in _MAY_BE_OMITTED if key not in given]
     keys = [key for key in _SHAPE_FIELDS if key not in ("name", "source", *omitted)]
     return _one_name(
-        name for name, entry in load_catalogue().items() if all(getattr(entry.shape, k) == getattr(shape, k) for k in keys)
+        name
+        for name, entry in load_catalogue().items()
+        if all(getattr(entry.shape, k) == getattr(shape, k) for k in keys)
     )
 
 

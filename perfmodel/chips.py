@@ -40,6 +40,7 @@ _POSITIVE = (
 )
 _OPTIONAL = (
     "vmem_bytes",
+    "chips_per_vm",
     "matrix_tile",
     "ici_axes",
     "ici_link_bytes_per_s",
@@ -60,9 +61,10 @@ class Chip:
 
     peak_flops_per_s: dense, by precision, only where the chip has units for it (`peak` falls back).
     hbm_bytes: as sold; hbm_usable_bytes: what the runtime leaves.  vmem_bytes: VMEM of a TPU, L2 of a GPU, None where
-    not known.  matrix_tile: edge of the systolic array, 0 where padding does not matter.  TPU: `ici_axes` torus axes
-    with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest slice.  GPU: `nvlink_domain` GPUs
-    joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
+    not known.  chips_per_host: chips that share a physical host and its network; chips_per_vm: chips of one VM, hence
+    of one process, fewer where a host runs several VMs.  matrix_tile: edge of the systolic array, 0 where padding does
+    not matter.  TPU: `ici_axes` torus axes with two neighbours each, `ici_link_bytes_per_s` per link; `pod` the largest
+    slice.  GPU: `nvlink_domain` GPUs joined by NVLink at `nvlink_bytes_per_s` per GPU.  Fields of the other kind are 0.
     device_types: names of this very part in profiles; families: names that it shares with other parts.
     sources: citation per field, `peak.bf16` for a peak.
     """
@@ -79,6 +81,7 @@ class Chip:
     host_link_bytes_per_s: float
     chips_per_host: int
     devices_per_chip: int
+    chips_per_vm: int = 0
     matrix_tile: int = 0
     ici_axes: int = 0
     ici_link_bytes_per_s: float = 0.0
@@ -160,6 +163,7 @@ def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
             value, sources[f"peak.{precision}"] = _number(name, f"peak.{precision}", pair, citations)
             peaks[precision] = float(value)
         values["pod"] = tuple(values.get("pod", ()))
+        values.setdefault("chips_per_vm", values["chips_per_host"])
         chips[name] = Chip(
             name=name,
             title=row["title"],

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import log
 
 from perfmodel import memory
+from perfmodel.accounting import parameters
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies
 from perfmodel.observation import Observation, by_group
@@ -32,7 +33,9 @@ def fill_in(
 
     An unknown batch or sequence length is the one whose modelled compute takes as long as the measured (or a usual one,
     where no step time is known).  An unknown model is the assumed shape whose states fit a chip and whose weight
-    collectives then take most nearly as long as measured, or, without any, whose tokens per chip are most usual.
+    collectives then take most nearly as long as measured, or, without any, whose tokens per chip are most usual.  Where
+    the tokens are known and the FLOPs were measured, each shape first gets as many layers as make these FLOPs with
+    attention and recomputation counted, so that its size is inferred: N ≈ F / (6·tokens), less what attention takes.
     """
     assumed = []
     training, mesh = config.training, config.mesh
@@ -51,7 +54,10 @@ def fill_in(
     choices = []
     for shape in ASSUMED_SHAPES:
         tried = _with_tokens(replace(filled, model=shape), free, observation, efficiencies)
-        choices.append((_implausibility(tried, observation, efficiencies), tried))
+        misfit = 0.0
+        if not free and observation.flops:
+            tried, misfit = _with_layers(tried, observation, efficiencies)
+        choices.append((misfit + _implausibility(tried, observation, efficiencies), tried))
     return min(choices, key=lambda choice: choice[0])[1], (*assumed, "model")
 
 
@@ -74,6 +80,23 @@ def _with_tokens(
             training = replace(training, seq_len=max(step, step * round((training.seq_len or step) * ratio / step)))
         config = replace(config, training=training)
     return config
+
+
+def _with_layers(
+    config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies
+) -> tuple[ExperimentConfig, float]:
+    """The configuration with as many layers of its shape as make the measured FLOPs, and how far they stay away.
+
+    The distance is in logarithms; the width may make one layer too many.
+    """
+    assert config.model is not None
+    shape = config.model
+    for _ in range(4):
+        ratio = _work_ratio(replace(config, model=shape), observation, efficiencies)
+        shape = replace(shape, layers=max(1, round(shape.layers * ratio)))
+    params = parameters(shape).total
+    found = replace(config, model=replace(shape, name=f"assumed {params / 1e9:.2g}B"))
+    return found, abs(log(_work_ratio(found, observation, efficiencies)))
 
 
 def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
-from asapweb.cli.contradictions import print_contradictions
 from perfmodel.config_file import read_config
 
 

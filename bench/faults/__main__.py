@@ -43,13 +43,16 @@ def _attack(home: Path, wanted: Wanted, chance: random.Random, own_disk: bool, s
     running = Running(home, ASAP_KEEP_FREE_MB=str(KEPT_MB))
     try:
         running.wait_until_ready(300)
-        users = Users(running.address, _token(home), wanted, bases=2 if short else 4)
+        users = Users(running.address, _token(home), wanted, bases=2 if short else 4, pace_s=1.0)
         users.prepare(300)
         began = time.monotonic()
         chaos = Chaos(running, chance, every_s=2.0 if short else 5.0, own_disk=own_disk)
         attack = threading.Thread(target=chaos.run, daemon=True)
         attack.start()
-        for thread in users.begin():
+        sending = users.begin()
+        chaos.first_round.wait(600)
+        users.enough.set()
+        for thread in sending:
             thread.join(3600)
         chaos.stopped.set()
         attack.join(120)

@@ -26,6 +26,8 @@ HEARTBEATS = {
     "knowledge_document": "updated_at",
 }
 FULL_FOR_S = 4.0
+#: How long a piece may take to be there again.
+START_S = 60.0
 
 
 class Chaos:
@@ -38,7 +40,7 @@ class Chaos:
     def __init__(self, running: Running, chance: random.Random, every_s: float, own_disk: bool) -> None:
         self.running, self.chance, self.every_s = running, chance, every_s
         self.done: Counter[str] = Counter()
-        self.stopped = threading.Event()
+        self.stopped, self.first_round = threading.Event(), threading.Event()
         kill: dict[str, Callable[[], object]] = {piece: self._killer(piece) for piece in (*PIECES, "launcher")}
         others: dict[str, Callable[[], object]] = {
             "queue emptied": self.empty_queue,
@@ -58,11 +60,19 @@ class Chaos:
             for name in names:
                 if self.stopped.is_set() and rounds >= least_rounds:
                     break
-                if self.faults[name]() is not False:
-                    self.done[name] += 1
-                self.running.ensure()
+                self._do(name)
                 time.sleep(self.chance.uniform(0.2, 1.0) * self.every_s)
             rounds += 1
+            self.first_round.set()
+
+    def _do(self, name: str) -> None:
+        """Once it can be done: what is to be killed may just be starting."""
+        deadline = time.monotonic() + START_S
+        while self.faults[name]() is False and time.monotonic() < deadline:
+            self.running.ensure()
+            time.sleep(0.2)
+        self.running.ensure()
+        self.done[name] += time.monotonic() < deadline
 
     def _killer(self, piece: str) -> Callable[[], object]:
         return lambda: self.running.kill(piece, self.chance)

@@ -24,6 +24,8 @@ QUESTIONS = (
     "How sure are you about the second proposal?",
 )
 ACCEPTED = (200, 201, 202)
+#: So many times what is wanted is sent at most, while more goes wrong.
+MOST_TIMES = 3
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,18 @@ class Ledger:
 
 
 class Users:
-    """Several users with one token.  bases: experiments that were ready before anything was killed."""
+    """Several users with one token.  bases: experiments that were ready before anything was killed.  pace_s: between two
+    requests of one user."""
 
-    def __init__(self, address: str, token: str, wanted: Wanted, bases: int) -> None:
+    def __init__(self, address: str, token: str, wanted: Wanted, bases: int, pace_s: float) -> None:
         self.wanted = wanted
         self.ledger = Ledger()
         self.bases: list[int] = []
         self.base_count = bases
+        self.pace_s = pace_s
         self.numbers: Iterator[int] = count()
         self.lock = threading.Lock()
+        self.enough = threading.Event()  # of what goes wrong; until then the users go on
         self.done = threading.Event()
         self.client = httpx.Client(
             base_url=f"{address}/api", headers={"Authorization": f"Token {token}"}, timeout=30,
@@ -95,9 +100,9 @@ class Users:
         return threads
 
     def _repeat(self, do: Callable[[int], object], have: Callable[[], int], wanted: int, at: int) -> None:
-        while have() < wanted and not self.done.is_set():
-            if do(at) is None:
-                time.sleep(0.3)
+        while have() < wanted or (not self.enough.is_set() and have() < MOST_TIMES * wanted):
+            do(at)
+            time.sleep(self.pace_s)
 
     def upload(self) -> int | None:
         name = f"upload {next(self.numbers)}"

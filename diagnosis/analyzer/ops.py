@@ -65,7 +65,7 @@ def limit_of(
     XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
     roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
     """
-    efficiency = _measured(op.roofline_efficiency)
+    efficiency = _measured(op.credible_efficiency)
     label = (op.bound_by or "").strip().lower()
     if has_flops and label and label not in ("unknown", "none", "-"):
         if "compute" in label or "mxu" in label or "flop" in label:
@@ -89,7 +89,9 @@ def limit_of(
 
 
 def _measured(efficiency: float | None) -> float | None:
-    """An efficiency 0–1; None where it exceeds its roof: caches served part of the bytes, or the peak is another's."""
+    """An efficiency 0–1; None where it exceeds its roof, hence is none: caches served part of the bytes, or the peak is
+    another's.
+    """
     if efficiency is None or efficiency > ROUNDED:
         return None
     return min(1.0, max(0.0, efficiency))

@@ -22,7 +22,7 @@ _GROUPS: dict[str, Callable[[OpFacts], str]] = {
 
 def collectives(facts: Facts) -> tuple[dict[str, Any], ...]:
     """Rows by axis and kind, costliest axis first: time per step and core, bytes per step and core, bandwidth."""
-    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     cells: dict[tuple[str, str], list[OpFacts]] = {}
     for op in facts.collectives:
         if op.collective:

@@ -135,7 +135,7 @@ def _label(how: str, group: Sequence[Item]) -> str:
 
 
 def _count(side: Side, group: Sequence[Item]) -> float | None:
-    runs = len(side.profile.steps) * side.profile.device.core_count
+    runs = len(side.profile.steps) * side.profile.device.measured_cores
     return sum(item.op.occurrences for item in group) / runs if runs else None
 
 

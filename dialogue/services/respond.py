@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 
 from agent.control import Cancel
@@ -30,7 +31,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     """Write the answer `pk`; returns at once where it has ended or a live worker has it.
 
     answerer: called as `chat.answer`, with the workbench, what is asked, and `cancel`.  Our own faults end the answer
-    with a sentence and are raised again.
+    with a sentence and are raised again; where the database is away the answer is left for the sweep to take over.
     """
     worker = workers.this_thread()
     answer = answering.claim(pk, worker)
@@ -50,6 +51,8 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     except Http404:
         note = "Who asked this is no member of the team any more, so it is not answered."
         answering.end(answer, worker, Message.Status.FAILED, text="", note=note)
+    except (OperationalError, InterfaceError):
+        raise  # the database is away, or full: the sweep finds an answer that nobody writes
     except Exception as error:
         logger.exception("answer %s failed", pk)
         note = (

@@ -253,7 +253,8 @@ class Undecided(Conflict):
         fields = ", ".join(item.field for item in checked.undecided)
         first = checked.undecided[0]
         super().__init__(f"{first.sentence} Correct it, or keep it with accept: {fields}.")
-        self.detail = {"detail": str(self.detail), "contradictions": [item.to_json() for item in checked.undecided]}
+        told: Any = {"detail": str(self.detail), "contradictions": [item.to_json() for item in checked.undecided]}
+        self.detail = told
 
 
 def refuse_errors(checked: configuration.Checked) -> None:

@@ -84,7 +84,7 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
     told = _sequence(local, keys, along)
     if training.seq_len is not None and told is not None:
         fact, length = told
-        if training.seq_len not in (length, fact.value):
+        if training.seq_len != length and not (training.seq_len == fact.value and _whole_sequences(facts, config)):
             text = f"{length:,} tokens" + (f" ({fact.value:,} per device)" if length != fact.value else "")
             yield _number("training.seq_len", "sequence length", training.seq_len, length, text, fact)
     batch, tokens = facts.found.get("batch_per_device"), facts.found.get("tokens_per_device")
@@ -105,6 +105,14 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
             whole = tokens.value * along // training.seq_len * shards
             text = f"{tokens.value:,} tokens per device, so {whole:,} sequences on this mesh"
             yield _number("training.global_batch", "global batch", training.global_batch, whole, text, tokens)
+
+
+def _whole_sequences(facts: Facts, config: ExperimentConfig) -> bool:
+    """Whether attention may see whole sequences of some heads although an axis shards the sequence elsewhere."""
+    heads, along = facts.found.get("heads_per_device"), config.mesh.size("seq")
+    if heads is None or along == 1:
+        return False
+    return config.model is None or heads.value * config.mesh.size("model") * along == config.model.heads
 
 
 def _sequence(local: Fact | None, keys: Fact | None, along: int) -> tuple[Fact, int] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.consistency.groups import Pattern
@@ -40,8 +41,8 @@ class Facts:
     other collectives do not state theirs.  on_cpu: recorded on CPU devices, which stand for chips.
     """
 
-    found: Mapping[str, Fact] = field(default_factory=dict)
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    found: Mapping[str, Fact] = dataclasses.field(default_factory=dict)
+    unavailable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     patterns: tuple[Pattern, ...] = ()
     unknown_groups: bool = False
     on_cpu: bool = False
@@ -68,7 +69,7 @@ class Contradiction:
     sentence: str
     evidence: tuple[str, ...]
     sure: str = "computed"
-    use: Mapping[str, Any] = field(default_factory=dict)
+    use: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {

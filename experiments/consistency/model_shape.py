@@ -31,18 +31,16 @@ def of_model(facts: Facts, config: ExperimentConfig, whole_only: bool = False) -
     if whole_only:
         return
     if not mixture:
-        # A gate and its up-projection may be one matmul.
-        widths = [width for size in (model.d_ff, 2 * model.d_ff) for width in (size // tensor, size)]
-        yield from _size(facts, "d_ff_per_device", "d_ff", model.d_ff, widths, tensor)
+        yield from _size(facts, "d_ff_per_device", "d_ff", model.d_ff, (model.d_ff // tensor,), tensor)
     if model.attention == "gqa":
-        heads = (model.heads // tensor, model.heads, model.heads // (tensor * along))
+        # Attention may give each device of a sequence axis whole sequences of some heads.
+        heads = (model.heads // tensor, model.heads // (tensor * along))
         yield from _size(facts, "heads_per_device", "heads", model.heads, heads, tensor)
         if (fact := facts.found.get("kv_heads_per_device")) is not None:
-            kv = (max(1, model.kv_heads // tensor), model.kv_heads, max(1, model.kv_heads // (tensor * along)))
-            if fact.value not in kv:
-                yield from _size(facts, "kv_heads_per_device", "kv_heads", model.kv_heads, kv, tensor)
+            kv = (max(1, model.kv_heads // tensor), max(1, model.kv_heads // (tensor * along)))
+            yield from _size(facts, "kv_heads_per_device", "kv_heads", model.kv_heads, kv, tensor)
     fact = facts.found.get("vocab_per_device")
-    if fact is not None and not any(_is_vocab(fact.value, shards, model.vocab) for shards in {1, tensor}):
+    if fact is not None and not _is_vocab(fact.value, tensor, model.vocab):
         yield from _size(facts, "vocab_per_device", "vocab", model.vocab, (), tensor)
 
 

@@ -165,8 +165,8 @@ def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] 
     if not {"layers", "d_model", "d_ff"} <= set(shape):
         return None
     text = ", ".join(f"{key} {size:,}" for key, size in shape.items())
-    if (name := recognised_by(shape)) is not None:
-        return {"name": name}, f"Recognised by its shape: {text}."
+    if (known := recognised_by(shape)) is not None:
+        return {"name": known}, f"Recognised by its shape: {text}."
     if {"layers", "d_model", "d_ff", "heads", "vocab"} <= set(shape):
         return dict(shape), f"Shape as the ops show it: {text}."
     return None

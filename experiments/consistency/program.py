@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -100,7 +100,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
         return "no op is named as part of a backward pass"
     again = [op for op in profile.ops if "rematted_computation" in op.op_name]
     share = sum(op.time_share for op in again)
-    flops = Counter[str]()
+    flops: defaultdict[str, float] = defaultdict(float)
     for m in found:
         flops[m.phase] += m.flops * m.op.occurrences
     if share < _SOME and not any(m.phase == "recomputed" for m in found):
@@ -141,7 +141,7 @@ def flops_per_step(profile: StepProfile) -> Fact | str:
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile holds no FLOP counts")
     steps = len(profile.steps)
-    cores = len(profile.cores) or profile.device.core_count
+    cores = profile.device.measured_cores
     if not steps or not cores or profile.step_time_s is None:
         return "no step is marked, so that nothing can be stated per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores

@@ -10,7 +10,6 @@ from experiments.consistency.facts import Fact, Facts
 from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
 from experiments.consistency.mesh import mesh_fact
-from experiments.consistency.recorded import recorded
 from experiments.consistency.shapes import sizes
 from experiments.step_profile import PROFILE, Op, StepProfile
 from perfmodel.chips import load_chips
@@ -85,7 +84,7 @@ def _framework(profile: StepProfile) -> Fact | str:
 
 
 def _recorded(profile: StepProfile) -> Fact | str:
-    device, count = profile.device, recorded(profile)
+    device, count = profile.device, profile.device.measured_cores
     if not count:
         return "no device recorded an op"
     hosts = f"{device.host_count:,} host{'s' if device.host_count != 1 else ''}"

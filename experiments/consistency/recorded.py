@@ -1,4 +1,4 @@
-"""Devices that recorded ops, of those in the profile."""
+"""What follows where only some of the devices in a profile recorded ops."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from experiments.consistency.groups import collective_ops
 from experiments.step_profile import PROFILE, StepProfile
 
 
-def recorded(profile: StepProfile) -> int:
-    """Devices of the profile that recorded an op."""
-    stated = getattr(profile.device, "recorded_cores", None)
-    return stated if isinstance(stated, int) else len(profile.cores) or profile.device.core_count
-
-
 def exchange_unrecorded(profile: StepProfile) -> str:
     """Why nothing can be said about other meshes: some devices recorded no op, and the others no collective.
 
     Empty where all devices recorded, or where collectives were.
     """
-    count, devices = recorded(profile), profile.device.core_count
+    count, devices = profile.device.measured_cores, profile.device.core_count
     if profile.basis != PROFILE or not 0 < count < devices or collective_ops(profile):
         return ""
     return (

@@ -61,6 +61,8 @@ def sizes(profile: StepProfile, found: Sequence[Matmul]) -> tuple[dict[str, Fact
                 rest[size] += round(m.op.self_time_s * 1e12)
         if rest:
             size = rest.most_common(1)[0][0]
+            if kind == MLP and size % 2 == 0 and rest[size // 2]:  # a gate and its up-projection in one matmul
+                size //= 2
             longest = next(m for m in known if m.kind == kind and m.other(pair) == size)
             facts[name] = Fact(size, f"{size:,}", (f"{longest.text} ({longest.op.op_name[-80:]}).",))
         else:
@@ -94,7 +96,7 @@ def _tokens_and_width(profile: StepProfile, found: Sequence[Matmul], kernel: Ker
     and the others together the tokens.  A sentence why where that does not tell.
     """
     named = [m for m in found if m.kind]
-    time: Counter[tuple[int, int]] = Counter()
+    time: defaultdict[tuple[int, int], float] = defaultdict(float)
     parts: dict[tuple[int, int], set[str]] = defaultdict(set)
     total = sum(m.op.self_time_s for m in named)
     for m in named:

@@ -272,7 +272,7 @@ def _op_profile(tree: dict[str, Any], file: str) -> Piece:
     whole = number(metrics.get("rawTime"))
     idle = [node for node in root.get("children") or [] if isinstance(node, dict) and node.get("name") == "IDLE"]
     kpis: dict[str, Any] = {"profile_time_ps": metrics.get("rawTime")}
-    if whole:
+    if whole and rows:
         said = [node["metrics"] for node in idle if isinstance(node.get("metrics"), dict)]
         times = [number(one.get("rawTime")) or 0.0 for one in said]
         kpis |= {"op_profile_idle": sum(times) / whole, "op_profile_flops": metrics.get("flops")}

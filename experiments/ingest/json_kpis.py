@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import at_least_zero, time_s, wrong
-from experiments.ingest.kpis import FORMULAS, KPI_KEYS, Kpis, is_contradicted_zero
+from experiments.ingest.kpis import KPI_KEYS, Kpis, is_contradicted_zero
 from experiments.ingest.op_classes import op_class
 from experiments.ingest.values import GIB, number
 from experiments.step_profile import Device, Op, Step
@@ -57,7 +57,10 @@ def read_kpis(
     """Every KPI, its reason where there is none, and how it was computed where XProf does not state it."""
     known = _known(parts, steps, ops, device)
     kpis = Kpis()
-    for key, stated in _stated(parts, has_ops=bool(ops), has_steps=step_time_s is not None).items():
+    for key, stated in _stated(parts).items():
+        if stated == 0.0 and _is_printed(parts, key) and not (ops and step_time_s):
+            kpis.reason(key, "XProf prints 0 % also where it recorded nothing, and the export holds no ops beside it.")
+            continue
         if is_contradicted_zero(stated, known.get(key)):
             kpis.reason(
                 key,
@@ -75,12 +78,20 @@ def read_kpis(
                 kpis.put(kpi, min(seconds / step_time_s, 1.0), f"{name} / step_time, both as exported")
     if kpis.values["flops_utilization"] == 0.0:
         kpis.values["flops_utilization"] = None  # no FLOPs were recorded
+    for key in kpis.computed:
+        if key in kpis.reasons:
+            kpis.computed[key] += "; " + kpis.reasons[key].rstrip(".")
     kpis.explain(ABSENT)
     kpis.reasons = {key: why for key, why in kpis.reasons.items() if kpis.values[key] is None}
     return kpis
 
 
-def _stated(parts: Sequence[Piece], *, has_ops: bool, has_steps: bool) -> dict[str, float]:
+def _is_printed(parts: Sequence[Piece], key: str) -> bool:
+    said = lookup(parts, _KPI_KEYS[key])
+    return said is not None and said[0].tool in _PRINTED
+
+
+def _stated(parts: Sequence[Piece]) -> dict[str, float]:
     found: dict[str, float] = {}
     for kpi, keys in _KPI_KEYS.items():
         said = lookup(parts, keys)
@@ -93,8 +104,6 @@ def _stated(parts: Sequence[Piece], *, has_ops: bool, has_steps: bool) -> dict[s
         share = value[0] / 100 if value[1] == "%" or "percent" in key or value[0] > 1.5 else value[0]
         if share > 1.02:
             raise wrong(part.file, key, raw, "a share of at most 100 %")
-        if part.tool in _PRINTED and share == 0 and not (has_ops and has_steps):
-            continue
         found[kpi] = min(share, 1.0)
     return found
 
@@ -143,7 +152,7 @@ def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> N
 
 
 FORMULAS_OF_TABLES = {
-    "duty_cycle": FORMULAS["duty_cycle"].partition(",")[0] + ": 1 − idle time",
+    "duty_cycle": "1 − idle time",
     "communication": "self time of collective ops / profiled time; what runs beside other ops is not in it",
 }
 assert set(_KPI_KEYS) == set(KPI_KEYS)

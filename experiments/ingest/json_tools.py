@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import normalized
+from experiments.ingest.kernel_ops import framework_category, kernel_category
 from experiments.ingest.values import gviz_rows, number, text
 
 #: Parts of a step by the words that the pod viewer has for them.
@@ -37,7 +38,7 @@ def framework_ops(table: Mapping[str, Any], file: str) -> Piece:
             continue
         found = normalized(row)
         found["time_fraction"] = found.pop("device_total_self_time_percent", None)
-        found["category"] = found.pop("type", None)
+        found["category"] = framework_category(text(found.pop("type", None), 200))
         found["op_name"] = found.get("operation")
         ops.append(found)
     return Piece("framework_op_stats", file, ops=ops, complete=True, dropped=0, bare_unit="us")
@@ -48,6 +49,7 @@ def kernels(table: Mapping[str, Any], file: str) -> Piece:
     ops = [
         {
             "name": row.get("kernel_name"),
+            "category": kernel_category(text(row.get("kernel_name"), 2000), text(row.get("op_name"), 500)),
             "op_name": row.get("op_name"),
             "occurrences": row.get("occurrences"),
             "self_time_us": row.get("total_duration_us"),

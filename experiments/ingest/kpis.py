@@ -86,11 +86,11 @@ def percent(text: Any) -> float | None:
     return None if value is None else value / 100
 
 
-def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0) -> None:
+def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0, recorded: int | None = None) -> None:
     """Duty cycle, idle, communication and goodput from the merged op intervals.
 
     silent: devices that recorded no op.  What the cores would have exchanged with them was not recorded either, so that
-    no collective at all is no measured zero then.
+    no collective at all is no measured zero then.  recorded: devices that recorded ops, where cores are not all.
     """
     window = sum(core.window_s for core in cores)
     if not cores or window <= 0:
@@ -103,8 +103,8 @@ def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0) -
         kpis.put("communication", talking / window, FORMULAS["communication"])
     kpis.reason(
         "communication",
-        f"{silent} of {len(cores) + silent} devices recorded no op, and the others no collective, so what they would "
-        "have exchanged cannot be told.",
+        f"{silent} of {(recorded or len(cores)) + silent} devices recorded no op, and the others no collective, so "
+        "what they would have exchanged cannot be told.",
     )
     stepped = [core for core in cores if core.numbers]
     span = sum(core.span_s for core in stepped)

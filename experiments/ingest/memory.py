@@ -13,7 +13,8 @@ _HOST_ALLOCATORS = ("cpu", "host", "pinned", "mkl")
 def peak_memory(space: XSpace) -> Memory:
     """Peak and capacity, in bytes, of the device allocator that came closest to its capacity.
 
-    Capacity is what it had reserved, allocated and free together, as XProf counts it.  None where no allocator event
+    In use is what it had reserved (stack) and allocated (heap), at the peak or since it started, whichever is more;
+    capacity is that and what is free, as XProf counts them.  None where no allocator event
     was recorded.
     """
     peaks: dict[str, int] = {}
@@ -39,8 +40,10 @@ def peak_memory(space: XSpace) -> Memory:
                     continue
                 sizes = [stats.get(key) for key in ("bytes_reserved", "bytes_allocated", "bytes_available")]
                 capacity = sum(size for size in sizes if isinstance(size, int) and size > 0)
-                peak = stats.get("peak_bytes_in_use")
-                if isinstance(peak, int) and 0 < peak < 1 << 60:
+                lifetime = stats.get("peak_bytes_in_use")
+                in_use = sum(size for size in sizes[:2] if isinstance(size, int) and size > 0)
+                peak = max(in_use, lifetime if isinstance(lifetime, int) else 0)
+                if 0 < peak < 1 << 60:
                     peaks[allocator] = max(peaks.get(allocator, 0), peak)
                 capacities[allocator] = max(capacities.get(allocator, 0), capacity)
     return worst([Memory(float(peak), float(capacities[name]) or None) for name, peak in peaks.items()])

@@ -22,7 +22,7 @@ _COLLECTIVE_KERNEL = re.compile(
     r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|memcpyp2p", re.I
 )
 #: As the tracers of CUPTI and ROCm name copies between host and device.
-_HOST_COPY = re.compile(r"^Memcpy(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
+_HOST_COPY = re.compile(r"^(Memcpy|Copy)(H2D|D2H|HToD|DToH|HostToDevice|DeviceToHost)", re.I)
 _CONTROL = re.compile(r"^(while|conditional|call)([.\d-]|$)")
 _FUSED_COLLECTIVE_NAME = re.compile(r"^async-collective")
 

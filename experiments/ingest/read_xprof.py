@@ -8,12 +8,14 @@ step time is the slowest core's and is a mean here; tables of a profile without 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from experiments.ingest.convert import Tables
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores
+from experiments.ingest.kernel_ops import ENOUGH, Kernels, named_ops, shortened, with_collectives_named
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
 from experiments.ingest.peaks import Peaks, peaks_of
 from experiments.ingest.roof import notes_on_roof, notes_on_utilization
@@ -49,11 +51,13 @@ def read(
     op_times: Sequence[dict[tuple[str, str], tuple[int, int]]] = (),
     silent: int = 0,
     memory_bytes: float | None = None,
+    kernels: Callable[[set[tuple[str, str]]], Kernels] | None = None,
 ) -> StepProfile:
     """The StepProfile of one converted session.
 
     op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.  silent: devices without any
-    op beside the cores.  memory_bytes: of one device.
+    op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU
+    that are not among the (program id, op) given; called where XProf's table leaves out too many.
     """
     on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats
@@ -63,13 +67,18 @@ def read(
     ops = read_ops(stats, tables.roofline, peaks.flops_per_s, peaks.hbm_bytes_per_s, own_peaks=bool(peaks.note))
     if on_cpu:
         ops = with_cpu_shares(ops or ops_without_hlo(op_times), cores)
-    ops = with_host_bytes(ops)
+    ops = with_collectives_named(with_host_bytes(ops))
     ids = {text(name, 200): str(key) for key, name in dict(stats.program_id_to_name_map).items()}
+    programs = [ids.get(op.program, op.program) for op in ops]
+    found, kernel_notes = _kernels(stats, ops, cores, kernels) if kernels is not None and not on_tpu else ([], [])
     ops = over_cores(
         ((f"{core.host} {core.name}", core.op_times) for core in cores),
-        ops,
-        [ids.get(op.program, op.program) for op in ops],
+        [*ops, *(op for op, _ in found)],
+        [*programs, *(program for _, program in found)],
     )
+    if found:
+        ops = shortened(sorted(ops, key=lambda op: (-op.self_time_s, op.name)))
+        ops = [replace(op, rank=rank) for rank, op in enumerate(ops, 1)]
     steps, step_notes = _steps(tables.overview, cores, by_host=not on_tpu and not on_cpu)
     program = executed_program(cores) if steps else ""
     widened = 1.0
@@ -77,7 +86,8 @@ def read(
         ops, widened = shares_of_steps(ops, cores, stats.device_op_metrics_db.total_time_ps * 1e-12)
     kpis = Kpis()
     if ops or cores:
-        from_timelines(kpis, cores, silent)
+        stepped = [core for core in cores if core.numbers]
+        from_timelines(kpis, stepped if program else cores, silent, len(cores))
         if not on_cpu:
             from_overview(kpis, tables.overview, on_tpu=on_tpu, has_steps=bool(steps), executed=bool(program))
             _utilization(kpis, tables.roofline, stats, ops, peaks, widened)
@@ -94,6 +104,10 @@ def read(
     if not steps:
         reasons["step_time"] = reasons["steps"] = NO_STEPS
     if program:
+        if widened > 1.01:
+            computed["time_share"] = (
+                f"self time / time of the executions of {program}; XProf's is of the whole recording"
+            )
         computed["step_time"] = f"from one execution of {program} to the next; the profile marks no steps"
     if memory.peak_bytes is None:
         reasons["memory"] = "The profile holds no event of the device's memory allocator."
@@ -104,7 +118,7 @@ def read(
     for key, value in (("peak_flops", peaks.flops_per_s), ("peak_hbm", peaks.hbm_bytes_per_s)):
         if value is None:
             reasons[key] = ON_CPU if on_cpu else "The profile does not state the device's peak."
-    said = [*notes, *step_notes]
+    said = [*notes, *kernel_notes, *step_notes]
     if program:
         said.append(Note("warning", ESTIMATED.format(count=len(steps), program=program)))
     else:
@@ -146,6 +160,23 @@ def read(
         label=label or ("CPU recording" if on_cpu else ""),
         timeline=strips(cores),
     )
+
+
+def _kernels(
+    stats: Any,
+    ops: Sequence[Op],
+    cores: Sequence[CoreTimeline],
+    read_kernels: Callable[[set[tuple[str, str]]], Kernels],
+) -> tuple[list[tuple[Op, str]], list[Note]]:
+    """Kernels that XProf names no op for, and a note, where its ops cover too little of the kernels' time."""
+    whole = sum(core.op_s for core in cores)
+    if sum(op.self_time_s for op in ops) >= ENOUGH * whole:
+        return [], []
+    kernels = read_kernels(named_ops(stats))
+    if not kernels.sums:
+        return [], []
+    profiled = stats.device_op_metrics_db.total_time_ps * 1e-12 or sum(core.span_s for core in cores)
+    return kernels.ops(profiled), [kernels.note(min(kernels.time_s / whole, 1.0))]
 
 
 def _steps(overview: list[Any], cores: Sequence[CoreTimeline], *, by_host: bool) -> tuple[list[Step], list[Note]]:

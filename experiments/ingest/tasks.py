@@ -14,6 +14,7 @@ from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.gpu import tasks as gpu_tasks
+from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
@@ -117,6 +118,7 @@ def read(
         op_times=[host.op_times for host in hosts],
         silent=sum(host.silent for host in hosts),
         memory_bytes=next((host.memory_bytes for host in hosts if host.memory_bytes), None),
+        kernels=None if any(host.facts.is_cpu for host in hosts) else lambda named: _kernels(hosts, named),
     )
     return profile.to_json()
 
@@ -287,6 +289,14 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])
         notes.append(Note("info", f"{count} other file{'s' if count > 1 else ''} in the upload not used: {some}."))
     return notes
+
+
+def _kernels(hosts: Sequence[Host], named: set[tuple[str, str]]) -> Kernels:
+    """Kernels of GPUs that are not among the named ops."""
+    kernels = Kernels()
+    for host in hosts:
+        kernels.add(load(host.file.path, host.file.name)[0], named)
+    return kernels
 
 
 def _hash(uploads: Sequence[Upload]) -> list[SourceFile]:

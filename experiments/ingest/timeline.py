@@ -35,6 +35,7 @@ class CoreTimeline:
     collective_s (a collective in flight: also from its start op to its done op), exposed_s (in flight, and no other op
     ran),
     host_transfer_s (a copy from or to host memory in flight).
+    op_s: time of all op events of the recording, those beside each other counted each.
     program: whose executions the steps are, where none was marked.  cut: number and time of steps that the recording
     cut off, and whether it begins in them; they are none of the steps.
     span_s: from the first activity to the last, steps or not.  op_times: of the ops that matter, by (program, name).
@@ -55,6 +56,7 @@ class CoreTimeline:
     events: int
     op_times: dict[OpKey, OpTime] = field(default_factory=dict)
     host_transfer_s: float = 0.0
+    op_s: float = 0.0
     program: str = ""
     cut: tuple[tuple[int, float, bool], ...] = ()
 
@@ -207,6 +209,7 @@ def measure(
             transfers.plus(copies),
         ),
         host_transfer_s=inside(Cover.of(transfers.starts, transfers.ends)),
+        op_s=float((events.ends - events.starts)[running].sum()) * 1e-12,
         program=steps.program,
         cut=cut,
     )

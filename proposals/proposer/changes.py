@@ -13,7 +13,7 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel.chips import get_chip
+from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
@@ -29,18 +29,6 @@ MOST_AT_FIRST = 2
 WORTH_HIDING = 0.02
 #: How much a rematerialisation policy recomputes, in steps.
 RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
-
-#: Flags that let XLA run collectives beside compute, per kind of chip.  Names: openxla/xla debug_options and the
-#: flags that published MaxText recipes set (tpu-recipes, Apache-2.0).
-SCHEDULE_FLAGS = {
-    "tpu": (
-        "--xla_tpu_enable_async_collective_fusion=true",
-        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-        "--xla_tpu_overlap_compute_collective_tc=true",
-        "--xla_enable_async_all_gather=true",
-    ),
-    "gpu": ("--xla_gpu_enable_latency_hiding_scheduler=true", "--xla_gpu_enable_pipelined_all_gather=true"),
-}
 
 
 def further_changes(
@@ -117,27 +105,52 @@ def schedule_flags(
     """Flags that hide collectives, where communication is exposed and they are not set."""
     if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
         return None  # on a CPU, or a device we do not know, these flags mean nothing
-    flags = config.training.xla_flags
-    new = missing_flags(config)
-    if exposed_share(diagnosis) < WORTH_HIDING or not new:
-        return None
-    return {"xla_flags": [*flags, *new]}
+    new = missing_flags(config, diagnosis)
+    return {"xla_flags": [*config.training.xla_flags, *new]} if new else None
 
 
-def missing_flags(config: ExperimentConfig) -> tuple[str, ...]:
-    """The schedule flags of this kind of chip that the run does not set."""
-    given = {flag.split("=")[0] for flag in config.training.xla_flags}
-    kind = get_chip(config.hardware.chip).kind
-    return tuple(flag for flag in SCHEDULE_FLAGS[kind] if flag.split("=")[0] not in given)
+def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Documented flags (perfmodel/xla_flags.toml) of this chip for what is exposed, that the run does not set."""
+    sets = _flag_sets(config, diagnosis)
+    given = config.training.xla_flags
+    return tuple(dict.fromkeys(flag for found, _ in sets for flag in xla_flags.missing(found, given)))
 
 
-def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any]) -> float:
-    """Of the schedule flags that were missing, the share that a change sets; negative for those it takes away."""
-    if "xla_flags" not in change:
+def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis) -> float:
+    """Of the exposed communication, the share on which the flags bear that a change adds; negative for those it takes
+    away.
+    """
+    total = sum(exposed_by_cause(config, diagnosis).values())
+    if "xla_flags" not in change or total <= 0:
         return 0.0
-    every = SCHEDULE_FLAGS[get_chip(config.hardware.chip).kind]
     before, after = set(config.training.xla_flags), set(change["xla_flags"])
-    return sum((flag in after) - (flag in before) for flag in every) / len(every)
+    return sum(
+        exposed / total * sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
+        for found, exposed in _flag_sets(config, diagnosis)
+    )
+
+
+def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
+    """(flags, exposed share of the step that they bear on) for every cause worth hiding, costliest first."""
+    causes = sorted(exposed_by_cause(config, diagnosis).items(), key=lambda item: -item[1])
+    sets = [(xla_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING]
+    return [(found, share) for found, share in sets if found is not None]
+
+
+def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str, float]:
+    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for.
+
+    The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it.
+    """
+    found: dict[str, float] = {}
+    step = diagnosis.kpis.get("step_time_s")
+    for row in diagnosis.collectives:
+        roles = {config.mesh.role(axis) for axis in row["axis"].split("+")} if row["axis"] else set()
+        kind = xla_flags.cause_of(row["kind"], row["axis"] == "dcn") or ""
+        cause = "collective_matmul" if "model" in roles else kind
+        exposed = row["exposed_s"] / step if row["exposed_s"] is not None and step else row["share"]
+        found[cause] = found.get(cause, 0.0) + exposed
+    return found
 
 
 def exposed_share(diagnosis: Diagnosis) -> float:

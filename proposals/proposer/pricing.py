@@ -177,7 +177,7 @@ def price(
 def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis: Diagnosis) -> Floats:
     """Takes from the parts what schedule flags hide of the exposed communication; returns how unsure that is, in
     seconds."""
-    shares = np.array([share_of_schedule(c.config, change) for change in c.changes])[c.change_of]
+    shares = np.array([share_of_schedule(c.config, change, diagnosis) for change in c.changes])[c.change_of]
     talk = [name for name in parts if name.startswith("ici") or name == "dcn"]
     total = sum((parts[name] for name in talk), np.zeros(len(c)))
     before = float(total[c.baseline])

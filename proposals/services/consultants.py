@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from agent.control import Cancel
@@ -61,6 +61,8 @@ def consult(pk: int, provider: Provider | None = None) -> None:
             _work(desk, provider)
     except (Unavailable, ConfigError, Refused) as error:
         consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text stands.")
+    except (OperationalError, InterfaceError):
+        raise  # the database is away, or full: the sweep finds a consultation that nobody has
     except Exception as error:
         logger.exception("consultation %s failed", pk)
         note = (

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
@@ -97,7 +98,7 @@ class Work:
                     return False
                 time.sleep(0.5)
 
-    def move(self, new: RunStatus, **facts: object) -> None:
+    def move(self, new: RunStatus, **facts: Any) -> None:
         """Leave the stage; raises Lost, which rolls the stage back, where the run is not this worker's any more."""
         took = round(time.monotonic() - self.began, 3)
         old = RunStatus(self.run.status)

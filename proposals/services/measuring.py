@@ -21,7 +21,7 @@ from accounts.permissions import check
 from diagnosis import comparing
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
-from experiments.services import configuration, events
+from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
 from experiments.step_profile import PROFILE
 from history.record import FAILURES, outcome_of
@@ -34,6 +34,7 @@ from proposals.services import learning, unmeasured
 logger = logging.getLogger(__name__)
 
 MAX_COMMENT = 10_000
+_PLACE = "the configuration of that run"
 
 
 class MeasureError(Exception):
@@ -269,6 +270,11 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     if fit is None or not fit.same:
         why = " ".join(fit.departures) if fit is not None else "its configuration does not fit any more."
         raise MeasureError(f"{name} is no run of this proposal: {why}")
+    against = against_profile.found(run.profile, run.experiment.config or {}, two)
+    if undecided := against_profile.unsettled(against, run.experiment.config_kept):
+        more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
+        why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
+        raise MeasureError(f"The profile of {name[:60]} is not of this proposal: {why}")
     was, now = before.run.profile.step_time_s, after.run.profile.step_time_s
     if not was or not now:
         words = "The profile before" if not was else f"The profile of {name}"
@@ -290,6 +296,7 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
     """What stands between the proposal's changes and the effect."""
     comparison = comparing.summary(before, after)
     said = list(fit.further)
+    said += [f"Kept against its profile: {text}" for text in against_profile.caveats(after.run.experiment)]
     bare = [side.run.experiment.name for side in (before, after) if side.data.get("basis", PROFILE) != PROFILE]
     if bare:
         said.append(f"Only the step time of {' and '.join(bare)} was measured: what else differed is unavailable.")

@@ -173,7 +173,7 @@ def test_the_documented_backup_takes_what_cannot_be_made_again_and_nothing_else(
     command = re.search(r"^tar czf .*?[^\\]$", docs, re.MULTILINE | re.DOTALL).group(0).replace("\\\n", " ")
     kept = {"profiles/1.pb", "uploads/2.tar", "documents/3.pdf", "secret_key"}
     left = {"services.json", "uploading/tmp1.upload", "run/launcher.json", "logs/web.log", "redis/dump.rdb",
-            "postgres/PG_VERSION", "static/app.css"}  # fmt: skip
+            "postgres/PG_VERSION", "static/app.css", "reserve"}  # fmt: skip
     for name in kept | left:
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)

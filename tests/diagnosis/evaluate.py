@@ -16,14 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnosis.analyzer import diagnose
+from diagnosis.analyzer import diagnose, laws, read_facts, rules
 from diagnosis.report import BOTTLENECKS, Diagnosis
 from experiments.ingest import read_profile
 from experiments.samples.samples import FOLDER
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import read_config
-from tests.diagnosis import drawn, paper
+from tests.diagnosis import drawn, paper, real
 from tests.diagnosis.generated import Ledger, Scenario, config, made
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.variants import perturbed
@@ -195,6 +195,41 @@ def reliability(score: Score) -> list[dict[str, float]]:
     return rows
 
 
+@dataclass
+class Struck:
+    """How many claims each rule made, and how many of them each law struck, over one set of profiles."""
+
+    claims: Counter[str] = field(default_factory=Counter)
+    struck: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, profile: StepProfile, run: ExperimentConfig | None) -> None:
+        for one in rules.weighed(read_facts(profile, run)):
+            rule = one.claim.finding.rule
+            self.claims[rule] += 1
+            if one.broken is not None:
+                self.struck[rule, one.broken.name] += 1
+
+
+def struck_on_generated(seeds: range = range(DRAWN.start, DRAWN.start + 200)) -> Struck:
+    """The labelled steps and some of those drawn at random."""
+    found = Struck()
+    for s in SCENARIOS:
+        found.add(made(s, 0)[0], config(s))
+    for seed in seeds:
+        s, profile, _ = drawn.step(seed)
+        found.add(profile, config(s))
+    return found
+
+
+def struck_on_real() -> tuple[Struck, list[str]]:
+    """The shipped recordings and reconstructions, and profiles that others recorded where they are at hand."""
+    found, names = Struck(), []
+    for name, profile, run in real.profiles():
+        found.add(profile, run)
+        names.append(name)
+    return found, names
+
+
 def as_json(sets: dict[str, Score]) -> dict[str, Any]:
     return {
         name: {
@@ -227,7 +262,40 @@ def _confusion(score: Score) -> list[str]:
     return lines
 
 
-def report(sets: dict[str, Score]) -> str:
+def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
+    lines = [
+        "",
+        "## Laws",
+        "",
+        "Every finding passes through `diagnosis/analyzer/laws.py` with the ops it rests on. A claim that breaks a law "
+        "is not shown. `tests/diagnosis/test_laws.py` states the same laws for arbitrary profiles, from the outside.",
+        "",
+        "| law | says |",
+        "|---|---|",
+        *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
+        "",
+        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), and over "
+        f"{len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration where it "
+        "has one:",
+        "",
+        "| rule | generated: claims | struck | recorded: claims | struck | by |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for rule in sorted({*generated.claims, *recorded.claims}):
+        both = generated.struck + recorded.struck
+        counts = [sum(n for (name, _), n in of.struck.items() if name == rule) for of in (generated, recorded)]
+        by = ", ".join(sorted({law for name, law in both if name == rule})) or "–"
+        lines.append(
+            f"| `{rule}` | {generated.claims[rule]} | {counts[0]} | {recorded.claims[rule]} | {counts[1]} | {by} |"
+        )
+    for title, of in (("generated", generated), ("recorded", recorded)):
+        total, struck = of.claims.total(), of.struck.total()
+        lines.append("" if title == "generated" else "")
+        lines.append(f"Of {total} claims on {title} profiles the laws struck {struck} ({_percent(struck / total)}).")
+    return lines
+
+
+def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: list[str]) -> str:
     chosen, random, printed = sets["labelled"], sets["drawn"], sets["paper"]
     lines = [
         "# How often the diagnosis is right",
@@ -235,7 +303,7 @@ def report(sets: dict[str, Score]) -> str:
         "Written by `python -m tests.diagnosis.evaluate`; what [accuracy.md](accuracy.md) is for predictions, this is "
         "for diagnoses.",
         "",
-        "Steps are generated op by op from FLOPs, bytes, wires (`perfmodel`) and stated efficiencies; the generator "
+        "Steps are generated op by op from FLOPs, bytes, links (`perfmodel`) and stated efficiencies; the generator "
         "keeps a ledger of what each second was spent on and imports nothing of the Analyzer. The true bottleneck "
         "follows from the ledger by the contract's thresholds (input, host or idle time from 10 %, exposed collectives "
         "from 30 % of the step; else the larger of compute and HBM). A rule is *wanted* where its cause takes 10 % of "
@@ -286,6 +354,7 @@ def report(sets: dict[str, Score]) -> str:
         "",
         "Rules about the placement of axes (`axis_on_slow_links`, `open_rings`), those that sum others up, and those "
         "for transfers and custom calls have a case each in `tests/diagnosis`, no cause in the ledger.",
+        *_laws(generated, recorded, names),
         "",
     ]
     return "\n".join(lines)
@@ -294,7 +363,7 @@ def report(sets: dict[str, Score]) -> str:
 def main() -> None:
     sets = {"labelled": labelled(), "drawn": at_random(), "paper": papers()}
     JSON_FILE.write_text(json.dumps(as_json(sets), indent=1) + "\n")
-    REPORT.write_text(report(sets))
+    REPORT.write_text(report(sets, struck_on_generated(), *struck_on_real()))
     for name, score in sets.items():
         print(f"{name}: {score.verdicts.total()} verdicts, {score.accuracy:.1%} right", end="")
         print(f", rules: precision {score.precision:.1%}, recall {score.recall:.1%}" if name != "paper" else "")

@@ -19,6 +19,21 @@ def test_bottleneck_from_printed_tables(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
+def test_five_ops_are_no_more_than_a_leaning(number: int) -> None:
+    """The printed tables list 0.05 to 11 % of op time: what they bear out is said with how much of the step it is."""
+    bottleneck = diagnose(paper.profile(number), paper.config(number)).bottleneck
+    assert bottleneck.confidence <= 0.6
+    assert "lean" in bottleneck.statement and "not in the profile" in bottleneck.statement
+
+
+def test_the_third_table_promises_no_more_than_it_shows() -> None:
+    """All five listed ops are collectives, yet known communication is 5.35 % of the step: no saving beyond it."""
+    diagnosis = diagnose(paper.profile(3), paper.config(3))
+    assert "5.35 %" in diagnosis.bottleneck.statement
+    assert all((finding.saving_share or 0.0) <= 0.0536 for finding in diagnosis.findings)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_bottleneck_without_configuration(number: int) -> None:
     assert diagnose(paper.profile(number)).bottleneck.primary == paper.BOTTLENECK[number]
 
@@ -60,14 +75,16 @@ def test_observations_of_experiment_1() -> None:
     rules = {finding.rule for finding in diagnosis.findings}
     assert {"opaque_custom_calls", "async_collective_waits", "record_more"} <= rules
     opaque = next(finding for finding in diagnosis.findings if finding.rule == "opaque_custom_calls")
-    assert opaque.saving_share == pytest.approx(0.0115)
+    assert opaque.saving_share is None and opaque.evidence[0].value == pytest.approx(0.0115)
     assert any("HBM-bound" in text and "waits" in text for text in diagnosis.bottleneck.contradictions)
 
 
 def test_observations_of_experiment_2() -> None:
     diagnosis = diagnose(paper.profile(2), paper.config(2))
-    replicated = next(finding for finding in diagnosis.findings if finding.rule == "replicated_weights")
-    assert replicated.mesh_axis == "model"
+    whole = next(finding for finding in diagnosis.findings if finding.rule == "whole_weight_matmuls")
+    assert "tensor axis" in whole.action
+    # The configuration says nothing of how weights are sharded; under its default they are not replicated.
+    assert "replicated_weights" not in {finding.rule for finding in diagnosis.findings}
     assert any("Duty cycle" in text for text in diagnosis.bottleneck.contradictions)
     assert any("7.37 %" in text and "7.52 %" in text for text in diagnosis.bottleneck.contradictions)
 
@@ -75,8 +92,7 @@ def test_observations_of_experiment_2() -> None:
 def test_observations_of_experiment_3() -> None:
     diagnosis = diagnose(paper.profile(3), paper.config(3))
     leading = next(finding for finding in diagnosis.findings if finding.rule == "collectives_of_unknown_axis")
-    assert leading.mesh_axis == "model"
-    assert any("5.35 %" in text for text in diagnosis.bottleneck.contradictions)
+    assert leading.mesh_axis is None and "model (4 chips)" in leading.insight
     assert [op.collective for op in diagnosis.ops] == [
         "all-reduce", "reduce-scatter", "collective-permute", "all-reduce", "reduce-scatter",
     ]  # fmt: skip

@@ -65,7 +65,7 @@ def test_experiment_1_observations() -> None:
 
 def test_experiment_2_observations() -> None:
     diagnosis = diagnosed(2)
-    assert find(diagnosis, "replicated_weights").mesh_axis == "model"
+    assert "tensor axis" in find(diagnosis, "whole_weight_matmuls").action
     assert {"async_collective_waits", "gradient_reduction"} <= rules(diagnosis)
     assert any("Duty cycle" in text for text in diagnosis.bottleneck.contradictions)
 
@@ -74,7 +74,6 @@ def test_experiment_3_observations() -> None:
     diagnosis = diagnosed(3)
     assert find(diagnosis, "tensor_parallel_communication").mesh_axis == "model"
     assert "the model axis" in diagnosis.bottleneck.statement
-    assert any("communication KPI" in text for text in diagnosis.bottleneck.contradictions)
     axes = {op.name: op.mesh_axis for op in diagnosis.ops[:5]}
     assert axes["all-reduce.1"] == "model" and axes["collective-permute.1"] == "seq"
 
@@ -97,10 +96,10 @@ def test_cpu_recording(name: str) -> None:
 
 @pytest.mark.skipif(not REAL.exists(), reason="the recorded GPU profile is not at hand")
 def test_real_gpu_profile() -> None:
-    """No step markers, attention kernels without FLOPs, products bound by HBM: said, with what to record."""
+    """Attention kernels without FLOPs take half of the time: compute by what they are, and said so."""
     diagnosis = diagnose(read_profile([REAL]))
-    assert diagnosis.kpis["step_time_s"] is None and diagnosis.breakdown_s == {}
-    assert diagnosis.bottleneck.primary in ("memory", "compute", "unknown") and diagnosis.bottleneck.confidence < 0.65
+    assert diagnosis.bottleneck.primary == "compute" and diagnosis.bottleneck.confidence < 0.8
+    assert diagnosis.breakdown_share["compute"] > 0.5 and "FLOPs were not recorded" in diagnosis.bottleneck.statement
     assert diagnosis.ops[0].name == "te_fused_attn_backward_ffi.18"
     assert diagnosis.ops[0].module == "attention"
     assert "opaque_custom_calls" in rules(diagnosis)
@@ -110,7 +109,7 @@ def test_real_gpu_profile() -> None:
 @pytest.mark.skipif(not REAL.exists(), reason="the recorded GPU profile is not at hand")
 def test_what_one_device_of_eight_cannot_tell_is_not_measured() -> None:
     diagnosis = diagnose(read_profile([REAL]))
-    for key in ("communication", "communication_ops", "goodput"):
+    for key in ("communication", "communication_ops"):
         assert diagnosis.kpis[key] is None and diagnosis.not_measured[key]
     assert "7 of 8 devices" in diagnosis.not_measured["communication"]
     assert any(
@@ -126,12 +125,16 @@ def test_parts_of_communication_do_not_exceed_the_whole() -> None:
         found = find(diagnose(*sample(name)), "exposed_communication")
         total, *parts = (item.value or 0.0 for item in found.evidence if "collectives" in item.label)
         assert len(parts) > 1 and 0.99 * total < sum(parts) < 1.001 * total  # the four largest are named
-    assert "as good as all of it on the data axis" in diagnose(*sample("cpu-data8")).bottleneck.statement
+    assert "nearly all of it on the data axis" in diagnose(*sample("cpu-data8")).bottleneck.statement
 
 
-def test_a_step_of_collectives_says_so_once() -> None:
-    statement = diagnosed(3).bottleneck.statement
-    assert "the 5 largest ops are all collectives" in statement and "100 %" not in statement
+def test_the_verdict_of_experiment_3_is_that_of_its_breakdown() -> None:
+    """The findings together promise what the verdict says, and no more."""
+    diagnosis = diagnosed(3)
+    talking = sum(value for bar, value in diagnosis.breakdown_share.items() if bar.startswith("ici"))
+    assert talking > 0.4 > diagnosis.breakdown_share["hbm"]
+    assert find(diagnosis, "exposed_communication").saving_share == pytest.approx(talking, rel=0.01)
+    assert "40.9 % of the step" in diagnosis.bottleneck.statement
 
 
 def test_idle_time_below_the_overviews_last_digit_is_kept() -> None:

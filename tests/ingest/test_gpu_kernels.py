@@ -1,110 +1,90 @@
-"""Kernels by what they do: names as libraries write them."""
+"""Profiles of GPUs whose kernels belong to no HLO op."""
 
 from __future__ import annotations
 
 import pytest
 
-from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.flops import work
+from experiments.ingest import read_profile
+from tests.ingest.conftest import Save
+from tests.ingest.gpu_xspaces import Kernel, gpu_xspace
+
+GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(Params)"
+REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-@pytest.mark.parametrize(
-    ("kernel", "category"),
-    [
-        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", kernels.GEMM),
-        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1", kernels.GEMM),
-        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>(int)", kernels.GEMM),
-        ("ampere_sgemm_32x32_sliced1x4_tn", kernels.GEMM),
-        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(flash::Flash_fwd_params)", kernels.ATTENTION),
-        ("_ZN5aiter37fmha_fwd_hd128_bf16_causal_group_rtneE", kernels.ATTENTION),
-        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", kernels.ATTENTION),
-        ("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", kernels.CONVOLUTION),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)", kernels.ELEMENTWISE),
-        ("triton_poi_fused_add_mul_silu_3", kernels.ELEMENTWISE),
-        ("triton_red_fused__to_copy_mean_pow_0", kernels.REDUCTION),
-        ("triton_tem_fused_addmm_2", kernels.GEMM),
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)", kernels.REDUCTION),
-        ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true, false>(float*)", kernels.REDUCTION),
-        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4> >(int)", kernels.OPTIMIZER),
-        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)", kernels.NORMALIZATION),
-        ("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 32, true, 1>(float)", kernels.NORMALIZATION),
-        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long>(int)", kernels.SCATTER),
-    ],
-)  # fmt: skip
-def test_a_kernel_is_known_by_its_name(kernel: str, category: str) -> None:
-    assert kernels.collective_kind(kernel) is None
-    assert kernels.category(kernel) == category
+def test_tensorflow_without_hlo_has_its_ops_and_collectives(save: Save) -> None:
+    """Eight GPUs: MatMul for 600 µs, an all-reduce for 300 µs beside 100 µs of it, by TensorFlow's op in the event."""
+    kernels = (
+        Kernel(GEMM, 0, 600, tf_op="model/dense/MatMul:MatMul"),
+        Kernel(REDUCE, 500, 300, tf_op="CollectiveReduceV2:CollectiveReduceV2", stream="Stream #20(Compute)"),
+    )
+    profile = read_profile([save(space=gpu_xspace(kernels, devices=range(8)))])
+    found = {op.category: op for op in profile.ops}
+    assert len(profile.ops) == 2
+    assert found["MatMul"].self_time_s == pytest.approx(8 * 3 * 600e-6)
+    assert found["all-reduce"].self_time_s == pytest.approx(8 * 3 * 300e-6)
+    assert found["MatMul"].flops is None
+    # Of the 2.8 ms from first to last, 3 × 0.8 ms are busy and 3 × 0.3 ms in collectives.
+    assert profile.kpis["duty_cycle"] == pytest.approx(2.4 / 2.8, abs=1e-3)
+    assert profile.kpis["communication"] == pytest.approx(0.9 / 2.8, abs=1e-3)
+    assert profile.device.core_count == 8
 
 
-@pytest.mark.parametrize(
-    ("kernel", "stated", "kind"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "", "all-reduce"),
-        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)", "", "all-gather"),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_SIMPLE", "", "reduce-scatter"),
-        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "allreduce", "all-reduce"),
-        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "", "collective"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "all_to_allv", "all-to-all"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "", "send/recv"),
-        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", "", "all-reduce"),
-        ("ncclSymkDevKernel_AllGather_ST(ncclSymkDevWorkArgs)", "", "all-gather"),
-    ],
-)
-def test_collectives_of_every_generation_of_nccl(kernel: str, stated: str, kind: str) -> None:
-    assert kernels.collective_kind(kernel, stated) == kind
+def test_ops_of_a_program_whose_hlo_was_not_recorded(save: Save) -> None:
+    kernels = (
+        Kernel("loop_add_fusion", 0, 500, hlo_op="loop_add_fusion.3"),
+        Kernel(REDUCE, 500, 200, hlo_op="all-reduce-start.1"),
+        Kernel("MemcpyH2D", 700, 100, details="kind:H2D size:4000000 dest:0 async:1", stream="Stream #30(MemcpyH2D)"),
+    )
+    profile = read_profile([save(space=gpu_xspace(kernels, runs=4))])
+    found = {op.name: op for op in profile.ops}
+    assert found["loop_add_fusion.3"].program == "jit_step"
+    assert found["loop_add_fusion.3"].occurrences == 4
+    assert found["loop_add_fusion.3"].category == "loop_add_fusion"
+    assert found["all-reduce-start.1"].category == "all-reduce"
+    assert found["all-reduce-start.1"].exposed_s == pytest.approx(4 * 200e-6)
+    copy = found["MemcpyH2D"]
+    assert (copy.category, copy.host_bytes) == ("copy host to device", 16_000_000)
+    assert any("no op whose HLO was recorded" in note.message for note in profile.notes)
 
 
-def test_names_are_shortened_to_the_function() -> None:
-    assert kernels.base_name("void at::native::(anonymous namespace)::reduce_kernel<512, 1>(int)") == "reduce_kernel"
-    assert kernels.base_name("void cutlass::Kernel2<cutlass_80_s16816gemm_bf16>(int)") == "cutlass_80_s16816gemm_bf16"
-    assert kernels.base_name("_ZN2ck16tensor_operation6device11kernel_gemmIfEEvT_") == "kernel_gemm"
+@pytest.mark.parametrize("how", ["stat of the kernels", "launch on the host"])
+def test_command_buffers_are_named_with_the_flag_to_record_without(save: Save, how: str) -> None:
+    kernels = (
+        Kernel(GEMM, 0, 600, graph=3 if how.startswith("stat") else 0),
+        Kernel("input_reduce_fusion_2", 600, 200, graph=3 if how.startswith("stat") else 0),
+    )
+    events = () if how.startswith("stat") else ("cuGraphLaunch",)
+    profile = read_profile([save(space=gpu_xspace(kernels, host_events=events))])
+    assert [(op.name, op.occurrences) for op in profile.ops][1] == ("input_reduce_fusion_2", 3)
+    assert profile.ops[0].category == "gemm"
+    assert any("XLA_FLAGS=--xla_gpu_enable_command_buffer=" in note.message for note in profile.notes)
 
 
-BF16 = ["c10::BFloat16"] * 3
-CONVOLUTION = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+def test_devices_that_recorded_nothing_are_no_cores(save: Save) -> None:
+    kernels = (Kernel(GEMM, 0, 600, hlo_op="gemm_fusion.1"),)
+    profile = read_profile([save(space=gpu_xspace(kernels, devices=(0,), empty=range(1, 8)))])
+    assert (profile.device.core_count, profile.device.recorded_cores, profile.device.measured_cores) == (8, 1, 1)
+    assert [core.name for core in profile.cores] == ["GPU:0"]
+    assert any("only 1 of 8 devices recorded" in note.message for note in profile.notes)
+    assert profile.kpis["communication"] is None
+    assert profile.device.chip == "h100"  # of the parts called Hopper, the one with 80 GB
 
 
-@pytest.mark.parametrize(
-    ("op", "dims", "values", "flops"),
-    [
-        ("aten::mm", [[8, 4], [4, 2]], [], 2 * 8 * 4 * 2),
-        ("aten::addmm", [[2], [8, 4], [4, 2]], [], 2 * 8 * 4 * 2),
-        ("aten::bmm", [[3, 8, 4], [3, 4, 2]], [], 3 * 2 * 8 * 4 * 2),
-        ("aten::linear", [[5, 8, 4], [2, 4], [2]], [], 2 * 5 * 8 * 4 * 2),
-        # 10 images of 14×14 become 7×7 under stride 2; each of 512 outputs sees 256 inputs through 3×3 weights.
-        ("aten::convolution", [[10, 256, 14, 14], [512, 256, 3, 3]], CONVOLUTION, 2 * 10 * 49 * 512 * 256 * 9),
-        (
-            "aten::convolution_backward",
-            [[10, 512, 7, 7], [10, 256, 14, 14], [512, 256, 3, 3]],
-            [""] * 10 + ["[True, True, False]"],
-            2 * 2 * 10 * 49 * 512 * 256 * 9,
-        ),
-        ("aten::_scaled_dot_product_flash_attention", [[2, 8, 128, 64]] * 3, [], 4 * 2 * 8 * 128 * 128 * 64),
-        (
-            "aten::_scaled_dot_product_flash_attention_backward",
-            [[2, 8, 128, 64]] * 4,
-            [],
-            10 * 2 * 8 * 128 * 128 * 64,
-        ),
-        ("flash_attn::_flash_attn_forward", [[2, 128, 8, 64]] * 3, [], 4 * 2 * 8 * 128 * 128 * 64),
-    ],
-)
-def test_flops_as_torch_counts_them(op: str, dims: list[list[int]], values: list[str], flops: int) -> None:
-    found = work(op, dims, BF16, values)
-    assert found is not None
-    assert found.flops == flops
-    assert found.dtype == "bf16"
+def test_executions_stand_for_steps_that_were_not_marked(save: Save) -> None:
+    """Two ops of a loop run three times per execution, one op once: the period is that of the latter."""
+    loop = [Kernel(f"fusion_{i}", 100 + 200 * i + 50 * j, 40, hlo_op=f"fusion.{j}") for i in range(3) for j in range(2)]
+    kernels = (Kernel(GEMM, 0, 90, hlo_op="gemm_fusion.1"), *loop)
+    profile = read_profile([save(space=gpu_xspace(kernels, runs=6, period_us=1000))])
+    assert len(profile.steps) == 6
+    assert [step.time_s for step in profile.steps[:5]] == pytest.approx([1e-3] * 5)
+    assert "execution of jit_step" in profile.computed["step_time"]
+    assert any("6 executions of jit_step" in note.message for note in profile.notes)
+    # 90 + 6 × 40 µs of each ms; the last step ends with its last kernel.
+    assert profile.steps[0].breakdown_s["compute"] == pytest.approx(330e-6)
 
 
-@pytest.mark.parametrize(
-    ("op", "dims"),
-    [
-        ("aten::mm", [[8, 4], [5, 2]]),
-        ("aten::mm", [[8, 4]]),
-        ("aten::mm", "x"),
-        ("aten::relu", [[4]]),
-        ("aten::mm", []),
-    ],
-)
-def test_shapes_that_do_not_fit_give_no_flops(op: str, dims: object) -> None:
-    assert work(op, dims, BF16, []) is None
+def test_two_executions_say_nothing_about_a_period(save: Save) -> None:
+    profile = read_profile([save(space=gpu_xspace((Kernel(GEMM, 0, 90, hlo_op="gemm_fusion.1"),), runs=2))])
+    assert profile.steps == () and profile.step_time_s is None
+    assert "no steps" in profile.not_measured["step_time"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -11,12 +10,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from tests.launcher.application import Application, eventually, refused, running
+from tests.launcher.application import eventually, refused, running
+from tests.launcher.visitor import Visitor
 
 KEPT_MB = 60
 DISK_MB = 600
@@ -31,6 +30,7 @@ def small_disk(used_home: Path) -> Iterator[Path]:
         folder.rmdir()
         pytest.skip("may not mount a small file system here")
     try:
+        (used_home / "reserve").unlink(missing_ok=True)  # it is as large as the whole small disk should be
         subprocess.run(["cp", "-a", str(used_home), str(folder / "data")], check=True)
         yield folder / "data"
     finally:
@@ -50,52 +50,6 @@ def fill(home: Path, leave_mb: float) -> Path:
             except OSError:
                 break
     return filler
-
-
-class Visitor:
-    """Signed in by the printed link, as a browser does it."""
-
-    def __init__(self, application: Application) -> None:
-        place = urlsplit(application.address)
-        self.host, self.port = place.hostname or "", place.port
-        self.cookies: dict[str, str] = {}
-        link = urlsplit(application.sign_in_link).path
-        self.request("GET", link)
-        status, _ = self.post(link, {})
-        assert status == 302
-
-    def request(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        named["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        connection.request(method, path, body=body, headers=named)  # type: ignore[arg-type]
-        answer = connection.getresponse()
-        for cookie in answer.headers.get_all("Set-Cookie", []):
-            name, _, value = cookie.partition(";")[0].partition("=")
-            self.cookies[name] = value
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, text
-
-    def post(self, path: str, fields: dict[str, str], files: dict[str, bytes] | None = None, **headers: str):  # type: ignore[no-untyped-def]
-        fields = {"csrfmiddlewaretoken": self.cookies.get("csrftoken", ""), **fields}
-        mark = b"--part-of-a-form"
-        body = b"".join(
-            mark + f'\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-            for name, value in fields.items()
-        )
-        for name, content in (files or {}).items():
-            head = f'\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
-            body += mark + head.encode() + content + b"\r\n"
-        content_type = f"multipart/form-data; boundary={mark[2:].decode()}"
-        return self.request("POST", path, body + mark + b"--\r\n", Content_Type=content_type, **headers)
-
-    def upload(self, size: int, **headers: str) -> tuple[int, str]:
-        return self.post("/experiments/new/", {}, {"host.xplane.pb": os.urandom(size)}, **headers)
-
-    def readyz(self) -> tuple[int, dict[str, str]]:
-        status, text = self.request("GET", "/readyz")
-        return status, json.loads(text)
 
 
 def has_no_parts(home: Path) -> bool:
@@ -126,6 +80,7 @@ def test_a_full_disk_leaves_reading_and_deciding_and_goes_away_by_itself(small_d
         assert eventually((small_disk / "reserve").exists)
         filler = fill(small_disk, leave_mb=0)
         assert eventually(lambda: not (small_disk / "reserve").exists())
+        fill(small_disk, leave_mb=KEPT_MB / 2)
         assert eventually(lambda: visitor.readyz()[0] == 503)
         status, answer = visitor.upload(100_000, Accept="application/json")
         assert status == 507, answer

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.accounting import forward_flops, parameters
 from perfmodel.calibration import Observation, ObservedCollective, calibrate, observed_weight_sharding
-from perfmodel.catalogue import load_catalogue
+from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
+from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
+from perfmodel.gaps import fill_in
 from perfmodel.search import Constraints, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
@@ -298,3 +301,29 @@ def test_a_hidden_collective_stays_hidden_behind_as_much_more_work(times):
     prices = calibrate(config, seen).price([config, other])
     assert prices.parts_s["ici:model"][0] == 0
     assert prices.parts_s["ici:model"][1] == pytest.approx(0, abs=0.01 * prices.step_time_s[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["mistral-7b", "qwen2.5-14b", "qwen2.5-32b", "llama2-70b", "gpt3-175b", "llama3.1-405b"]
+)
+@pytest.mark.parametrize("seq_len", [2048, 16384])
+def test_the_size_of_an_unknown_model_is_inferred_from_its_flops(name: str, seq_len: int) -> None:
+    """Six FLOPs per weight and token, attention beside them: within a quarter of what was trained, whatever its width.
+
+    The shapes assumed have other widths and vocabularies, so that attention and head differ.
+    """
+    config, _ = parse_config(
+        {
+            "hardware": {"chip": "v5p", "topology": [8, 8, 8]},
+            "mesh": {"ici": {"data": 64, "model": 8}},
+            "training": {"global_batch": 512, "seq_len": seq_len, "remat": "none"},
+        }
+    )
+    tokens = 512 * seq_len
+    flops = 3.0 * forward_flops(get_model(name), seq_len).total * tokens / 512
+    seen = Observation(step_time_s=1.0, parts_s={"compute": 0.8, "other": 0.2}, flops=flops)
+    filled, assumed = fill_in(config, seen, load_efficiencies().for_config(config))
+    assert "model" in assumed and filled.model is not None
+    assert filled.model.name.startswith("assumed ")
+    trained = parameters(get_model(name)).total
+    assert parameters(filled.model).total == pytest.approx(trained, rel=0.25)

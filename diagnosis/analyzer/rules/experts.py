@@ -52,7 +52,7 @@ def _excess(facts: Facts, ops: tuple[OpFacts, ...]) -> tuple[float, float] | Non
 
     Every op is followed by an exchange, so each waits for its own fullest core: the sum of the maxima counts.
     """
-    cores = facts.profile.device.core_count
+    cores = facts.profile.device.measured_cores
     timed = [op for op in ops if op.op.core_max_s is not None and op.op.core_count and op.op.self_time_s > 0]
     if not timed or cores < 2:
         return None

@@ -56,4 +56,4 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     what = " and ".join(dict.fromkeys(_WORDS[found.cause] for found in sets))
     if not flags:
         return Advice(text=f"The documented XLA flags that {verb} {what} are set already.")
-    return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.title} ({sources}).")
+    return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")

@@ -51,7 +51,7 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
     )  # fmt: skip
     rows: list[Evidence | None] = [cost, reached]
     text = f"{words.capitalize()} that expose {cost} {facts.base} reach {reached} of their links' bandwidth{lines(ops)}"
-    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     if steps and cores:
         count = sum(op.op.occurrences for op in ops) / (steps * cores)
         often = evidence(

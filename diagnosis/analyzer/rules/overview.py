@@ -158,6 +158,9 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
     wants: list[tuple[str, str]] = []
     if profile.step_time_s is None:
         wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
+    elif "step_time" in profile.computed:
+        text = "step markers (steps are taken from the executions of the program)"
+        wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))
     if facts.thin:
         wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
     if not facts.has_flops and facts.ops:

@@ -68,7 +68,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
 
 
 def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
-    steps, cores = len(facts.profile.steps), facts.profile.device.core_count
+    steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     if not steps or not cores:
         return []
     count = sum(op.op.occurrences for op in ops) / (steps * cores)

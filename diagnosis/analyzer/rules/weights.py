@@ -205,7 +205,8 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
     if config is None or not _unsplit(facts) or config.training.weight_sharding != "fsdp":
         return
     hbm = _hbm_matmuls(facts)
-    if total_share(hbm) < max(WORTH_SAYING, STREAMED * total_share(facts.ops)):
+    least = 0.0 if facts.thin else WORTH_SAYING
+    if not hbm or total_share(hbm) < max(least, STREAMED * total_share(facts.ops)):
         return
     chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
     bound = time_of(facts, "HBM-bound matmuls", hbm)
