@@ -104,7 +104,7 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
     usual = sorted(fmean(row) for row in durations)[len(durations) // 2]
     hosts = data.get("hosts") or [""] * len(durations)
     cores = data.get("cores") or [str(at) for at in range(len(durations))]
-    places = _places(hosts)
+    place_of = places(hosts)
     made = []
     for at, row in enumerate(durations):
         split = {key: found[key][at] for key in used}
@@ -118,7 +118,7 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
                 mean, min(row), row[most], steps[most],
                 [(words_, fmean(split[key])) for key, words_, _ in words],
                 [(f"step-{at}-{n}", row[n]) for n in range(min(len(row), MOST_STEP_COLUMNS))],
-                (mean - usual) / usual if usual else 0.0, places.get(hosts[at], ""),
+                (mean - usual) / usual if usual else 0.0, place_of.get(hosts[at], ""),
             )
         )  # fmt: skip
     total = max(int(data.get("cores_total") or 0), len(durations))
@@ -128,7 +128,7 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
     )  # fmt: skip
 
 
-def _places(hosts: Sequence[str]) -> dict[str, str]:
+def places(hosts: Sequence[str]) -> dict[str, str]:
     """What tells hosts apart, from the last word that they share: `host-0` of `run-7-host-0`; empty for one host."""
     names = {host: host.split("-") for host in hosts}
     if len(names) < 2:

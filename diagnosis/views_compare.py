@@ -13,7 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
-from diagnosis import comparing
+from diagnosis import comparing, views_timeline
 from diagnosis.compare import CollectiveChange, Comparison, KpiChange
 from diagnosis.evidence import Panel
 from diagnosis.models import DiagnosisRecord, OpRow
@@ -41,6 +41,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         context |= _comparison_context(a.record, b.record, found)
         if at_once:
             context |= _ops_context(request, a.record, b.record, found)
+        context["timelines"] = [views_timeline.side(side.profile) for side in (a, b)]
     return render(request, "diagnosis/compare.html", context)
 
 

@@ -101,7 +101,8 @@ class Profile(models.Model):
 
     data: path, below the data folder, of the gzipped JSON of the StepProfile; empty until ingested.  One without files
     stands for the step time that the configuration says was measured (`experiments.without_profile`).
-    summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).
+    summary: what the pages need without opening it (device, step count, op count, files' hosts, notes).  trace: path
+    of the event store, empty where the files hold no events, null where they were never looked for.
     """
 
     FILE_COLUMNS = ("data",)
@@ -109,6 +110,7 @@ class Profile(models.Model):
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="profiles")
     data = models.CharField(max_length=300, blank=True)
+    trace = models.CharField(max_length=300, null=True, blank=True)
     summary = models.JSONField(default=dict, blank=True)
     step_time_s = models.FloatField(null=True, blank=True)
     excluded = models.JSONField(default=list, blank=True)  # hosts inside an archive that the user went on without

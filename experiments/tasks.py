@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from experiments.services import leftovers, retention
+from experiments.services import leftovers, retention, traces
 
 
 @shared_task(name="experiments.tasks.remove_old_payloads", ignore_result=True, expires=3600)
@@ -17,3 +17,9 @@ def remove_old_payloads() -> int:
 def remove_leftovers() -> list[str]:
     """Remove files that a killed process left."""
     return leftovers.remove()
+
+
+@shared_task(name=traces.WRITE_TRACE, ignore_result=True, expires=3600)
+def write_trace(pk: int) -> bool:
+    """Read a profile's files again for its timeline."""
+    return traces.write(pk)

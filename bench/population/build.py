@@ -205,8 +205,9 @@ def plan(sizes: Sizes, teams: list[Any], templates: list[Any], random: np.random
     """One row of each copy: of which experiment, whose, when, in which state, and how many events it has."""
     from datetime import timedelta
 
-    from accounts.models import Membership
     from django.utils import timezone
+
+    from accounts.models import Membership
 
     members: dict[int, list[int]] = {}
     for team, user in Membership.objects.values_list("team_id", "user_id"):

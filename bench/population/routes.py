@@ -54,9 +54,10 @@ class Rows:
 
 def rows_of(team: Any) -> Rows:
     """Rows of a team with many experiments."""
+    from django.db.models import Count
+
     from diagnosis.models import DiagnosisRecord
     from dialogue.models import Message, Thread
-    from django.db.models import Count
     from experiments.models import Event, Experiment, Run
     from history.models import HistoryRecord
     from knowledge.models import Document

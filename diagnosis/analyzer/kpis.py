@@ -132,8 +132,8 @@ def measure(
         hbm = _stated_or_summed(hbm, _weighted(ops, moved=True), peak_bytes, busy)
     kpis["hbm_utilization"] = hbm
     mfu, mfu_reason, convention = model_flops_utilization(step, config, chip)
-    if stated := profile.not_measured.get("mfu"):
-        mfu, mfu_reason, convention = None, stated, ""
+    if reason := profile.not_measured.get("mfu"):
+        mfu, mfu_reason, convention = None, reason, ""
     if profile.device.kind.strip().upper().startswith("CPU"):
         mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak is not known", ""
     kpis["mfu"] = mfu

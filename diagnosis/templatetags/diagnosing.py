@@ -27,6 +27,12 @@ _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", 
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
 
 
+@register.filter
+def exact_s(value: float) -> str:
+    """Seconds to the picosecond, as addresses of the timeline hold them."""
+    return f"{value:.12f}"
+
+
 @register.simple_tag(takes_context=True)
 def cited_line(context: Mapping[str, Any], line: Line) -> SafeString:
     """A sentence of the report whose numbers open their panel, or the page of their op."""

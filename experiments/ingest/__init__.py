@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ __all__ = ["FileFacts", "IngestError", "Limits", "Progress", "inspect_file", "re
 #: Hosts tried one by one when the converter died of a session, to name the one at fault.
 _MOST_PROBES = 16
 _RECORDERS = {"kineto": "PyTorch trace", "nsight": "Nsight Systems export"}
+#: The event store in the private folder.
+_TRACE = "events.trace"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def read_profile(
     exclude: Sequence[str] = (),
     on_progress: Progress | None = None,
     limits: Limits | None = None,
+    trace_to: Path | str | None = None,
 ) -> StepProfile:
     """The StepProfile of one profiling session.
 
@@ -83,11 +87,13 @@ def read_profile(
     Nsight Systems' SQLite exports.  names: what the user called
     them, in the same order (default: their file names).  exclude: hosts, or files by name, to leave out.  on_progress:
     called with (stage, fraction 0–1 or None, text); what it raises ends the work and passes through.  limits: default
-    `Limits.from_environment()`.  Raises IngestError with a sentence for everything that is wrong with the files.
+    `Limits.from_environment()`.  trace_to: where the event store (`experiments.trace`) is written; no file appears
+    where the upload has no events, as XProf's JSON exports.  Raises IngestError with a sentence for everything that is
+    wrong with the files.
     """
     limits = limits or Limits.from_environment()
     uploads = _uploads(paths, names, limits)
-    arguments = {"uploads": uploads, "exclude": list(exclude)}
+    arguments = {"uploads": uploads, "exclude": list(exclude), "trace": _TRACE if trace_to else ""}
     subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
     hosts: list[str] = []
 
@@ -99,11 +105,14 @@ def read_profile(
 
     with sandbox.private_folder() as folder:
         try:
-            answer = sandbox.run("read", arguments, _fresh(folder, "read"), limits, report, subject=subject)
+            inner = _fresh(folder, "read")
+            answer = sandbox.run("read", arguments, inner, limits, report, subject=subject)
+            if trace_to and (inner / _TRACE).exists():
+                shutil.move(inner / _TRACE, trace_to)
         except IngestError as error:
             if error.kind not in ("crash", "converter") or len(hosts) < 2:
                 raise
-            raise _name_the_host(error, hosts, arguments, folder, limits, report) from error
+            raise _name_the_host(error, hosts, {**arguments, "trace": ""}, folder, limits, report) from error
     try:
         return StepProfile.from_json(answer)
     except (TypeError, KeyError, AttributeError) as error:

@@ -108,6 +108,28 @@ def read_flights(
     return Flights.of(running), Flights.of([*running, *found])
 
 
+def pairs(
+    events: Table, kinds: dict[int, tuple[str, str]], texts: dict[int, str], programs: dict[int, str]
+) -> Iterator[tuple[int, Ps, Ps]]:
+    """(kind of the -done op, starts, ends) of every asynchronous op, collective or not: each from where its start op
+    begins to where its done op ends.
+
+    events, kinds, texts, programs: as for `read_flights`.
+    """
+    by_program: dict[str, dict[str, int]] = {}
+    for key in np.unique(events[0]).tolist():
+        by_program.setdefault(programs.get(key, ""), {})[kinds.get(key, ("", ""))[0]] = key
+    for by_name in by_program.values():
+        for name, done in by_name.items():
+            start = _start_of(name, texts.get(done, ""), by_name)
+            if start is None:
+                continue
+            begun, ended = np.sort(events[1][events[0] == start]), np.sort(events[2][events[0] == done])
+            # Each end belongs to the last start before it; what began before the window has none.
+            index = np.searchsorted(begun, ended, side="left") - 1
+            yield done, begun[index[index >= 0]], ended[index >= 0]
+
+
 def _start_of(done_name: str, text: str, by_name: dict[str, int]) -> int | None:
     if "-done" not in done_name:
         return None

@@ -20,9 +20,12 @@ from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
+from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
 from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
+from experiments.trace import TraceBuilder
+from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
 
 RECONSTRUCTED = "reconstructed"
@@ -61,9 +64,11 @@ def read(
     limits: Limits,
     report: Report,
     only: int | None = None,
+    trace: str = "",
 ) -> dict[str, Any]:
     """The StepProfile, as JSON, of the uploads [(path, name), …].
 
+    trace: write the event store to a file of this name in the folder.
     only: instead, convert the one host at this index alone, to learn whether the converter dies of it.
     """
     items = [Upload(Path(path), name) for path, name in uploads]
@@ -76,7 +81,9 @@ def read(
         return profile.to_json()
     if contents.found[0].kind in gpu_tasks.READERS:
         return gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude)).to_json()
-    hosts = _load_hosts(contents, exclude, folder, report)
+    # Half of what a file may have: the events are spooled to one before they are written to another.
+    builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
+    hosts = _load_hosts(contents, exclude, folder, report, builder)
     if only is not None:
         if only < len(hosts):
             session = folder / f"probe-{only}"
@@ -120,6 +127,9 @@ def read(
         memory_bytes=next((host.memory_bytes for host in hosts if host.memory_bytes), None),
         kernels=None if any(host.facts.is_cpu for host in hosts) else lambda named: _kernels(hosts, named),
     )
+    if builder is not None:
+        programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
+        builder.write(folder / trace, programs=programs)
     return profile.to_json()
 
 
@@ -145,7 +155,9 @@ def inspect(*, path: str, name: str, folder: Path, limits: Limits, report: Repor
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "inspect": inspect}
 
 
-def _load_hosts(contents: Contents, exclude: Sequence[str], folder: Path, report: Report) -> list[Host]:
+def _load_hosts(
+    contents: Contents, exclude: Sequence[str], folder: Path, report: Report, builder: TraceBuilder | None = None
+) -> list[Host]:
     left_out = set(exclude)
     candidates = [item for item in contents.found if not _is_excluded(item, left_out)]
     hosts: list[Host] = []
@@ -157,7 +169,7 @@ def _load_hosts(contents: Contents, exclude: Sequence[str], folder: Path, report
             f"Checking host {index + 1} of {len(candidates)}" if len(candidates) > 1 else "Checking the profile",
         )
         try:
-            host = _load_host(item)
+            host = _load_host(item, left_out, builder)
         except IngestError as error:
             broken.append(error)
             continue
@@ -186,7 +198,7 @@ def _is_excluded(item: Found, left_out: set[str]) -> bool:
     return bool(left_out & {item.name, member, member.rpartition("/")[2]})
 
 
-def _load_host(item: Found) -> Host:
+def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) -> Host:
     space, outline = load(item.path, item.name)
     host = host_name(outline, item.name)
     notes = [Note("warning", f"{host}: {text[:300]}") for text in space.errors]
@@ -222,6 +234,8 @@ def _load_host(item: Found) -> Host:
             averaged = "times and rates are of that one" if len(cores) == 1 else f"averages are over these {len(cores)}"
             text = f"{host}: only {len(cores)} of {len(cores) + silent} devices recorded any op; {averaged}."
             notes.append(Note("warning", text))
+    if builder is not None and host not in left_out:
+        add_host(builder, space, host, regrouped=recording.space if counts.is_cpu else None)
     return Host(item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times, device_memory(space))
 
 

@@ -248,7 +248,7 @@ def delete(experiment: Experiment, user: User) -> None:
         events.lock(experiment.pk)
         if experiment.events.filter(kind="review").exists():
             check(user, experiment, Role.ADMINISTRATOR)
-        paths = [profile.data for profile in experiment.profiles.all()]
+        paths = [path for profile in experiment.profiles.all() for path in (profile.data, profile.trace or "")]
         paths += ProfileFile.objects.filter(profile__experiment=experiment).values_list("path", flat=True)
         experiment.delete()
         transaction.on_commit(lambda: storage.remove(paths))

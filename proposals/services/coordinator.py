@@ -25,7 +25,7 @@ from disk import space
 from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import configuration, events, profiles, runs, storage, workers
+from experiments.services import configuration, events, profiles, runs, storage, traces, workers
 from experiments.services.text import clean, clean_json, counted
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
@@ -181,12 +181,14 @@ def _start(work: Work) -> None:
 def _ingest(work: Work) -> None:
     """Read the files; then on to the diagnosis, or wait for the configuration, or for a decision where the profile
     contradicts it."""
-    value = _measured(work) if runs.is_without_profile(work.run) else _read(work)
+    trace = traces.path_of(work.run)
+    value = _measured(work) if runs.is_without_profile(work.run) else _read(work, trace)
     path = profiles.write(work.run, value)
     told = facts_of(value)
     with transaction.atomic():
         events.lock(work.run.experiment_id)  # a configuration saved meanwhile is seen here, or sees the new status
         profiles.store(work.run.profile, value, path)
+        traces.store(work.run.profile, trace)
         configured = Experiment.objects.filter(pk=work.run.experiment_id, config__isnull=False).exists()
         undecided = configuration.hold_against(work.run.experiment_id, told) if configured else ()
         Experiment.objects.filter(pk=work.run.experiment_id).update(step_time_s=value.step_time_s)
@@ -197,7 +199,7 @@ def _ingest(work: Work) -> None:
         work.move(RunStatus.CONFIGURING if waits else RunStatus.DIAGNOSING, **facts)
 
 
-def _read(work: Work) -> StepProfile:
+def _read(work: Work, trace: str) -> StepProfile:
     files = list(work.run.profile.files.filter(included=True))
     if not files:
         raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
@@ -209,6 +211,7 @@ def _read(work: Work) -> StepProfile:
         names=[file.name for file in files],
         exclude=work.run.profile.excluded,
         on_progress=Reporter(work),
+        trace_to=storage.absolute(trace),
     )
     steps, ops = counted(len(value.steps), "step"), counted(len(value.ops), "op")
     work.progress(f"Read {steps} and {ops} of {counted(value.device.core_count, 'core')}", 1.0)
