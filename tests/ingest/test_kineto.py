@@ -12,6 +12,7 @@ import pytest
 
 from experiments.ingest import IngestError, inspect_file, read_profile
 from experiments.step_profile import Op, StepProfile
+from experiments.trace import Trace as Events
 from tests.ingest.kineto_traces import ADD, AUTOGRAD, GEMM, Trace, collective, training
 
 Read = Callable[..., StepProfile]
@@ -296,3 +297,14 @@ def test_events_without_sense_are_passed_over(tmp_path: Path) -> None:
         {"ph": "i", "name": "[memory]", "args": {"Device Type": 1, "Total Allocated": "much"}},
     ]
     assert len(read_profile([trace.save(tmp_path / "t.json")]).steps) == 3
+
+
+def test_every_kernel_is_in_the_timeline_in_the_track_of_its_stream(tmp_path: Path) -> None:
+    stored = tmp_path / "events.trace"
+    paths = [training(rank, 2).save(tmp_path / f"rank{rank}.json") for rank in range(2)]
+    profile = read_profile(paths, trace_to=stored)
+    events = Events(stored)
+    assert [core.host for core in events.cores] == ["rank 0", "rank 1"]
+    assert {track.name for track in events.tracks} == {"stream 7", "stream 20"}
+    assert {op.key for op in profile.ops} == {name.op for name in events.names}
+    assert events.step_numbers == (0, 1, 2)
