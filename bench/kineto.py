@@ -39,7 +39,8 @@ def main() -> None:
         wall_s = time.perf_counter() - before
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(
-            f"{wall_s:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of processor time, peak {used.ru_maxrss / 1e3:.0f} MB: "
+            f"{wall_s:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of processor time, "
+            f"peak {used.ru_maxrss / 1e3:.0f} MB: "
             f"{profile.device.core_count} devices, {len(profile.steps)} steps, {len(profile.ops)} ops, step time "
             f"{profile.step_time_s or 0:.6f} s"
         )

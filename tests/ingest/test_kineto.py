@@ -197,6 +197,16 @@ def test_peak_memory_is_the_allocators(read: Read) -> None:
     assert memory.capacity_bytes == 85018279936
 
 
+def test_the_allocators_device_is_the_only_one_whatever_its_number(read: Read) -> None:
+    """ROCm's tracer numbers GPUs after the host's processors."""
+    trace = training()
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["args"]["device"] = 2
+    trace.memory(50, 40_000_000_000)
+    assert read(trace).memory.peak_bytes == 40_000_000_000
+
+
 def test_steps_are_inferred_from_the_optimizer_where_none_are_marked(read: Read) -> None:
     trace = Trace(None)
     for number in range(4):
