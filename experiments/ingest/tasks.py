@@ -79,10 +79,13 @@ def read(
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.found], files)
         return profile.to_json()
-    if contents.found[0].kind in gpu_tasks.READERS:
-        return gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude)).to_json()
     # Half of what a file may have: the events are spooled to one before they are written to another.
     builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
+    if contents.found[0].kind in gpu_tasks.READERS:
+        profile = gpu_tasks.read(contents, files, exclude, report, _notes([], contents, exclude), builder)
+        if builder is not None and profile.ops:
+            builder.write(folder / trace)
+        return profile.to_json()
     hosts = _load_hosts(contents, exclude, folder, report, builder)
     if only is not None:
         if only < len(hosts):
