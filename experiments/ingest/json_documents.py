@@ -27,6 +27,7 @@ _TOOLS = {
     "roofline": "roofline_model",
     "roofline_analysis": "roofline_model",
     "memory_profile": "memory_profile",
+    "memory_viewer": "memory_viewer",
     "kpis": "kpis",
     "kpi_metrics": "kpis",
 }
@@ -51,6 +52,7 @@ class Piece:
     dropped: int | None = None
     bare_unit: str = ""
     allocators: dict[str, Any] = field(default_factory=dict)
+    heap: dict[str, Any] = field(default_factory=dict)
 
 
 def load(path: Path, name: str) -> Any:
@@ -138,6 +140,9 @@ def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator
         return
     if isinstance(value.get("memoryProfilePerAllocator"), dict):
         yield Piece("memory_profile", file, allocators=value["memoryProfilePerAllocator"])
+        return
+    if isinstance(value.get("heapSizes"), list):
+        yield Piece("memory_viewer", file, heap=value)
         return
     if isinstance(value.get("byProgram"), dict) or isinstance(value.get("byCategory"), dict):
         yield _op_profile(value, file)

@@ -6,6 +6,7 @@ What an export does not hold is not measured, with the reason.  Tables of one up
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from experiments.ingest.json_ops import merge_ops
 from experiments.ingest.json_rows import at_least_zero, time_s, wrong
 from experiments.ingest.kpis import FORMULAS, KPI_KEYS
 from experiments.ingest.memory import worst
+from experiments.ingest.memory_tables import allocator_curve, heap_schedule
 from experiments.ingest.steps import gpu_step
 from experiments.ingest.values import GIB, number, text
 from experiments.step_profile import Device, Memory, Note, SourceFile, Step, StepProfile
@@ -214,4 +216,10 @@ def _memory(parts: Sequence[Piece]) -> Memory:
         gib = number(part.kpis.get("peak_hbm_gib"))
         if gib:
             memories.append(Memory(gib * GIB))
-    return worst(memories)
+    curves = [part.allocators for part in parts if part.allocators]
+    heaps = [heap for part in parts if part.heap and (heap := heap_schedule(part.heap)) is not None]
+    return replace(
+        worst(memories),
+        schedule=max(heaps, key=lambda heap: heap.peak_bytes, default=None),
+        allocator=allocator_curve(curves[0]) if curves else None,
+    )
