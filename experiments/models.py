@@ -137,6 +137,19 @@ class ProfileFile(models.Model):
         ordering = ["pk"]
 
 
+class ViewerLink(models.Model):
+    """A way to XProf's own pages of a profile, for one user while one session lasts.
+
+    The frame that shows them sends no cookie, so its address holds a token, of which the hash is kept.
+    """
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="viewer_links")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    session_key = models.CharField(max_length=40)
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
 class Run(models.Model):
     """The Coordinator's work on one profile of an experiment.
 
