@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+from django.db.models import QuerySet
 
 from experiments.models import Experiment
 from proposals.models import Measurement, Proposal
 from proposals.services import measuring, unmeasured
+
+#: Columns that say how predictions did.
+FIGURES = ("speedup", "within_range", "predicted_log_gain", "predicted_confidence")
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,94 @@ class Loop:
 
     @property
     def scale(self) -> float:
+        return scale([self.row])
+
+
+def loop(proposal: Proposal) -> Loop | None:
+    """None where the proposal is not approved, or has nothing to measure."""
+    if proposal.status != Proposal.Status.APPROVED or proposal.kind == "keep":
+        return None
+    made = getattr(proposal, "measurement", None)
+    open_ = made is None or made.status == Measurement.Status.REFUSED
+    return Loop(proposal, made, unmeasured.candidates(proposal) if open_ else ())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result: predicted speed-up with its range, and the measured one; None where the run failed."""
+
+    measurement: Measurement
+    low: float | None
+    high: float | None
+
+    @property
+    def predicted(self) -> float | None:
+        return self.measurement.predicted_speedup
+
+    @property
+    def measured(self) -> float | None:
+        return self.measurement.speedup
+
+    @property
+    def error(self) -> float | None:
+        return self.measurement.error
+
+
+def row(made: Measurement) -> Row:
+    low, high = measuring.range80(made) or (None, None)
+    return Row(made, low, high)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of a team.  rows: those of one page; scale: the largest speed-up drawn there.
+
+    found: all of them, with `FIGURES` only.
+    """
+
+    rows: list[Row]
+    scale: float
+    found: list[Measurement]
+
+    @property
+    def total(self) -> int:
+        return len(self.found)
+
+    @property
+    def measured(self) -> int:
+        return sum(item.speedup is not None for item in self.found)
+
+    @property
+    def failed(self) -> int:
+        return self.total - self.measured
+
+    @property
+    def ranged(self) -> int:
+        """Of how many it is known whether they fell into the 80 %."""
+        return sum(item.within_range is not None for item in self.found)
+
+    @property
+    def inside(self) -> int:
+        return sum(bool(item.within_range) for item in self.found)
+
+    @property
+    def brier(self) -> float | None:
+        return measuring.brier(self.found)
+
+    @property
+    def median_error(self) -> float | None:
+        """Median of the absolute errors."""
+        errors = [abs(item.error) for item in self.found if item.error is not None]
+        return median(errors) if errors else None
+
+
+def results(found: QuerySet[Measurement], shown: Iterable[Measurement] = ()) -> Results:
+    """found: all results; shown: those of the page, with what a row shows."""
+    rows = [row(item) for item in shown]
+    return Results(rows, scale(rows), list(found.select_related(None).order_by().only(*FIGURES)))
+
+
+def scale(self) -> float:
         return scale([self.row])
 
 
