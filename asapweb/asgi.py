@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 
@@ -16,5 +17,15 @@ from asapweb.body_limit import BodyLimit
 
 application = BodyLimit(get_asgi_application(), settings.MAX_REQUEST_BYTES)
 
-# The pages' modules load while the server already answers, not during the first visitor's request.
-threading.Thread(target=lambda: get_resolver().url_patterns, name="load pages", daemon=True).start()
+
+def load_pages() -> None:
+    """The pages' modules load while the server already answers, not during the first visitor's request.
+
+    What is loaded then stays: the collector need not look at it again, which takes 0.2 s of whose request it happens in.
+    """
+    _ = get_resolver().url_patterns
+    gc.collect()
+    gc.freeze()
+
+
+threading.Thread(target=load_pages, name="load pages", daemon=True).start()

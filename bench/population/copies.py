@@ -60,6 +60,7 @@ def rebuilt(model: Any) -> Iterator[None]:
 
     table = model._meta.db_table
     with connection.cursor() as cursor:
+        cursor.execute("set constraints all immediate")  # in a transaction, what is still to be checked holds the table
         cursor.execute(
             "select indexname, indexdef from pg_indexes where tablename = %s and indexname not like '%%_pkey'", [table]
         )
