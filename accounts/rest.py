@@ -28,9 +28,7 @@ class Paging(LimitOffsetPagination):
         """Primary keys first, from an index: what is skipped is never read, and nothing is joined to it."""
         if not isinstance(queryset, QuerySet):
             return super().paginate_queryset(queryset, request, view)
-        keys = super().paginate_queryset(
-            queryset.prefetch_related(None).values_list("pk", flat=True), request, view
-        )
+        keys = super().paginate_queryset(queryset.prefetch_related(None).values_list("pk", flat=True), request, view)
         if not keys:
             return keys
         rows = {row.pk: row for row in queryset.filter(pk__in=keys).order_by()}

@@ -21,7 +21,7 @@ application = BodyLimit(get_asgi_application(), settings.MAX_REQUEST_BYTES)
 def load_pages() -> None:
     """The pages' modules load while the server already answers, not during the first visitor's request.
 
-    What is loaded then stays: the collector need not look at it again, which takes 0.2 s of whose request it happens in.
+    What is loaded then stays: the collector need not look at it again, in the 0.2 s of somebody's request.
     """
     _ = get_resolver().url_patterns
     gc.collect()

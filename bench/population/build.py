@@ -45,9 +45,7 @@ class Sizes:
     def scaled(self, scale: float) -> Sizes:
         """That share of all; at least a team with its users and a few of everything."""
         least = {"teams": 2, "users": 10, "passages": 400}
-        return Sizes(
-            **{f.name: max(least.get(f.name, 50), round(getattr(self, f.name) * scale)) for f in fields(self)}
-        )
+        return Sizes(**{f.name: max(least.get(f.name, 50), round(getattr(self, f.name) * scale)) for f in fields(self)})
 
 
 @contextmanager
@@ -138,7 +136,11 @@ def _documents(teams: list[Any]) -> None:
     for number, start in enumerate(range(0, len(pks), 50)):
         team = teams[int(random.choice(len(teams), p=shares(len(teams))))]
         document = Document.objects.create(
-            team=team, kind=Kind.MARKDOWN, title=f"Notes of sweep {number}", name=f"sweep-{number}.md", sha256=str(number)
+            team=team,
+            kind=Kind.MARKDOWN,
+            title=f"Notes of sweep {number}",
+            name=f"sweep-{number}.md",
+            sha256=str(number),
         )
         own = Passage.objects.filter(pk__in=pks[start : start + 50])
         own.update(team=team, document=document, position=F("pk") - pks[start])
@@ -203,8 +205,9 @@ def plan(sizes: Sizes, teams: list[Any], templates: list[Any], random: np.random
     """One row of each copy: of which experiment, whose, when, in which state, and how many events it has."""
     from datetime import timedelta
 
-    from accounts.models import Membership
     from django.utils import timezone
+
+    from accounts.models import Membership
 
     members: dict[int, list[int]] = {}
     for team, user in Membership.objects.values_list("team_id", "user_id"):

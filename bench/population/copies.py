@@ -214,7 +214,8 @@ class Writer:
                 f"insert into experiments_event ({', '.join(columns)}) select {values} from bench_copy c "
                 "join bench_event t on t.template = c.template "
                 "cross join lateral generate_series(0, 1 + greatest(0, c.events - t.k) / t.all_said) g "
-                f"where (g = 0 or t.thread is not null) and {number} < c.events and c.n >= {start} and c.n < {start + AT_ONCE} order by 1"
+                f"where (g = 0 or t.thread is not null) and {number} < c.events "
+                f"and c.n >= {start} and c.n < {start + AT_ONCE} order by 1"
             )
         _forward("experiments_event")
         _run("drop table bench_event")

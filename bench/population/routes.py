@@ -18,9 +18,10 @@ NOT_OPENED = {
     "history-record-export": _DOWNLOAD, "knowledge-document-file": _DOWNLOAD, "profile-data": _DOWNLOAD,
     "launch-file": _DOWNLOAD, "dialogue-panel": "a part of the dialogue", "sign-in": "leads home, who is signed in",
     "sign-in-link": "needs a link", "join": "needs an invitation",
-    "memory-event": "leads to a page of the memory", "history-cited": "leads to a record",
-    "progress": "a part of the diagnosis", "dialogue-news": "a part of the dialogue", "answer": "a part of the dialogue",
-    "answer-step": "a part of the dialogue",
+    "memory-event": "leads to a page of the memory",
+    "history-cited": "leads to a record",
+    "progress": "a part of the diagnosis", "dialogue-news": "a part of the dialogue",
+    "answer": "a part of the dialogue", "answer-step": "a part of the dialogue",
     "plan-request": "a part of the proposals", "consultation": "a part of the proposals",
     "history-file": "needs an import", "history-import-detail": "needs an import",
     "planrequest-detail": "needs a request", "held-detail": "needs something held",
@@ -54,9 +55,10 @@ class Rows:
 
 def rows_of(team: Any) -> Rows:
     """Rows of a team with many experiments."""
+    from django.db.models import Count
+
     from diagnosis.models import DiagnosisRecord
     from dialogue.models import Message, Thread
-    from django.db.models import Count
     from experiments.models import Event, Experiment, Run
     from history.models import HistoryRecord
     from knowledge.models import Document
@@ -171,8 +173,8 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "api-docs": [f"{api}/docs/"],
         "api-root": [f"{api}/"],
         "experiment-list": [
-            f"{api}/experiments/", f"{api}/experiments/?offset=5000", f"{api}/experiments/?q=sweep&ordering=-best_speedup",
-            f"{api}/experiments/?state=failed&chip=v5e",
+            f"{api}/experiments/", f"{api}/experiments/?offset=5000",
+            f"{api}/experiments/?q=sweep&ordering=-best_speedup", f"{api}/experiments/?state=failed&chip=v5e",
         ],
         "experiment-detail": [f"{api}/experiments/{rows.experiment}/"],
         "experiment-configuration": [f"{api}/experiments/{rows.experiment}/configuration/"],

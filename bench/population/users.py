@@ -20,7 +20,13 @@ PASSWORD = os.environ["ASAP_LOAD_PASSWORD"]
 USERS = int(os.environ["ASAP_LOAD_USERS"])
 THINK_S = float(os.environ.get("ASAP_LOAD_THINK_S", "8"))
 SAMPLE = Path(__file__).resolve().parents[2] / "experiments" / "samples" / "asap-experiment-1"
-SEARCHES = ("communication-bound llama on v5e", "remat minimal", "fp8 instead of bf16", "h100 mixtral", "wider model axis")
+SEARCHES = (
+    "communication-bound llama on v5e",
+    "remat minimal",
+    "fp8 instead of bf16",
+    "h100 mixtral",
+    "wider model axis",
+)
 QUESTIONS = ("Why is it slow?", "What if remat none?", "Which of the three do you recommend first?", "Why not model=1?")
 _LINK = re.compile(r'href="/experiments/(\d+)/"')
 _number = itertools.count()
@@ -52,7 +58,9 @@ class Engineer(HttpUser):
 
     @task(10)
     def list_experiments(self) -> None:
-        query = random.choice(("", "", f"?page={random.randint(1, 9)}", "?sort=-gain", "?q=communication", "?state=ready"))
+        query = random.choice(
+            ("", "", f"?page={random.randint(1, 9)}", "?sort=-gain", "?q=communication", "?state=ready")
+        )
         page = self.client.get(f"/experiments/{query}", name="experiments")
         self.known = _LINK.findall(page.text) or self.known
 
@@ -125,9 +133,7 @@ class Engineer(HttpUser):
 
     def _post(self, address: str, value: dict[str, Any], name: str) -> Any:
         """JSON of the answer; None where somebody else was first (409), which is no error."""
-        with self.client.post(
-            address, json=value, headers=self._referer(), name=name, catch_response=True
-        ) as response:
+        with self.client.post(address, json=value, headers=self._referer(), name=name, catch_response=True) as response:
             if response.status_code == 409:
                 response.success()
                 return None

@@ -5,15 +5,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('dialogue', '0001_initial'),
+        ("dialogue", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(fields=['thread', 'id'], name='message_by_thread'),
+            model_name="message",
+            index=models.Index(fields=["thread", "id"], name="message_by_thread"),
         ),
     ]

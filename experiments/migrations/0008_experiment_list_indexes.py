@@ -5,20 +5,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0004_sign_in_attempts'),
-        ('experiments', '0007_step_time_origin'),
+        ("accounts", "0004_sign_in_attempts"),
+        ("experiments", "0007_step_time_origin"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='experiment',
-            index=models.Index(fields=['team', '-updated_at', '-id'], name='experiment_by_update'),
+            model_name="experiment",
+            index=models.Index(fields=["team", "-updated_at", "-id"], name="experiment_by_update"),
         ),
         migrations.AddIndex(
-            model_name='experiment',
-            index=models.Index(fields=['team', 'chip', 'bottleneck', 'state', 'review', 'sample'], name='experiment_facets'),
+            model_name="experiment",
+            index=models.Index(
+                fields=["team", "chip", "bottleneck", "state", "review", "sample"], name="experiment_facets"
+            ),
         ),
     ]

@@ -37,7 +37,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 class MiniLM:
-    """The built-in embedder; loads on first use (half a second; 90 MB that all processes share), then about 15 ms for a query."""
+    """The built-in embedder; loads on first use: half a second, and 90 MB that all processes share."""
 
     name = NAME
     dimension = DIMENSION
@@ -137,9 +137,7 @@ def forward(weights: Weights, ids: NDArray[np.int32], mask: NDArray[np.float32])
 
     position = weights["embeddings.position_embeddings.weight"][:length]
     kind = weights["embeddings.token_type_embeddings.weight"][0]
-    hidden = normalised(
-        weights["embeddings.word_embeddings.weight"][ids] + position + kind, "embeddings.LayerNorm"
-    )
+    hidden = normalised(weights["embeddings.word_embeddings.weight"][ids] + position + kind, "embeddings.LayerNorm")
     unseen = np.where(mask[:, None, None, :] > 0, np.float32(0), np.float32(-np.inf))
     for n in range(LAYERS):
         layer = f"encoder.layer.{n}"

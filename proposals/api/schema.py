@@ -17,7 +17,7 @@ class SchemaView(SpectacularAPIView):
     """The same for everybody, in the format that was asked for."""
 
     @extend_schema(exclude=True)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
         name = self._get_filename(request, None)
         return HttpResponse(

@@ -5,21 +5,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0004_sign_in_attempts'),
-        ('experiments', '0008_experiment_list_indexes'),
-        ('proposals', '0004_consultation'),
+        ("accounts", "0004_sign_in_attempts"),
+        ("experiments", "0008_experiment_list_indexes"),
+        ("proposals", "0004_consultation"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='proposal',
-            index=models.Index(fields=['team', 'status', '-id'], name='proposal_by_status'),
+            model_name="proposal",
+            index=models.Index(fields=["team", "status", "-id"], name="proposal_by_status"),
         ),
         migrations.AddIndex(
-            model_name='proposal',
-            index=models.Index(fields=['team', '-plan', 'rank'], name='proposal_newest'),
+            model_name="proposal",
+            index=models.Index(fields=["team", "-plan", "rank"], name="proposal_newest"),
         ),
     ]
