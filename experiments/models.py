@@ -87,6 +87,9 @@ class Experiment(models.Model):
         ordering = ["-created_at", "-pk"]
         indexes = [
             models.Index(fields=["team", "-created_at"], name="experiment_by_team"),
+            models.Index(fields=["team", "-updated_at", "-id"], name="experiment_by_update"),
+            # What the list is narrowed to and counted by, without reading the experiments.
+            models.Index(fields=["team", "chip", "bottleneck", "state", "review", "sample"], name="experiment_facets"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["team", "sample"], condition=~Q(sample=""), name="one_sample_per_team"),
