@@ -46,6 +46,14 @@ ANSWERS_AT_ONCE = 16
 #: How long a database or broker of the environment may take to come up beside us.
 PATIENCE_S = 10.0
 
+#: Where the environment says nothing else: requests and tasks run beside each other already, so one of them needs no
+#: threads of its own for matrices, and glibc no heap for each thread, which keeps what large pages took.
+LEAN = {
+    name: value
+    for name, value in {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}.items()
+    if name not in os.environ
+}
+
 
 class Interrupted(Exception):
     """Ctrl-C, SIGTERM, or the terminal closed."""
@@ -238,6 +246,7 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool) ->
         # What a dead worker left undone is delivered again by the one that works for all.
         environment={
             "ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole and name == "worker" else "0",
+            **LEAN,
         },
         dies_with_us="QUIT", ends_within_s=5.0,
         # While a foreign broker is away the worker waits for it, which is no reason to end what it is doing.
@@ -267,7 +276,7 @@ def _web(home: Home, address: Address, options: Options) -> Piece:
         ],
         log=home.log("web"), home=home.path, is_healthy=is_alive, before_start=lambda: clear_uploading(home),
         # WhiteNoise reads its files in threads, which is what we want of it.
-        environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning"},
+        environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning", **LEAN},
     )  # fmt: skip
 
 
