@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluation.trace_oracle import of_nsight, of_traces
 from evaluation.xprof_oracle import of_exports, of_xplanes
 from experiments.ingest import read_profile
 from experiments.step_profile import StepProfile
@@ -23,7 +24,12 @@ BEGIN, END = "<!-- real profiles: begin -->", "<!-- real profiles: end -->"
 
 #: Files of one session → quantities by the names of QUANTITIES; shares 0–1, times in s, memory in bytes.
 Oracle = Callable[[Sequence[Path]], Mapping[str, float]]
-ORACLES: dict[str, Oracle] = {"xplane": of_xplanes, "xprof_json": of_exports}
+ORACLES: dict[str, Oracle] = {
+    "xplane": of_xplanes,
+    "xprof_json": of_exports,
+    "kineto": of_traces,
+    "nsight": of_nsight,
+}
 
 #: Name → label and unit.
 QUANTITIES = {

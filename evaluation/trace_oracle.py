@@ -1,7 +1,7 @@
 """What a PyTorch trace or an Nsight Systems export says of itself, computed apart from the product's reader.
 
 Plain Python over the whole JSON document or SQLite tables, interval by interval, with definitions as
-HolisticTraceAnalysis and TraceLens publish them: busy is the union of kernels, copies and fills; communication the union
+HolisticTraceAnalysis and TraceLens publish them: busy is the union of kernels, copies and fills; communication that
 of kernels with `nccl` or `rccl` in their name, or launched by a collective; exposed what of it no other kernel, fill or
 copy on the device covers.  Steps are the host's marks, begun on the device when the host begins them or when what was
 launched before has ended.
@@ -13,6 +13,7 @@ import gzip
 import json
 import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -56,13 +57,48 @@ class _Activity:
         return any(word in lower for word in ("nccl", "rccl", "all_reduce_kernel", "cross_device_reduce"))
 
 
+def of_traces(paths: Sequence[Path]) -> dict[str, float]:
+    """Quantities of `evaluation.real_profiles` for PyTorch traces; the step time is that of the host's own marks."""
+    found = _quantities([said for path in paths for said in kineto(path)])
+    peaks = [peak for path in paths if (peak := _peak_memory(path))]
+    return found | ({"peak_memory": max(peaks)} if peaks else {})
+
+
+def of_nsight(paths: Sequence[Path]) -> dict[str, float]:
+    """The same for Nsight Systems exports."""
+    return _quantities([said for path in paths for said in nsight(path)])
+
+
+def _quantities(devices: Sequence[Said]) -> dict[str, float]:
+    if not devices:
+        return {}
+    busy = fmean(device.busy for device in devices)
+    found = {"duty_cycle": busy, "idle": 1.0 - busy, "communication": fmean(d.communication for d in devices)}
+    marked = [device.host_step_s for device in devices if device.host_step_s is not None and device.steps]
+    return found | ({"step_time": fmean(marked)} if marked else {})
+
+
+def _peak_memory(path: Path) -> float:
+    events = _events(path)
+    return max(
+        (
+            event["args"].get("Total Allocated", 0)
+            for event in events
+            if event.get("name") == "[memory]" and event["args"].get("Device Type")
+        ),
+        default=0,
+    )
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    document = json.loads((gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace"))
+    return document["traceEvents"] if isinstance(document, dict) else document
+
+
 def kineto(path: Path) -> list[Said]:
     """Every device of a trace, by id."""
-    opened = gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else path.open(errors="replace")
-    with opened as source:
-        document = json.load(source)
-    events = document["traceEvents"] if isinstance(document, dict) else document
-    spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
+    spans = [event for event in _events(path) if event.get("ph") == "X" and "dur" in event]
     calls: dict[Any, float] = {}
     for event in spans:
         if event.get("cat") in _RUNTIME and "correlation" in event.get("args", {}):

@@ -14,8 +14,8 @@ from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 
 _FILES = (
-    "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one per "
-    "rank) or Nsight Systems .sqlite exports"
+    "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one "
+    "per rank) or Nsight Systems .sqlite exports"
 )
 
 

@@ -45,9 +45,7 @@ class Sizes:
     def scaled(self, scale: float) -> Sizes:
         """That share of all; at least a team with its users and a few of everything."""
         least = {"teams": 2, "users": 10, "passages": 400}
-        return Sizes(
-            **{f.name: max(least.get(f.name, 50), round(getattr(self, f.name) * scale)) for f in fields(self)}
-        )
+        return Sizes(**{f.name: max(least.get(f.name, 50), round(getattr(self, f.name) * scale)) for f in fields(self)})
 
 
 @contextmanager
@@ -138,7 +136,11 @@ def _documents(teams: list[Any]) -> None:
     for number, start in enumerate(range(0, len(pks), 50)):
         team = teams[int(random.choice(len(teams), p=shares(len(teams))))]
         document = Document.objects.create(
-            team=team, kind=Kind.MARKDOWN, title=f"Notes of sweep {number}", name=f"sweep-{number}.md", sha256=str(number)
+            team=team,
+            kind=Kind.MARKDOWN,
+            title=f"Notes of sweep {number}",
+            name=f"sweep-{number}.md",
+            sha256=str(number),
         )
         own = Passage.objects.filter(pk__in=pks[start : start + 50])
         own.update(team=team, document=document, position=F("pk") - pks[start])

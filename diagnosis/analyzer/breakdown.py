@@ -125,7 +125,8 @@ def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapp
     """
     if kpis.get("goodput") is not None:
         return kpis["goodput"]
-    split = kpis.get("input") is not None or kpis.get("host") is not None or bool(_mean_parts(profile))
+    marked = bool(_mean_parts(profile)) and "steps" not in profile.not_measured
+    split = kpis.get("input") is not None or kpis.get("host") is not None or marked
     if kpis.get("idle") is None or not split:
         return None
     return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "host_transfer", "idle")))

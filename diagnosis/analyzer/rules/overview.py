@@ -158,7 +158,8 @@ def record_more(facts: Facts) -> Iterator[Claim]:
 def _wants(facts: Facts) -> list[tuple[str, str]]:
     profile = facts.profile
     wants: list[tuple[str, str]] = []
-    if profile.step_time_s is None:
+    estimated = "steps" in profile.not_measured and "step_time" in profile.computed
+    if profile.step_time_s is None or estimated:
         wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
     elif "step_time" in profile.computed:
         text = "step markers (steps are taken from the executions of the program)"

@@ -49,6 +49,10 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
     starts, ends = np.frombuffer(rows.start, np.int64), np.frombuffer(rows.end, np.int64)
     streams = np.frombuffer(rows.stream, np.int64)
     waits = np.array(collected.input_waits, np.int64).reshape(-1, 2)
+    peaks = collected.memory
+    if len(active := np.unique(devices)) == 1 and peaks:
+        # ROCm counts the host's processors among its agents, the allocator does not: one device is the same by any id.
+        peaks = {int(active[0]): max(peaks.values())}
     traces: list[DeviceTrace] = []
     for device in np.unique(devices).tolist():
         mask, facts = devices == device, describe(device)
@@ -71,7 +75,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
                 rank_groups=list(groups),
                 steps=facts.steps,
                 input_waits=waits,
-                memory_peak_bytes=collected.memory.get(device),
+                memory_peak_bytes=peaks.get(device),
                 memory_capacity_bytes=facts.capacity_bytes,
             )
         )

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu.columns import ANNOTATION, FRAME, Collected, HostColumns
+from experiments.ingest.gpu.marks import is_step_mark
 
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER = "forward", "backward", "recompute", "optimizer"
 _MODULE = re.compile(r"^nn\.Module: (.+?)(_\d+)?$")
 _FRAME_LINE = re.compile(r"^(.{1,300})\((\d+)\): ")
 _OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
 #: Annotations that name no part of the program.
-_SILENT = re.compile(r"^(ProfilerStep|nccl:|\[|PyTorch Profiler|record_param_comms)")
+_SILENT = re.compile(r"^(nccl:|\[|PyTorch Profiler|record_param_comms)")
 _NUMBER = re.compile(r"\d+")
 _ENGINE = "autograd::engine::evaluate_function: "
 _MOST_DEPTH = 12
@@ -130,7 +131,7 @@ class _Sweep:
         if _OPTIMIZER.match(name):
             return _with(outer, phase=OPTIMIZER, path=(name.partition("#")[2][:60] or "Optimizer",))
         # Where modules are recorded, annotations repeat them (`DistributedDataParallel.forward`).
-        if _SILENT.match(name) or outer.in_module or len(outer.path) >= _MOST_DEPTH:
+        if _SILENT.match(name) or is_step_mark(name) or outer.in_module or len(outer.path) >= _MOST_DEPTH:
             return outer
         return _with(outer, path=(*outer.path, _NUMBER.sub("#", name)[:60].replace("/", " ")))
 

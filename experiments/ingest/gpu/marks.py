@@ -19,6 +19,10 @@ def is_input_wait(name: str) -> bool:
     return bool(_INPUT.search(name))
 
 
+def is_step_mark(name: str) -> bool:
+    return any(pattern.match(name) for pattern in (_STEP, _ITERATION, _UNNUMBERED))
+
+
 def mark(collected: Collected, name: str, start: int, end: int) -> None:
     """Keep a range that marks a step."""
     if match := _STEP.match(name):

@@ -13,6 +13,7 @@ from experiments.ingest.gpu.device import DeviceTrace, Recording
 from experiments.ingest.gpu.measure import measure
 from experiments.ingest.gpu.ops import read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps
+from experiments.ingest.gpu.trace_events import add_devices
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import Steps
@@ -20,6 +21,7 @@ from experiments.ingest.steps import core_values, timeline_steps
 from experiments.ingest.strips import strips
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step, StepProfile
+from experiments.trace import TraceBuilder
 from perfmodel.chips import Chip, chip_of_device, get_chip
 
 _MOST_STEPS = 20_000
@@ -47,8 +49,10 @@ def profile(
     source_kind: str,
     no_steps: str,
     notes: Sequence[Note] = (),
+    builder: TraceBuilder | None = None,
 ) -> StepProfile:
-    """The StepProfile of one session.  no_steps: why there is no step time where nothing marks steps.
+    """The StepProfile of one session.  no_steps: why there is no step time where nothing marks steps.  builder: takes
+    the events for the timeline.
 
     Raises IngestError where a device is in two recordings.
     """
@@ -61,6 +65,8 @@ def profile(
         marked.append(steps)
         said += _left_out(trace, left_out, len(traces) > 1)
     names = unique_names(traces)
+    if builder is not None:
+        add_devices(builder, traces, marked, names)
     cores = [
         measure(trace, steps, {index: ("", names[kind]) for index, kind in enumerate(trace.kinds) if kind in names})
         for trace, steps in zip(traces, marked, strict=True)
@@ -146,8 +152,8 @@ def _kpis(
     if flops and known < _LEAST_KNOWN:
         kpis.reason(
             "flops_utilization",
-            f"Shapes were recorded for {known:.0%} of the time of matrix products (CUDA graphs and compiled regions record "
-            "none), so their FLOPs cannot be told.",
+            f"Shapes were recorded for {known:.0%} of the time of matrix products (CUDA graphs and compiled regions "
+            "record none), so their FLOPs cannot be told.",
         )
     elif flops and window and chip is not None:
         peak = chip.peak("bf16") / chip.devices_per_chip

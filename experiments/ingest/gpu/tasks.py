@@ -14,6 +14,7 @@ from experiments.ingest.kineto import read as kineto
 from experiments.ingest.nsight import read as nsight
 from experiments.ingest.worker import Report
 from experiments.step_profile import Note, SourceFile, StepProfile
+from experiments.trace import TraceBuilder
 
 Reader = Callable[[Path, str], Recording]
 #: Uploads of more than this are only looked at from outside when they are inspected.
@@ -31,8 +32,12 @@ def read(
     exclude: Sequence[str],
     report: Report,
     notes: Sequence[Note],
+    builder: TraceBuilder | None = None,
 ) -> StepProfile:
-    """The StepProfile of uploads of one of the kinds in READERS; IngestError names the file at fault."""
+    """The StepProfile of uploads of one of the kinds in READERS; IngestError names the file at fault.
+
+    builder: takes the events for the timeline.
+    """
     kind = contents.found[0].kind
     reader, no_steps = READERS[kind]
     left_out = set(exclude)
@@ -49,7 +54,9 @@ def read(
             error.excludable = len(wanted) > 1
             raise
     report("read", 0.9, "Putting ranks together" if len(recordings) > 1 else "Putting steps and ops together")
-    return profile(recordings, _with_ranks(files, recordings), source_kind=kind, no_steps=no_steps, notes=notes)
+    return profile(
+        recordings, _with_ranks(files, recordings), source_kind=kind, no_steps=no_steps, notes=notes, builder=builder
+    )
 
 
 def inspect(contents: Contents) -> dict[str, Any]:

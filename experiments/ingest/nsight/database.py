@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest.errors import IngestError
+from experiments.ingest.errors import IngestError, megabytes
 
 EXPORT_AGAIN = "Export the report again with nsys export --type sqlite, and copy the file whole."
 _LONGEST_VALUE = 10_000_000
@@ -25,6 +25,7 @@ class Database:
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
+        _refuse_cut_off(path, name)
         try:
             self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
@@ -72,4 +73,27 @@ class Database:
             self.name,
             kind="truncated",
             detail=repr(error),
+        )
+
+
+def _refuse_cut_off(path: Path, name: str) -> None:
+    """SQLite reads a file that lacks its last pages as if they were empty; its header says how many there are.
+
+    Source: https://www.sqlite.org/fileformat.html, section 1.3 (page size, in-header database size).
+    """
+    with path.open("rb") as source:
+        head = source.read(100)
+    if len(head) < 100:
+        missing = 100 - len(head)
+    else:
+        page = int.from_bytes(head[16:18], "big")
+        counted = head[24:28] == head[92:96]  # written by a version that keeps the count
+        pages = int.from_bytes(head[28:32], "big") if counted else 0
+        missing = (65536 if page == 1 else page) * pages - path.stat().st_size
+    if missing > 0:
+        raise IngestError(
+            f"{name} is cut off: it lacks {megabytes(missing)} of the database that its header describes.",
+            EXPORT_AGAIN,
+            name,
+            kind="truncated",
         )

@@ -1,0 +1,134 @@
+"""Nsight Systems exports: what they say is read from their tables, and what they try is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from experiments.ingest import IngestError, inspect_file, read_profile
+from tests.ingest.nsight_exports import PROCESS, Export, iterations
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_iterations_ops_and_overlap_are_read_from_the_tables(tmp_path: Path, old: bool) -> None:
+    profile = read_profile([iterations(tmp_path / "run.sqlite", old=old)])
+    assert profile.step_time_s == pytest.approx(1e-3)
+    assert [step.number for step in profile.steps] == [0, 1, 2]
+    parts = profile.steps[1].breakdown_s
+    assert parts["compute"] == pytest.approx(400e-6)
+    assert parts["collective"] == pytest.approx(200e-6)
+    assert parts["host_transfer"] == pytest.approx(100e-6)
+    ops = {op.category: op for op in profile.ops}
+    assert ops["gemm"].name.startswith("aten::mm[4096x1024, 1024x512]")
+    assert ops["gemm"].flops == 3 * 2 * 4096 * 1024 * 512
+    assert ops["gemm"].op_name == "layer.#/aten::mm"
+    assert ops["copy host to device"].host_bytes == 3_000_000
+    assert ops["all-reduce"].exposed_s == pytest.approx(3 * 200e-6)
+    assert profile.device.chip == "h100"
+    assert profile.converter == "Nsight Systems 2025.3.1"
+
+
+def test_devices_of_several_processes_are_cores_of_their_own(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    other = PROCESS + (1 << 24)
+    for number in range(2):
+        # Correlation ids count from one in each process.
+        for device, process in ((0, PROCESS), (1, other)):
+            export.correlation = 2 * number
+            export.range(f"iteration {number}", 1_000_000 * number, 1_000_000, process)
+            export.kernel(
+                "gemm_a", 1_000_000 * number + 10_000, 100_000 * (1 + device), 1_000_000 * number, device, process
+            )
+    profile = read_profile([export.save()])
+    assert [core.name for core in profile.cores] == ["GPU 0", "GPU 1"]
+    assert [core.busy_s for core in profile.cores] == pytest.approx([100e-6, 200e-6])
+    assert profile.ops[0].slowest_core.endswith("GPU 1")
+
+
+def test_without_iterations_the_reason_names_the_range_to_push(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    export.kernel("gemm_a", 10_000, 100_000, 0)
+    profile = read_profile([export.save()])
+    assert profile.step_time_s is None
+    assert "range_push" in profile.not_measured["step_time"]
+
+
+def test_an_export_without_gpu_activity_measures_nothing(tmp_path: Path) -> None:
+    profile = read_profile([Export(tmp_path / "run.sqlite").save()])
+    assert profile.kpis["duty_cycle"] is None
+    assert "--trace=cuda" in profile.not_measured["ops"]
+
+
+def test_a_check_of_the_file_says_what_it_holds(tmp_path: Path) -> None:
+    facts = inspect_file(iterations(tmp_path / "run.sqlite"))
+    assert facts.summary == "Readable, Nsight Systems export, 1 GPU, 3 steps"
+
+
+def _refused(path: Path, words: str) -> None:
+    with pytest.raises(IngestError, match=words) as refused:
+        read_profile([path])
+    assert len(refused.value.line) <= 300
+
+
+def test_a_report_is_refused_with_the_command_that_exports_it(tmp_path: Path) -> None:
+    path = tmp_path / "report1.nsys-rep"
+    path.write_bytes(b"\x00\x01QuadD\xff" * 100)
+    _refused(path, "nsys export --type sqlite|only its own programs")
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "notes.sqlite")
+    database.execute("CREATE TABLE notes (text TEXT)")
+    database.commit()
+    database.close()
+    _refused(tmp_path / "notes.sqlite", "no export of Nsight Systems")
+
+
+@pytest.mark.parametrize("cut", [3_000, 9_000])
+def test_a_cut_off_database_is_refused(tmp_path: Path, cut: int) -> None:
+    path = iterations(tmp_path / "run.sqlite", count=200)
+    path.write_bytes(path.read_bytes()[:-cut])
+    _refused(path, "cut off")
+
+
+def test_overwritten_pages_are_refused(tmp_path: Path) -> None:
+    path = iterations(tmp_path / "run.sqlite", count=200)
+    data = bytearray(path.read_bytes())
+    data[5000:9000] = b"\xa5" * 4000
+    path.write_bytes(bytes(data))
+    _refused(path, "damaged SQLite file")
+
+
+def test_a_view_in_place_of_a_table_is_never_run(tmp_path: Path) -> None:
+    """A view that never ends, under the name of the kernels' table."""
+    path = iterations(tmp_path / "run.sqlite")
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+    database.execute(
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n)"
+        " SELECT start, start + 1 AS end, 0 AS deviceId FROM n"
+    )
+    database.commit()
+    database.close()
+    profile = read_profile([path])
+    assert {op.category for op in profile.ops} == {"copy host to device"}
+
+
+def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> None:
+    path = iterations(tmp_path / "run.sqlite")
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE TARGET_INFO_GPU")
+    database.execute(
+        "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT GENERATED ALWAYS AS (hex(zeroblob(400000000))) VIRTUAL)"
+    )
+    database.execute("INSERT INTO TARGET_INFO_GPU (id) VALUES (0)")
+    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId) VALUES ('now', x'00', 'a')")
+    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end) VALUES (9223372036854775807, 1)")
+    database.execute("INSERT INTO NVTX_EVENTS (start, end, text, globalTid) VALUES (1, 2, x'ff', 'x')")
+    database.commit()
+    database.close()
+    profile = read_profile([path])
+    assert len(profile.steps) == 3
+    assert profile.device.kind == "GPU"
