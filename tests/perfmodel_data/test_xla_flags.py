@@ -1,4 +1,4 @@
-"""XLA flags as data: nothing without a source, and what overlaps one transfer on one chip is not what overlaps another."""
+"""XLA flags as data: nothing without a source, each for a chip and the exposed transfer it overlaps."""
 
 from __future__ import annotations
 
