@@ -24,6 +24,16 @@ class Paging(LimitOffsetPagination):
     default_limit = 50
     max_limit = 200
 
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
+        """Primary keys first, from an index: what is skipped is never read, and nothing is joined to it."""
+        if not isinstance(queryset, QuerySet):
+            return super().paginate_queryset(queryset, request, view)
+        keys = super().paginate_queryset(queryset.prefetch_related(None).values_list("pk", flat=True), request, view)
+        if not keys:
+            return keys
+        rows = {row.pk: row for row in queryset.filter(pk__in=keys).order_by()}
+        return [rows[key] for key in keys if key in rows]
+
 
 class Conflict(exceptions.APIException):
     """409: the object is not in the state that the request needs."""

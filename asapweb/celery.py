@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
 
 from celery import Celery, bootsteps
-from celery.signals import worker_init
+from celery.signals import worker_before_create_process, worker_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
 
@@ -56,3 +57,10 @@ def redeliver_of_dead_worker(**_: Any) -> None:
         with channel.conn_or_acquire() as client:
             for tag in client.zrange(channel.unacked_index_key, 0, -1):
                 channel.qos.restore_by_tag(tag, client=client, leftmost=True)
+
+
+@worker_before_create_process.connect
+def share_what_is_loaded(**_: Any) -> None:
+    """Processes of the pool begin with our memory; the collector, which writes to all it looks at, leaves it shared."""
+    gc.collect()
+    gc.freeze()

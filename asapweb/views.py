@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
-from django.db.models import F, OrderBy, Q, QuerySet
+from django.db.models import Count, F, OrderBy, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
@@ -18,8 +18,8 @@ from accounts.permissions import require
 from asapweb.templatetags.shell import PLACES
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
-from experiments.models import Experiment, RunStatus
-from experiments.progress import steps_of
+from experiments.models import Event, Experiment, Run, RunStatus
+from experiments.progress import TOLD_BY, steps_of
 from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
@@ -40,6 +40,7 @@ STATES = (
     ("ready", "Ready", Q(state=RunStatus.READY)),
     ("failed", "Failed", Q(state=RunStatus.FAILED)),
 )
+_OF_STATES = {key: Count("pk", filter=condition) for key, _, condition in STATES}
 
 
 @require(Role.VIEWER)
@@ -53,22 +54,24 @@ def home(request: HttpRequest) -> HttpResponse:
     due = list(waiting(membership)[:DUE_SHOWN])
     first_proposals = _first_proposals([item.pk for item in due])
     working = everything.filter(state__in=WORKING)
-    running = [(item, _pipe(item)) for item in working.order_by("-pk")[:6]]
+    running = _pipes(list(working.order_by("-pk")[:6]))
     approved = Proposal.objects.filter(team=team, status=Proposal.Status.APPROVED)
     recent_gains = approved.select_related("experiment", "review__author").order_by("-review__created_at")[:6]
+    reasons = {run.experiment_id: run.reason for run in _newest_runs([i for i in due if i.state == RunStatus.FAILED])}
+    counts = everything.aggregate(
+        total=Count("pk"), own_total=Count("pk", filter=Q(sample="")), running_count=_OF_STATES["running"],
+        ready_count=_OF_STATES["ready"],
+    )  # fmt: skip
     context = {
         "here": "home",
-        "due": [(item, first_proposals.get(item.pk), _newest_reason(item)) for item in due],
+        "due": [(item, first_proposals.get(item.pk), reasons.get(item.pk, "")) for item in due],
         "due_count": len(due) if len(due) < DUE_SHOWN else waiting(membership).count(),
         "running": running,
-        "running_count": working.count(),
         "recent": everything.exclude(pk__in=[item.pk for item in due]).order_by("-updated_at")[:8],
-        "total": everything.count(),
-        "own_total": everything.filter(sample="").count(),
         "samples": everything.exclude(sample="").order_by("pk"),
-        "ready_count": everything.filter(state=RunStatus.READY).count(),
         "approved_count": approved.count(),
         "gains": recent_gains,
+        **counts,
     }
     part = "_home_running.html" if request.htmx else "home.html"  # type: ignore[attr-defined]
     return render(request, part, context)
@@ -80,16 +83,20 @@ def _first_proposals(experiments: list[int]) -> dict[int, Proposal]:
     return {row.experiment_id: row for row in rows}
 
 
-def _newest_reason(experiment: Experiment) -> str:
-    if experiment.state != RunStatus.FAILED:
-        return ""
-    run = experiment.runs.order_by("-pk").first()
-    return run.reason if run is not None else ""
+def _newest_runs(experiments: list[Experiment]) -> list[Run]:
+    """The newest run of each."""
+    found = Run.objects.filter(experiment__in=experiments)
+    return list(found.order_by("experiment_id", "-pk").distinct("experiment_id")) if experiments else []
 
 
-def _pipe(experiment: Experiment) -> list[Any]:
-    run = experiment.runs.order_by("-pk").first()
-    return steps_of(run, run.events.order_by("pk")) if run is not None else []
+def _pipes(experiments: list[Experiment]) -> list[tuple[Experiment, list[Any]]]:
+    """Each with the steps of its newest run."""
+    newest = {run.experiment_id: run for run in _newest_runs(experiments)}
+    told: dict[int, list[Event]] = {}
+    for event in Event.objects.filter(run__in=newest.values(), kind__in=TOLD_BY).order_by("pk") if newest else ():
+        told.setdefault(event.run_id or 0, []).append(event)
+    runs = [(item, newest.get(item.pk)) for item in experiments]
+    return [(item, steps_of(run, told.get(run.pk, ())) if run is not None else []) for item, run in runs]
 
 
 @require(Role.VIEWER)
@@ -106,15 +113,15 @@ def experiments(request: HttpRequest) -> HttpResponse:
         sort = "-updated"
     order = OrderBy(F(SORTS[sort.removeprefix("-")]), descending=sort.startswith("-"), nulls_last=True)
     page = Paginator(found.order_by(order, "-pk"), EXPERIMENTS_ON_PAGE).get_page(request.GET.get("page"))
-    counts = {key: everything.filter(condition).count() for key, _, condition in STATES} | {"all": everything.count()}
+    chips, bottlenecks, counts = _overview(everything)
     context = {
         "here": "experiments",
         "page": page,
         "total": page.paginator.count,
         "everything": counts["all"],
         "states": [("", "All", counts["all"]), *((key, word, counts[key]) for key, word, _ in STATES if counts[key])],
-        "chips": everything.exclude(chip="").order_by("chip").values_list("chip", flat=True).distinct(),
-        "bottlenecks": [b for b in BOTTLENECKS if everything.filter(bottleneck=b).exists()],
+        "chips": chips,
+        "bottlenecks": [b for b in BOTTLENECKS if b in bottlenecks],
         "sort": sort,
         "query": urlencode({key: value for key, value in asked.items() if value}),
         "filtered": any(asked.values()),
@@ -122,6 +129,16 @@ def experiments(request: HttpRequest) -> HttpResponse:
     }
     part = "_experiments.html" if request.htmx else "experiments.html"  # type: ignore[attr-defined]
     return render(request, part, context)
+
+
+def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], dict[str, int]]:
+    """Chips and bottlenecks that occur, and how many experiments are in each of `STATES`, `all` among them.
+
+    One look at an index: counts of every combination, of which there are few.
+    """
+    rows = list(everything.order_by().values_list("chip", "bottleneck").annotate(n=Count("pk"), **_OF_STATES))
+    counts = {key: sum(row[place] for row in rows) for place, key in enumerate(("all", *_OF_STATES), start=2)}
+    return sorted({row[0] for row in rows} - {""}), {row[1] for row in rows}, counts
 
 
 def _narrowed(found: QuerySet[Experiment], asked: dict[str, str]) -> QuerySet[Experiment]:

@@ -28,7 +28,7 @@ _TILES = (
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
     ("communication_exposed", "Communication, exposed", "share", "measured", "no other op runs"),
-    ("communication_overlapped", "Communication, hidden", "share", "measured", "in flight behind other ops"),
+    ("communication_overlapped", "Communication, overlapped", "share", "measured", "in flight behind other ops"),
     ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
     ("host", "Host", "share", "measured", "waiting for the host"),
     ("stragglers", "Stragglers", "share", "computed", "the slowest core is behind the median"),
@@ -39,7 +39,7 @@ _STEP_SHARES = {
     "communication_ops", "host",
 }  # fmt: skip
 _RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
-#: The roofline's dots: the longest products among the longest ops; smaller ones could not be seen.
+#: The roofline's dots: the longest compute ops among the longest ops; smaller ones could not be seen.
 MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
 #: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
 ROOF_REACHED = 1.005
@@ -182,10 +182,10 @@ def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
         return None  # a bound is measured; what is predicted bounds nothing
     primary = data.get("bottleneck", {}).get("primary")
     match = {
-        "communication": ("If all communication were hidden", lambda key: key.startswith(("ici", "dcn"))),
+        "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
         "memory": ("If no op waited for HBM", lambda key: key == "hbm"),
         "input": ("If input never waited", lambda key: key == "input"),
-        "host": ("If the host never waited", lambda key: key == "host"),
+        "host": ("If nothing waited for the host", lambda key: key in ("host", "host_transfer")),
         "idle": ("If no core idled", lambda key: key == "idle"),
     }.get(primary)
     if match is None or not terms:

@@ -119,7 +119,8 @@ class Diagnosis:
     """Everything the Analyzer says about one profile under one configuration.
 
     kpis: the contract's keys, value 0–1 (step_time_s in s) or None.  breakdown_s: seconds per step and core by
-    `compute`, `hbm`, `ici:<axis>`, `dcn`, `host_transfer`, `host`, `input`, `idle`, `other`; sums to the step time where that is known.
+    `compute`, `hbm`, `ici:<axis>`, `dcn`, `host_transfer`, `host`, `input`, `idle`, `other`; sums to the step time
+    where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
     collectives: per axis and kind, rows {axis, kind, time_s, share, count, bytes, achieved_bytes_per_s,
     possible_bytes_per_s, in_flight_s, exposed_s, hidden_share, tensors, waiting_share, ops}; times and bytes per step

@@ -47,12 +47,6 @@ def sections(data: Mapping[str, Any], largest: Sequence[Mapping[str, Any]], ops_
     ]
 
 
-def hypothesis(data: Mapping[str, Any]) -> str:
-    """What the KPIs alone say."""
-    lines = (data.get("report") or {}).get(HEALTH) or ()
-    return next((line for line in lines if line.startswith("Initial hypothesis")), "")
-
-
 def _line(
     heading: str, text: str, data: Mapping[str, Any], largest: Sequence[Mapping[str, Any]], ops_base: str
 ) -> Line:

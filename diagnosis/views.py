@@ -76,13 +76,11 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(data),
         "report": _by_heading(data),
-        "hypothesis": report_lines.hypothesis(data),
         "strips": strips.strips(data.get("timeline")),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
-        "most_saving": _most_saving(data),
         "terms": terms,
         "terms_total": total,
         "matrix": presentation.matrix(data, mesh, step_s),
@@ -105,12 +103,6 @@ def _by_heading(data: dict[str, Any]) -> dict[str, list[Any]]:
     sums = [line for line in found.get(report_lines.IDENTIFICATION, ()) if not line.text[:1].isdigit()]
     details = [line.text.partition(": ") for line in found.get(report_lines.DETAILS, ())]
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
-
-
-def _most_saving(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The three findings that could save most, for the summary on top."""
-    found = data.get("findings") or ()
-    return [finding for finding in found if finding.get("saving_s") or finding.get("saving_share")][:3]
 
 
 def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_ON_PAGE) -> dict[str, Any]:

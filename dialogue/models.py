@@ -72,6 +72,7 @@ class Message(models.Model):
 
     class Meta:
         ordering = ["pk"]
+        indexes = [models.Index(fields=["thread", "id"], name="message_by_thread")]
         constraints = [
             # Of one question only one answer is being written at a time; a retry starts another.
             models.UniqueConstraint(

@@ -15,9 +15,11 @@ from typing import Any
 from django.http import QueryDict
 
 from experiments.consistency import Contradiction, Mark
+from perfmodel.checks import Checker
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 from perfmodel.execution import load_profiles, profile_named
+from perfmodel.model_file import read_model
 
 #: Axes offered to a form that starts empty, major to minor.
 DEFAULT_AXES = ("replica", "data", "seq", "model")
@@ -206,7 +208,7 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
     }
     if model:
         is_shape = any(key in model for key in SHAPE_NUMBERS)
-        fields["model"] = CUSTOM if is_shape else _text(model.get("name"))
+        fields["model"] = _known_as(model) or CUSTOM if is_shape else _text(model.get("name"))
         fields["shape"] = {key: value for key, value in model.items() if key != "name"} if is_shape else {}
     for key in (*TRAINING_NUMBERS, *TRAINING_WORDS):
         fields[key] = _text(training.get(key))
@@ -218,6 +220,12 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
         fields["peak_memory_gb"] = f"{peak / 1e9:.12g}"
     fields["framework"] = _text(_part(data, "software").get("framework"))
     return fields
+
+
+def _known_as(model: Mapping[str, Any]) -> str:
+    """Name of the catalogued model that a shape without a name spells out; empty where it is none."""
+    shape = read_model(Checker(), model) if not model.get("name") else None
+    return shape.name if shape is not None else ""
 
 
 def frameworks() -> dict[str, tuple[str, ...]]:

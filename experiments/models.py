@@ -87,6 +87,9 @@ class Experiment(models.Model):
         ordering = ["-created_at", "-pk"]
         indexes = [
             models.Index(fields=["team", "-created_at"], name="experiment_by_team"),
+            models.Index(fields=["team", "-updated_at", "-id"], name="experiment_by_update"),
+            # What the list is narrowed to and counted by, without reading the experiments.
+            models.Index(fields=["team", "chip", "bottleneck", "state", "review", "sample"], name="experiment_facets"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["team", "sample"], condition=~Q(sample=""), name="one_sample_per_team"),
@@ -135,6 +138,19 @@ class ProfileFile(models.Model):
 
     class Meta:
         ordering = ["pk"]
+
+
+class ViewerLink(models.Model):
+    """A way to XProf's own pages of a profile, for one user while one session lasts.
+
+    The frame that shows them sends no cookie, so its address holds a token, of which the hash is kept.
+    """
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="viewer_links")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    session_key = models.CharField(max_length=40)
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
 
 
 class Run(models.Model):

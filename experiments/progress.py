@@ -8,6 +8,9 @@ from datetime import datetime
 
 from experiments.models import Event, Run, RunStatus
 
+#: Kinds of Events that tell how a run goes.
+TOLD_BY = ("status", "progress")
+
 #: What each step is about, while nothing more exact is known of it.
 _STEPS = (
     (RunStatus.UPLOADED, "Uploaded", ""),

@@ -12,6 +12,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from experiments.memory_profile import AllocatorCurve, HeapSchedule
+
 #: How the profile came to be; shown wherever its numbers are.  `predicted`: nothing was measured.
 PROVENANCES = ("measured", "reconstructed", "predicted")
 #: Kinds of profile that are traces of a GPU's kernels and copies, not of a program's ops.
@@ -213,10 +215,26 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak device memory of the worst core, and its capacity, as profiled."""
+    """Peak device memory of the worst core, and its capacity, as profiled.
+
+    schedule: the heap of the program that needs most, by its schedule; allocator: what a device's allocator handed out
+    over time.  None where the profile does not say.
+    """
 
     peak_bytes: float | None = None
     capacity_bytes: float | None = None
+    schedule: HeapSchedule | None = None
+    allocator: AllocatorCurve | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Memory:
+        schedule, allocator = data.get("schedule"), data.get("allocator")
+        return cls(
+            data.get("peak_bytes"),
+            data.get("capacity_bytes"),
+            HeapSchedule.from_json(schedule) if schedule else None,
+            AllocatorCurve.from_json(allocator) if allocator else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -273,7 +291,7 @@ class StepProfile:
         """The inverse of `to_json`; raises TypeError or KeyError on anything else."""
         values = dict(data)
         values["device"] = Device(**data["device"])
-        values["memory"] = Memory(**data.get("memory", {}))
+        values["memory"] = Memory.from_json(data.get("memory", {}))
         values["timeline"] = Timeline.from_json(data.get("timeline", {}))
         for key, kind in (("files", SourceFile), ("steps", Step), ("cores", Core), ("notes", Note)):
             values[key] = tuple(kind(**item) for item in data.get(key, ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from experiments import views, views_memory, views_step_time
+from experiments import views, views_hbm, views_memory, views_step_time, views_xprof
 from experiments.stream import stream
 
 urlpatterns = [
@@ -19,6 +19,11 @@ urlpatterns = [
     path("experiments/<int:pk>/files/<int:file_pk>/exclude/", views.exclude_file, name="exclude_file"),
     path("experiments/<int:pk>/hosts/exclude/", views.exclude_host, name="exclude_host"),
     path("experiments/<int:pk>/delete/", views.delete, name="delete_experiment"),
+    path("experiments/<int:pk>/xprof/", views_xprof.xprof, name="xprof"),
+    path("experiments/<int:pk>/xprof/stop/", views_xprof.stop, name="xprof_stop"),
+    path("experiments/<int:pk>/xprof/pages/<str:token>/<path:path>", views_xprof.pages, name="xprof_pages"),
+    path("experiments/<int:pk>/profile.zip", views_xprof.log_archive, name="log_archive"),
+    path("experiments/<int:pk>/hbm/", views_hbm.hbm, name="hbm"),
     path("experiments/<int:pk>/memory/", views_memory.memory, name="memory"),
     path("experiments/<int:pk>/memory/<int:event_pk>/", views_memory.event, name="memory-event"),
     path("experiments/<int:pk>/memory/<int:event_pk>/data/", views_memory.event_data, name="memory-event-data"),

@@ -20,12 +20,15 @@ from experiments import config_form
 from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
 from experiments.pages import ExperimentPage, experiment_page
-from experiments.progress import steps_of
+from experiments.progress import TOLD_BY, steps_of
 from experiments.services import against_profile, runs, uploads
 from experiments.services import configuration as configurations
 from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
+
+#: As `use`: every field that the profile contradicts.
+ALL = "*"
 
 
 def form_context(
@@ -175,10 +178,11 @@ def _configure(request: HttpRequest, page: ExperimentPage) -> HttpResponse:
 
 
 def _use(request: HttpRequest, page: ExperimentPage, data: dict[str, Any], field: str) -> HttpResponse:
-    """The form as it was sent, with what the profile says of one field in it."""
+    """The form as it was sent, with what the profile says of one field, or of ALL, in it."""
     checked = configurations.against(page.experiment, configurations.check(data))
-    item = next((item for item in checked.against if item.field == field), None)
-    data = against_profile.applied(checked.data, item.use) if item is not None else data
+    for item in checked.against:
+        if field in (item.field, ALL):
+            data = against_profile.applied(data, item.use)
     checked = configurations.against(page.experiment, configurations.check(data), request.POST.getlist("keep"))
     context = page.context(
         "configuration",
@@ -234,13 +238,16 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
     """The newest run's steps, and after which event the live stream goes on."""
     if page.run is None:
         return {"steps": [], "last_event": 0, "failed": False, "working": False, "files": []}
-    trail = list(page.run.events.order_by("pk"))
+    # The newest first: what is appended meanwhile is streamed again, and nothing is missed.
+    last_event = page.experiment.events.order_by("-pk").values_list("pk", flat=True).first() or 0
+    told = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
+    trail = list(told.only("experiment", "kind", "data", "created_at").order_by("pk"))
     status = RunStatus(page.run.status)
     # Where the run went on since it was read, the stream tells that again.
     is_current = page.experiment.runs.filter(pk=page.run.pk, status=status).exists()
     return {
         "steps": steps_of(page.run, trail),
-        "last_event": trail[-1].pk if trail and is_current else 0,
+        "last_event": last_event if is_current else 0,
         "failed": status == RunStatus.FAILED,
         "working": status.is_working,
         "files": list(page.run.profile.files.filter(included=True)),

@@ -10,7 +10,10 @@ from experiments import formatting
 from history.record import Record
 from history.services.compare import AxisChange, Changed, Measured, difference
 
-OUTCOME_WORDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed"}
+OUTCOME_WORDS = {
+    "faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed",
+    "not_timed": "not timed",
+}  # fmt: skip
 FAILURE_WORDS = {
     "out_of_memory": "out of memory", "does_not_compile": "does not compile", "illegal_mesh": "illegal mesh",
     "numerics": "numerics", "hang": "hung", "other": "failed",

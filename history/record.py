@@ -11,8 +11,9 @@ from typing import Any
 
 #: Where a record comes from: others published it, a user imported it, or this installation measured it.
 PROVENANCES = ("published", "imported", "measured")
-#: How the change ended.  `failed`: the run did not start or did not finish; `failure` says why.
-OUTCOMES = ("faster", "slower", "no_change", "failed")
+#: How the change ended.  `failed`: the run did not start or did not finish; `failure` says why.  `not_timed`: no time,
+#: throughput or MFU of both sides was published, or the two runs do different work; words like "faster" are no time.
+OUTCOMES = ("faster", "slower", "no_change", "failed", "not_timed")
 #: Why a run failed, as the field names it.
 FAILURES = ("out_of_memory", "does_not_compile", "illegal_mesh", "numerics", "hang", "other")
 #: What a change may touch.
@@ -45,7 +46,7 @@ class Side:
 class Record:
     """One change, measured.
 
-    id: stable within its source (`asap-1`, `optico-table1-3`).  speedup: time per token before / after, above 1 is
+    id: stable within its source (`asap-1`, `optico-figure5-3`).  speedup: time per token before / after, above 1 is
     faster; None where the run failed or only a statement was published.  measure: the quantity that the speed-up was
     computed from (`step time`, `tokens/s per chip`, `MFU`, `TPU compute time`).  bottleneck: the verdict before the
     change, one of the Analyzer's, empty where it is not known.  source: where it was published, with section or table;

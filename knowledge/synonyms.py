@@ -15,22 +15,22 @@ _LITERAL = re.compile(r'"[^"]*"?|(?<!\S)-\S+')
 
 @dataclass(frozen=True)
 class Term:
-    """means: the words of the passages; pattern: matches any way in which the field writes the same."""
+    """means: phrases of the passages; pattern: matches any way in which the field writes the same."""
 
-    means: str
+    means: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
 @cache
 def terms() -> tuple[Term, ...]:
     rows = tomllib.loads(FILE.read_text("utf-8"))["term"]
-    return tuple(Term(row["means"], _pattern(row["written"])) for row in rows)
+    return tuple(Term(tuple(row["means"]), _pattern(row["written"])) for row in rows)
 
 
 def other_words(query: str) -> tuple[str, ...]:
-    """What the query's terms are called in passages, in the order of the table; nothing where it uses none of them."""
+    """Phrases for the query's terms as passages have them, in the order of the table; none where it uses no term."""
     free = _LITERAL.sub(" ", query)
-    return tuple(term.means for term in terms() if term.pattern.search(free))
+    return tuple(dict.fromkeys(phrase for term in terms() if term.pattern.search(free) for phrase in term.means))
 
 
 def _pattern(written: list[str]) -> re.Pattern[str]:

@@ -56,46 +56,52 @@ class Fragment:
 class Words:
     """A query as PostgreSQL reads it.
 
-    strict: the whole of it as a tsquery; stems: those it asks for, in order; excluded: those it does not want; synonyms:
-    stems of other words for its terms (knowledge/synonyms.toml), which rank rows but are not asked for.
+    strict: the whole of it as a tsquery; stems: those it asks for, in order; excluded: those it does not want;
+    synonyms: stems of each phrase that its terms are also called (knowledge/synonyms.toml).
     """
 
     strict: str
     stems: tuple[str, ...]
     excluded: tuple[str, ...]
-    synonyms: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """Stems of synonyms that the query does not ask for itself, each once."""
+        found = dict.fromkeys(stem for phrase in self.synonyms for stem in phrase)
+        return tuple(stem for stem in found if stem not in self.stems)
 
     def without_excluded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows.exclude(_holds(_any_of(self.excluded))) if self.excluded else rows
 
 
 def parse(query: str) -> Words:
-    other = " ".join(other_words(query))
     with connection.cursor() as cursor:
         cursor.execute(
-            "select websearch_to_tsquery(%s::regconfig, %s)::text, plainto_tsquery(%s::regconfig, %s)::text",
-            [WORDS, query, WORDS, other],
+            """select websearch_to_tsquery(%s::regconfig, %s)::text,
+                      array(select plainto_tsquery(%s::regconfig, phrase)::text from unnest(%s::text[]) as phrase)""",
+            [WORDS, query, WORDS, list(other_words(query))],
         )
-        strict, also = map(str, cursor.fetchone())
+        strict, phrases = cursor.fetchone()
     stems = list(dict.fromkeys(_stems(_NEGATED.sub("", strict))))
     excluded = [stem for part in _NEGATED.findall(strict) for stem in _stems(part)]
-    synonyms = [stem for stem in dict.fromkeys(_stems(also)) if stem not in stems and stem not in excluded]
-    return Words(strict, tuple(stems), tuple(stem for stem in excluded if stem not in stems), tuple(synonyms))
+    other = tuple(found for phrase in phrases if (found := tuple(_stems(phrase))) and not set(found) & set(excluded))
+    return Words(strict, tuple(stems), tuple(stem for stem in excluded if stem not in stems), other)
 
 
 def matching(rows: QuerySet[Any], words: Words, limit: int) -> list[tuple[Any, float]]:
     """(pk, score) of the rows that hold words of the query, best first."""
     if not words.stems:
         return []
-    total, frequency = _frequencies(rows, (*words.stems, *words.synonyms))
+    total, frequency = _frequencies(rows, (*words.stems, *words.also))
     idf = {
-        stem: log(1 + (total - n + 0.5) / (n + 0.5)) * (SYNONYM_WEIGHT if stem in words.synonyms else 1.0)
+        stem: log(1 + (total - n + 0.5) / (n + 0.5)) * (1.0 if stem in words.stems else SYNONYM_WEIGHT)
         for stem, n in frequency.items()
         if n > 0
     }
     if not idf:
         return []
-    wanted = words.without_excluded(rows).filter(_holds(_affordable(total, frequency, idf))).order_by()
+    wanted = words.without_excluded(rows).filter(_holds(_candidates(words, total, frequency, idf))).order_by()
     inner, parameters = wanted.values("pk", "search")[:RANKED].query.sql_with_params()
     # Joined to an empty vector in a subquery of its own, a row's stems are read from the disk's format once, not once
     # for each stem of the query.
@@ -125,7 +131,7 @@ def excerpts(
         When(GreaterThan(Length(clean), WHOLE), then=Value(marks + PIECES)),
         default=Value(marks + ", HighlightAll=true"),
     )
-    query = _any_of((*words.stems, *words.synonyms)) if words.stems else "'\x01'"
+    query = _any_of((*words.stems, *words.also)) if words.stems else "'\x01'"
     found = (
         model._default_manager.filter(pk__in=pks)
         .order_by()
@@ -193,6 +199,19 @@ def _common_stems(table: str, period: int) -> dict[str, float]:
         row = cursor.fetchone()
     # The last two frequencies are the least and the greatest of the list.
     return {} if row is None or row[0] is None else dict(zip(row[0], row[1], strict=False))
+
+
+def _candidates(words: Words, total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:
+    """The tsquery of the rows worth ranking: those with a stem of the query, or with all stems of a synonym, as long as
+    few enough hold its rarest."""
+    typed = {stem: weight for stem, weight in idf.items() if stem in words.stems}
+    found = [_affordable(total, frequency, typed)] if typed else []
+    room = RANKED - sum(frequency[stem] for stem in typed)
+    for phrase in words.synonyms:
+        if all(stem in idf for stem in phrase) and (rarest := min(frequency[stem] for stem in phrase)) <= room:
+            room -= rarest
+            found.append("(" + " & ".join(_quoted(stem) for stem in phrase) + ")")
+    return " | ".join(found) or _any_of(words.stems)
 
 
 def _affordable(total: float, frequency: Mapping[str, float], idf: Mapping[str, float]) -> str:

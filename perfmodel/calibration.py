@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from perfmodel import memory
 from perfmodel.arrays import picked, shape_of, taken
@@ -270,6 +269,8 @@ class Calibration:
         spread = np.sqrt(self._variance(asked, each, distance, total))
         before = self._before(parts, model, each)
         changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
+        from scipy.optimize import nnls  # 25 MB that a process needs only where it calibrates
+
         found, _ = nnls(np.stack(changes, axis=1), spread)
         return np.asarray(found)
 

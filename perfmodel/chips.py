@@ -228,8 +228,8 @@ def chips_of_device(
     """Keys of the chips that a profile's device may be, by its name and, where parts share one, by what it states.
 
     device_type: XProf's or PyTorch's name (`AMD GPU - gfx950`, `NVIDIA H100 80GB HBM3`).  memory_bytes: of the device
-    as its driver reports it; peaks in FLOP/s and bytes/s, of 16-bit matmuls and HBM.  The nearest peak decides where the
-    next one is clearly further away.  Empty where no chip of ours fits; several where they cannot be told apart.
+    as its driver reports it; peaks in FLOP/s and bytes/s, of 16-bit matmuls and HBM.  The nearest peak decides where
+    the next one is clearly further away.  Empty where no chip of ours fits; several where they cannot be told apart.
     """
     if (named := chip_from_device_type(device_type)) is not None:
         return (named,)

@@ -88,7 +88,11 @@ def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
             raise FlagDataError(f"{cause}: write every flag as --name=value")
         found.append(
             FlagSet(
-                cause, tuple(row["chips"]), tuple(row["flags"]), str(row["note"]), tuple(sources[name] for name in cited)
+                cause,
+                tuple(row["chips"]),
+                tuple(row["flags"]),
+                str(row["note"]),
+                tuple(sources[name] for name in cited),
             )
         )
     return tuple(found)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+from django.db.models import QuerySet
 
 from experiments.models import Experiment
 from proposals.models import Measurement, Proposal
 from proposals.services import measuring, unmeasured
+
+#: Columns that say how predictions did.
+FIGURES = ("speedup", "within_range", "predicted_log_gain", "predicted_confidence")
 
 
 @dataclass(frozen=True)
@@ -76,41 +82,51 @@ def row(made: Measurement) -> Row:
 
 @dataclass(frozen=True)
 class Results:
-    """All results of a team.  scale: the largest speed-up drawn.  inside: of `ranged`, how many fell into 80 %."""
+    """Results of a team.  rows: those of one page; scale: the largest speed-up drawn there.
+
+    found: all of them, with `FIGURES` only.
+    """
 
     rows: list[Row]
     scale: float
-    brier: float | None
+    found: list[Measurement]
 
     @property
-    def measured(self) -> list[Row]:
-        return [item for item in self.rows if item.measured is not None]
+    def total(self) -> int:
+        return len(self.found)
+
+    @property
+    def measured(self) -> int:
+        return sum(item.speedup is not None for item in self.found)
 
     @property
     def failed(self) -> int:
-        return len(self.rows) - len(self.measured)
+        return self.total - self.measured
 
     @property
     def ranged(self) -> int:
-        return sum(item.measurement.within_range is not None for item in self.rows)
+        """Of how many it is known whether they fell into the 80 %."""
+        return sum(item.within_range is not None for item in self.found)
 
     @property
     def inside(self) -> int:
-        return sum(bool(item.measurement.within_range) for item in self.rows)
+        return sum(bool(item.within_range) for item in self.found)
+
+    @property
+    def brier(self) -> float | None:
+        return measuring.brier(self.found)
 
     @property
     def median_error(self) -> float | None:
         """Median of the absolute errors."""
-        errors = sorted(abs(item.error) for item in self.rows if item.error is not None)
-        if not errors:
-            return None
-        middle = len(errors) // 2
-        return errors[middle] if len(errors) % 2 else (errors[middle - 1] + errors[middle]) / 2
+        errors = [abs(item.error) for item in self.found if item.error is not None]
+        return median(errors) if errors else None
 
 
-def results(found: list[Measurement]) -> Results:
-    rows = [row(item) for item in found]
-    return Results(rows, scale(rows), measuring.brier(found))
+def results(found: QuerySet[Measurement], shown: Iterable[Measurement] = ()) -> Results:
+    """found: all results; shown: those of the page, with what a row shows."""
+    rows = [row(item) for item in shown]
+    return Results(rows, scale(rows), list(found.select_related(None).order_by().only(*FIGURES)))
 
 
 def scale(rows: Sequence[Row]) -> float:

@@ -72,6 +72,10 @@ class Proposal(models.Model):
     class Meta:
         ordering = ["-plan_id", "rank"]
         constraints = [models.UniqueConstraint(fields=["plan", "rank"], name="one_proposal_per_plan_and_rank")]
+        indexes = [
+            models.Index(fields=["team", "status", "-id"], name="proposal_by_status"),
+            models.Index(fields=["team", "-plan", "rank"], name="proposal_newest"),
+        ]
 
     def get_absolute_url(self) -> str:
         """Its card, in its own plan."""

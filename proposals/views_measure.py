@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -23,6 +24,7 @@ from proposals.services import launching, measuring, unmeasured
 _FOUND = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
 #: Rows of the list of approved proposals that wait.
 MOST_WAITING = 50
+RESULTS_ON_PAGE = 50
 
 
 def _back(proposal: Proposal) -> HttpResponse:
@@ -155,10 +157,12 @@ def failed(request: HttpRequest, pk: int) -> HttpResponse:
 def measurements(request: HttpRequest) -> HttpResponse:
     """Predicted against measured, for all results of the team."""
     team = request.membership.team  # type: ignore[attr-defined]
-    found = measured.results(list(measuring.results(team)))
+    found = measuring.results(team)
+    page = Paginator(found, RESULTS_ON_PAGE).get_page(request.GET.get("page"))
     context = {
         "here": "measurements",
-        "results": found,
+        "page": page,
+        "results": measured.results(found, page),
         "waiting": unmeasured.waiting(team).count(),
     }
     return render(request, "proposals/measurements.html", context)
@@ -171,6 +175,8 @@ def waiting(request: HttpRequest) -> HttpResponse:
     """Approved proposals that wait for their measurement, for the History page."""
     team = request.membership.team  # type: ignore[attr-defined]
     found = unmeasured.waiting(team)
-    context = {"here": "history", "loops": list(found[:MOST_WAITING]), "total": found.count()}
+    # Primary keys first: what is sorted by the day of its review are not whole plans and profiles.
+    keys = list(found.values_list("pk", flat=True)[:MOST_WAITING])
+    context = {"here": "history", "loops": list(found.filter(pk__in=keys)), "total": found.count()}
     part = "proposals/_waiting.html" if request.htmx else "proposals/waiting.html"  # type: ignore[attr-defined]
     return render(request, part, context)

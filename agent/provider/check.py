@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.control import Cancel
 from agent.messages import JsonValue, UserMessage
 from agent.provider.base import Completion, ProviderError, Request, ToolSpec
-from agent.provider.openai import FAILURES, OpenAIProvider
 from agent.provider.settings import Settings
+
+if TYPE_CHECKING:
+    from agent.provider.openai import OpenAIProvider
 
 _TIMEOUT_S = 30.0
 _MAX_TOKENS = 2_000  # a reasoning model thinks before it says one word
@@ -39,6 +41,8 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
     model, where = settings.model_for(agent), settings.base_url
     if (missing := settings.missing()) is not None:
         return ConnectionReport(False, missing, model, where)
+    from agent.provider.openai import OpenAIProvider  # the SDK takes 35 MB of every process that loads it
+
     provider = OpenAIProvider(settings, agent)
     try:
         _, first_s = _ask(provider, _request("Answer with the one word: ready"))
@@ -99,6 +103,8 @@ def _schema_mode(provider: OpenAIProvider) -> str | None:
 
 def _offered(provider: OpenAIProvider) -> str:
     """What the endpoint lists, where it lists something."""
+    from agent.provider.openai import FAILURES
+
     try:
         names = provider.models()
     except FAILURES:

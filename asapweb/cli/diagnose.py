@@ -65,7 +65,9 @@ def as_text(result: dict[str, Any]) -> str:
         lines += [heading, *(f"  {sentence}" for sentence in sentences), ""]
     lines.append("What to do")
     for number, finding in enumerate(result["findings"], start=1):
-        lines += [f"  {number}. {finding['title']}", f"     {finding['action']}", f"     {finding['impact']}"]
+        lines += [f"  {number}. {finding['title']}", f"     {finding['action']}"]
+        lines += [f"     {flag}" for flag in finding["flags"]]
+        lines.append(f"     {finding['impact']}")
     for warning in result["warnings"]:
         lines.append(f"Note: {warning}")
     return "\n".join(lines)

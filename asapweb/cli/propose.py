@@ -60,13 +60,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     pricer = Pricer(profile, config, diagnosis)
     if own:
         evaluation = pricer.evaluate(mesh.to_json(), changes, constraints)
-        answer: dict[str, Any] = {
-            "diagnosis": diagnosis.to_json(),
-            "evaluation": evaluation.to_json(),
-            "warnings": list(warnings),
-        }
+        answer: dict[str, Any] = {"diagnosis": diagnosis.to_json(), "evaluation": evaluation.to_json()}
     else:
-        answer = {**pricer.propose(constraints).to_json(diagnosis), "warnings": list(warnings)}
+        answer = pricer.propose(constraints).to_json(diagnosis)
+    answer["warnings"] = list(warnings)
     against = print_contradictions(profile, config, args.config) if args.profiles else ()
     answer["contradictions"] = [item.to_json() for item in against]
     return answer

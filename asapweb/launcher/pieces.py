@@ -82,6 +82,11 @@ class Piece:
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def was_killed(self) -> bool:
+        """It ended by a signal, and not by itself; also while it waits for its next start."""
+        return self.process is None or (self.process.returncode or 0) < 0
+
     def schedule_restart(self) -> float:
         """Note that it ended; returns after how many seconds it starts again."""
         now = time.monotonic()

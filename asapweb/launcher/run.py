@@ -46,6 +46,14 @@ ANSWERS_AT_ONCE = 16
 #: How long a database or broker of the environment may take to come up beside us.
 PATIENCE_S = 10.0
 
+#: Where the environment says nothing else: requests and tasks run beside each other already, so one of them needs no
+#: threads of its own for matrices, and glibc no heap for each thread, which keeps what large pages took.
+LEAN = {
+    name: value
+    for name, value in {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}.items()
+    if name not in os.environ
+}
+
 
 class Interrupted(Exception):
     """Ctrl-C, SIGTERM, or the terminal closed."""
@@ -66,8 +74,8 @@ def run(options: Options) -> int:
     with sole_use(home), _interruptible() as interruptions:
         supervisor = Supervisor(home.path, _say)
         try:
+            end_marked(home.path)  # what a killed launcher left behind, its port included
             address = choose_address(options.host, options.port)
-            end_marked(home.path)  # what a killed launcher left behind
             _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
             supervisor.watch(_samples(home), watch_disks(home, _say))
@@ -101,7 +109,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
         steps.append("static")
     if steps:
         began = time.monotonic()
-        _prepare(home, steps)
+        _Preparation(home, steps).answer(supervisor)
         if "migrate" in steps:
             with _connected(home) as connection:
                 record_schema(connection, schema_fingerprint())
@@ -114,7 +122,7 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     supervisor.start(
         _worker(home, options, sole=sole_worker), _answerer(home, sole=sole_worker), _web(home, address, options)
     )
-    sign_in = link.answer()["link"]
+    sign_in = link.answer(supervisor)["link"]
     write_holder(home, address.url)
     if address.moved:
         _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
@@ -238,6 +246,7 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool) ->
         # What a dead worker left undone is delivered again by the one that works for all.
         environment={
             "ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole and name == "worker" else "0",
+            **LEAN,
         },
         dies_with_us="QUIT", ends_within_s=5.0,
         # While a foreign broker is away the worker waits for it, which is no reason to end what it is doing.
@@ -267,7 +276,7 @@ def _web(home: Home, address: Address, options: Options) -> Piece:
         ],
         log=home.log("web"), home=home.path, is_healthy=is_alive, before_start=lambda: clear_uploading(home),
         # WhiteNoise reads its files in threads, which is what we want of it.
-        environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning"},
+        environment={"PYTHONWARNINGS": "ignore:StreamingHttpResponse must consume:Warning", **LEAN},
     )  # fmt: skip
 
 
@@ -275,16 +284,29 @@ class _Preparation:
     """A run of `asapweb.launcher.prepare`, beside other work until its answer is needed."""
 
     def __init__(self, home: Home, steps: list[str]) -> None:
+        self.home = home
         self.log = home.log("prepare")
         self.steps = steps
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *steps],
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "asapweb.launcher.prepare", *self.steps],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                env={**os.environ, MARK: str(home.path)}, cwd=CODE,
+                env={**os.environ, MARK: str(self.home.path)}, cwd=CODE,
             )  # fmt: skip
 
-    def answer(self) -> dict[str, str]:
+    def answer(self, supervisor: Supervisor | None = None) -> dict[str, str]:
+        """What it printed.  supervisor: keeps its pieces meanwhile; where one fell, the work is done once more."""
+        for again in (True, False):
+            disturbed = False
+            while supervisor is not None and self.process.poll() is None:
+                disturbed |= supervisor.keep()
+                time.sleep(0.05)
+            if self.process.poll() in (None, 0) or not (again and disturbed):
+                break
+            self.process = self._start()
         output, _ = self.process.communicate()
         if self.process.returncode != 0:
             lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
@@ -292,10 +314,6 @@ class _Preparation:
             raise UserError(f"Preparing {what} failed: {lines[-1] if lines else 'no message'} (log: {self.log})")
         found: dict[str, str] = json.loads(output)
         return found
-
-
-def _prepare(home: Home, steps: list[str]) -> dict[str, str]:
-    return _Preparation(home, steps).answer()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from asapweb.cli.errors import UserError
@@ -26,8 +26,12 @@ class Supervisor:
         self.pieces: list[Piece] = []
 
     def start(self, *pieces: Piece, patience_s: float = 90.0) -> None:
-        """Start them together and wait for all; raises UserError with the reason of the first that does not come up."""
-        began = time.monotonic()
+        """Start them together and wait for all; raises UserError with the reason of the first that does not come up.
+
+        One that is killed meanwhile, or falls with one that was, is started again.
+        """
+        began = deadline_from = time.monotonic()
+        disturbed = False
         for piece in pieces:
             self.pieces.append(piece)
             piece.start()
@@ -36,18 +40,31 @@ class Supervisor:
             for piece in list(waiting):
                 # Asked for first: a process that answered and then ended is not well.
                 healthy = piece.is_healthy()
-                if not piece.is_running:
+                overdue = time.monotonic() - began > 3 * patience_s
+                if not piece.is_running and (disturbed or piece.was_killed) and not overdue:
+                    disturbed, deadline_from = True, time.monotonic()
+                    self._keep(piece)
+                elif not piece.is_running:
                     raise UserError(
                         f"{piece.subject} does not start: {piece.last_words()}{piece.hint} (log: {piece.log})"
                     )
-                if healthy:
+                elif healthy:
                     piece.last_well = time.monotonic()
                     waiting.remove(piece)
                     self.say(f"  {piece.name:<14} ready in {time.monotonic() - began:4.1f} s")
-                elif time.monotonic() - began > patience_s:
+                elif time.monotonic() - deadline_from > patience_s or overdue:
                     raise UserError(f"{piece.subject} does not answer after {patience_s:.0f} s; see {piece.log}")
+            if self.keep([piece for piece in self.pieces if piece not in waiting]):
+                disturbed, deadline_from = True, time.monotonic()
             if waiting:
                 time.sleep(0.05)
+
+    def keep(self, pieces: Sequence[Piece] | None = None) -> bool:
+        """Start again what has ended, of the given pieces or of all; whether there was any."""
+        ended = [piece for piece in (self.pieces if pieces is None else pieces) if not piece.is_running]
+        for piece in ended:
+            self._keep(piece)
+        return bool(ended)
 
     def watch(self, *also: Callable[[], None]) -> None:
         """Run until interrupted; each of `also` is called in every round."""
@@ -55,8 +72,7 @@ class Supervisor:
         while True:
             for look in also:
                 look()
-            for piece in self.pieces:
-                self._keep(piece)
+            self.keep()
             if time.monotonic() - probed > PROBE_EVERY_S:
                 for piece in self.pieces:
                     self._probe(piece)

@@ -10,6 +10,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the data folder")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves nothing running
     with _folder(given.home, keep=given.keep) as (home, own_disk):
         return _attack(home, SHORT if given.short else Wanted(), random.Random(given.seed), own_disk, given.short)
 

@@ -112,11 +112,14 @@ class Chaos:
 
 
 def settle(home: Path) -> None:
-    """The clock goes forward once more, so that nobody has to wait for what only time tells."""
+    """The clock goes forward once more, so that nobody has to wait for what only time tells.
+
+    Not relative: the jumps of before are forgotten.
+    """
     with _connect(home) as connection:
         for table, column in HEARTBEATS.items():
-            connection.execute(f"update {table} set {column} = {column} - interval '10 minutes'".encode())
-        connection.execute("update history_recordimport set created_at = created_at - interval '10 minutes'")
+            connection.execute(f"update {table} set {column} = now() - interval '10 minutes'".encode())
+        connection.execute("update history_recordimport set created_at = now() - interval '10 minutes'")
 
 
 def _connect(home: Path) -> psycopg.Connection[tuple[object, ...]]:

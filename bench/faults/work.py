@@ -54,8 +54,10 @@ class Ledger:
 
 
 class Users:
-    """Several users with one token.  bases: experiments that were ready before anything was killed.  pace_s: between two
-    requests of one user."""
+    """Several users with one token.
+
+    bases: experiments that were ready before anything was killed.  pace_s: between two requests of one user.
+    """
 
     def __init__(self, address: str, token: str, wanted: Wanted, bases: int, pace_s: float) -> None:
         self.wanted = wanted

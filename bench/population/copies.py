@@ -60,6 +60,7 @@ def rebuilt(model: Any) -> Iterator[None]:
 
     table = model._meta.db_table
     with connection.cursor() as cursor:
+        cursor.execute("set constraints all immediate")  # in a transaction, what is still to be checked holds the table
         cursor.execute(
             "select indexname, indexdef from pg_indexes where tablename = %s and indexname not like '%%_pkey'", [table]
         )
@@ -183,21 +184,22 @@ class Writer:
         )  # fmt: skip
 
     def events(self) -> None:
-        """A template's events again and again until a copy has as many as it should."""
+        """A template's events, and those of its conversation again and again until a copy has as many as it should."""
         from experiments.models import Event
 
         _run(
             "create unlogged table bench_event as select experiment_id as template, row_number() over (partition by "
             "experiment_id order by id) - 1 as r, count(*) over (partition by experiment_id) as k, "
+            "count(thread) over (partition by experiment_id order by id) - 1 as said, "
+            "count(thread) over (partition by experiment_id) as all_said, "
             "(select min(id) from dialogue_message m where m.thread_id = e.thread) as first_message, e.* "
             "from experiments_event e"
         )
         base = int(_value("select max(id) from experiments_event")) + 1
-        number = "g * t.k + t.r"
-        self.bases["dialogue_message"] = self.bases.get("dialogue_message", 0)
+        number = "case g when 0 then t.r else t.k + (g - 1) * t.all_said + t.said end"
         message = f"{self.key('dialogue_message')} + t.message - t.first_message"
         changed = {
-            "id": f"{base} + c.first_event + {number}", "team_id": "c.team",
+            "id": f"{base} + c.first_event + ({number})", "team_id": "c.team",
             "experiment_id": self.key("experiments_experiment"), "run_id": self.key("experiments_run"),
             "user_id": "case when t.user_id is not null then c.author end",
             "created_at": f"c.at + ({number}) * interval '20 seconds'",
@@ -211,8 +213,9 @@ class Writer:
             _run(
                 f"insert into experiments_event ({', '.join(columns)}) select {values} from bench_copy c "
                 "join bench_event t on t.template = c.template "
-                "cross join lateral generate_series(0, (c.events - 1) / t.k) g "
-                f"where {number} < c.events and c.n >= {start} and c.n < {start + AT_ONCE} order by 1"
+                "cross join lateral generate_series(0, 1 + greatest(0, c.events - t.k) / t.all_said) g "
+                f"where (g = 0 or t.thread is not null) and {number} < c.events "
+                f"and c.n >= {start} and c.n < {start + AT_ONCE} order by 1"
             )
         _forward("experiments_event")
         _run("drop table bench_event")

@@ -9,6 +9,7 @@ from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.ops import coverage, profile_has_flops, read_ops, to_diagnosis
+from diagnosis.analyzer.quantity import format_value
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.chips import get_chip
@@ -85,7 +86,21 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         report=report.write(facts, verdict, findings),
         groups=tables.groups(facts),
         timeline=asdict(profile.timeline) if profile.timeline.steps else {},
-        warnings=(*_mismatch(profile, config), *_severe(profile)),
+        warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
+    )
+
+
+def _above_links(facts: Facts) -> tuple[str, ...]:
+    """Collectives whose bytes over their time exceed what links carry: named, and no bandwidth stated for them."""
+    found = [op for op in facts.collectives if op.collective and op.collective.above_links]
+    if not found:
+        return ()
+    worst = max(found, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
+    rate = format_value(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
+    count = f"{len(found)} collectives move" if len(found) > 1 else "One collective moves"
+    return (
+        f"{count} more bytes than the links carry in the time shown ({worst.op.name}: {rate}): part of the transfer "
+        "ran beside other ops, or its shapes are not what travels. No bandwidth is stated there.",
     )
 
 

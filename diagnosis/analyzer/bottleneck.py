@@ -3,8 +3,8 @@
 1. Input, host (host transfers included) and idle time from 10 % of the step, exposed communication from 30 % (XProf's
    thresholds): the largest share wins, since nothing else can be faster than the step waits.
 2. Otherwise the larger of compute and HBM time.
-3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a sample:
-   each op counts for what limits it, and the answer is a leaning that says how much of the step it rests on.
+3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a
+   sample: each op counts for what limits it, and the answer is a leaning that says how much of the step it rests on.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MOST_CONFIDENT_OF_A_SAMPLE = 0.6
 class Verdict:
     """primary with the shares behind it.
 
-    groups: exclusive shares of the step by compute, memory, communication, input, host, idle and other; what stages of a
-    pipeline wait inside their exchange (bubble) counts as idle.  by: `threshold`, `larger` or `sample`, empty for
+    groups: exclusive shares of the step by compute, memory, communication, input, host, idle and other; what stages of
+    a pipeline wait inside their exchange (bubble) counts as idle.  by: `threshold`, `larger` or `sample`, empty for
     unknown.  margin: 0–1, how far the decision is from going the other way.  quality: 0–1, how far the data carries it.
     sample: of the listed ops' time, by what limits it, where by is `sample`.
     """
@@ -69,13 +69,12 @@ class Verdict:
                 stated = self.primary != "communication"
                 right = 1.0 - 0.5 * exp(-self.margin / 0.14)
                 quality = 0.5 + 0.5 * self.quality if stated else self.quality
-            case "larger":
+            case "larger" | "sample":
                 right, quality = 1.0 - 0.45 * exp(-self.margin / 0.12), self.quality
-            case "sample":
-                return round(min(MOST_CONFIDENT_OF_A_SAMPLE, 0.3 + 0.3 * self.margin * self.quality), 2)
             case _:
                 return round(0.5 * self.quality, 2)
-        return round(min(MOST_CONFIDENT, 0.5 + (right - 0.5) * quality), 2)
+        most = MOST_CONFIDENT_OF_A_SAMPLE if self.by == "sample" else MOST_CONFIDENT
+        return round(min(most, 0.5 + (right - 0.5) * quality), 2)
 
 
 def grouped(facts: Facts) -> dict[str, float]:

@@ -10,6 +10,8 @@ from diagnosis.analyzer.ops import idle_share
 from experiments.step_profile import StepProfile
 
 ORDER = ("compute", "hbm", "ici", "dcn", "host_transfer", "host", "input", "idle", "other")
+#: Communication that a KPI states beyond the listed ops, from which on it is no rounding.
+NOTABLE_GAP = 0.005
 #: Families whose time is a stall of the step, not work of the program on the device.
 NOT_WORK = ("input", "output", "host", "idle", HOST_TRANSFER)
 
@@ -78,10 +80,15 @@ def shares(
     busy = max(0.0, 1.0 - sum(lost.values()))
     _hide_overlap(found, kpis)
     stated = profile.kpis.get("communication")
-    if not complete and stated is not None:
-        # A sample of the ops: what the KPI states beyond them is communication all the same, on an unknown axis.
+    if stated is not None and (not complete or kpis.get("communication_exposed") is None):
+        # What the KPI states beyond the listed ops is communication all the same, on an unknown axis: all of it in a
+        # sample of the ops, as much as the ops leave open in a list with small gaps.
         talking = sum(value for bar, value in found.items() if bar.startswith("ici") or bar == "dcn")
-        found["ici"] = found.get("ici", 0.0) + max(0.0, stated - talking)
+        beyond = max(0.0, stated - talking)
+        if complete:
+            beyond = min(beyond, max(0.0, busy - sum(found.values())))
+        if not complete or beyond >= NOTABLE_GAP:
+            found["ici"] = found.get("ici", 0.0) + beyond
     listed = sum(found.values())
     # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it, and what
     # a list with gaps leaves open is known to nobody.
@@ -118,7 +125,8 @@ def goodput(profile: StepProfile, kpis: Mapping[str, float | None], shares: Mapp
     """
     if kpis.get("goodput") is not None:
         return kpis["goodput"]
-    split = kpis.get("input") is not None or kpis.get("host") is not None or bool(_mean_parts(profile))
+    marked = bool(_mean_parts(profile)) and "steps" not in profile.not_measured
+    split = kpis.get("input") is not None or kpis.get("host") is not None or marked
     if kpis.get("idle") is None or not split:
         return None
     return max(0.0, 1.0 - sum(shares.get(bar, 0.0) for bar in ("input", "host", "host_transfer", "idle")))

@@ -150,8 +150,8 @@ def _parts_fit_the_whole(facts: Facts, claim: Claim) -> bool:
 LAWS = (
     Law(
         "rests on something",
-        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and rests on ops or stalls "
-        "that took time.",
+        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and rests on ops or "
+        "stalls that took time.",
         _rests_on_something,
     ),
     Law(

@@ -25,7 +25,7 @@ _MODULES = (
     (
         "optimizer",
         re.compile(
-            r"adam|optimizer|optax|apply_grad|apply_updates|\bupdater?\b|sgd\b|\blion\b|muon|clip_by_global_norm|"
+            r"adam|optimizer|optax|apply_grad|apply_updates|\bupdater?\b(?!-slice)|sgd\b|\blion\b|muon|clip_by_global_norm|"
             r"global_norm|weight_decay",
             re.I,
         ),

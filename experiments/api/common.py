@@ -15,7 +15,7 @@ __all__ = [
 class Contradicted(Detail):
     contradictions = serializers.ListField(
         child=serializers.JSONField(),
-        help_text="What the profile contradicts: field, configured, profile, sentence, evidence, and the values to use. "
+        help_text="What the profile contradicts: field, configured, profile, sentence, evidence, and values to use. "
         "Correct the fields, or name them in `accept` to keep them.",
     )
 

@@ -1,7 +1,8 @@
 """What a profile says about the configuration that ran, and where a configuration contradicts it.  Pure: no Django.
 
-`facts_of(profile)` reads the profile; `contradictions(facts, data)` holds a configuration against it; `prefilled` writes
-what the profile tells as a configuration.  Nothing is guessed: what a profile does not say is absent, with the reason.
+`facts_of(profile)` reads the profile; `contradictions(facts, data, config)` holds a configuration against it;
+`prefilled` writes what the profile tells as a configuration.  Nothing is guessed: what a profile does not say is
+absent, with the reason.
 """
 
 from experiments.consistency.check import contradictions

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.consistency.facts import Contradiction, Facts
 from experiments.consistency.groups import Pattern, explain
+from experiments.consistency.names import short
 from experiments.consistency.topology import near
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Mesh
@@ -62,17 +63,17 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     how = "no axis or product of axes gives" if whole else "only a part of an axis gives"
     sentence = f"The mesh is {config.mesh.text()}; {how} groups of {pattern.text}."
     evidence = [
-        f"{pattern.op} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
+        f"{short(pattern.op)} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
     ]
     use: dict[str, Any] = {}
     if (ordered := _in_another_order(config.mesh, patterns)) is not None:
         use["mesh.ici"] = ordered
         evidence.append("The same axes in another order give all groups.")
-    elif (suggested := _mesh_of(facts, get_chip(config.hardware.chip))) and config.hardware.slices == 1:
-        if unexplained(Mesh(tuple(suggested.items())), patterns) is None:
+    else:
+        suggested = _mesh_of(facts, get_chip(config.hardware.chip)) if config.hardware.slices == 1 else {}
+        if suggested and unexplained(Mesh(tuple(suggested.items())), patterns) is None:
             use["mesh.ici"] = suggested
-            fact = facts.found["mesh"]
-            evidence += fact.evidence
+            evidence += facts.found["mesh"].evidence
     text = " · ".join(f"{axis} {size}" for axis, size in use.get("mesh.ici", {}).items()) or pattern.text
     return Contradiction("mesh.ici", config.mesh.text(), text, sentence, tuple(evidence), "computed", use)
 
@@ -111,10 +112,10 @@ def _tensor_axis_alone(facts: Facts, config: ExperimentConfig) -> Contradiction 
     axis, size = tensor[0]
     longest = facts.patterns[0]
     sentence = (
-        f"The mesh has {axis} {size}; no collective runs along {axis} without the batch, which tensor parallelism needs "
-        "in every layer."
+        f"The mesh has {axis} {size}; no collective runs along {axis} without the batch, which tensor parallelism "
+        "needs in every layer."
     )
-    evidence = (f"All groups are larger: {longest.op} runs over {longest.text}.",)
+    evidence = (f"All groups are larger: {short(longest.op)} runs over {longest.text}.",)
     suggested = _mesh_of(facts, get_chip(config.hardware.chip))
     use = {"mesh.ici": suggested} if suggested and config.hardware.slices == 1 else {}
     text = facts.found["mesh"].text

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.consistency.against_groups import devices, mesh
 from experiments.consistency.facts import Contradiction, Fact, Facts
-from experiments.consistency.model_shape import of_model
+from experiments.consistency.model_shape import of_model, whole_sequences
 from perfmodel.chips import chips_of_device, get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import framework_of, profile_named
@@ -110,7 +110,7 @@ def _lengths(facts: Facts, config: ExperimentConfig) -> Iterator[Contradiction]:
 def _whole_sequences(facts: Facts, config: ExperimentConfig) -> bool:
     """Whether attention may see whole sequences of some heads although an axis shards the sequence elsewhere."""
     heads, along = facts.found.get("heads_per_device"), config.mesh.size("seq")
-    if heads is None or along == 1:
+    if heads is None or along == 1 or not whole_sequences(facts):
         return False
     return config.model is None or heads.value * config.mesh.size("model") * along == config.model.heads
 

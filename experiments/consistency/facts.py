@@ -16,7 +16,10 @@ SURE = ("stated", "computed", "likely")
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that the profile tells.  value: plain JSON; text: it in words; evidence: sentences with op and shape."""
+    """One thing that the profile tells.
+
+    value: plain JSON; text: it in words; evidence: sentences with op and shape.
+    """
 
     value: Any
     text: str

@@ -27,9 +27,9 @@ Runs = tuple[tuple[int, int], ...]
 class Pattern:
     """One way in which devices are grouped.  runs: None where the offsets are no regular grid.
 
-    devices: of the whole program; key: the groups that were stated, as sorted rows of device ids.  share: of the time of all collectives whose
-    groups are known.  op: the longest of them.  names: mesh axes as the program itself calls them, where it says.
-    ring: from source-target pairs: `size` is what one ring goes through.
+    devices: of the whole program; key: the groups that were stated, as sorted rows of device ids.  share: of the time
+    of all collectives whose groups are known.  op: the longest of them.  names: mesh axes as the program itself calls
+    them, where it says.  ring: from source-target pairs: `size` is what one ring goes through.
     """
 
     size: int

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import combinations, product
 from math import isqrt, prod
 
+from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.hlo.text import Shape
 from experiments.step_profile import Op, StepProfile
@@ -63,7 +64,7 @@ class Matmul:
 
     @property
     def text(self) -> str:
-        return f"{self.op.name} multiplies {self.dims[0]:,} × {self.dims[1]:,} × {self.dims[2]:,}"
+        return f"{short(self.op.name)} multiplies {self.dims[0]:,} × {self.dims[1]:,} × {self.dims[2]:,}"
 
 
 def matmuls(profile: StepProfile) -> tuple[Matmul, ...]:

@@ -10,6 +10,7 @@ from math import prod
 from experiments.consistency.facts import Fact
 from experiments.consistency.groups import Pattern, collective_ops, pattern_key, suggested_axes
 from experiments.consistency.matmuls import ATTENTION, kind_of
+from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.step_profile import Op, StepProfile
 
@@ -46,7 +47,7 @@ def mesh_fact(
         mesh[name] = size
         if along:
             alone = min(along, key=lambda pattern: pattern.size)
-            evidence.append(f"{name} {size:,}: {alone.op} runs over {alone.text}; these groups carry {what}.")
+            evidence.append(f"{name} {size:,}: {short(alone.op)} runs over {alone.text}; these groups carry {what}.")
         else:
             evidence.append(f"{name} {size:,}: what is left of the devices; what it shards is unavailable.")
             unavailable["mesh_roles"] = f"no collective runs along {name} {size:,} alone"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from experiments.consistency.facts import Contradiction, Facts
+from experiments.consistency.facts import Contradiction, Fact, Facts
 from perfmodel.config import ExperimentConfig
 from perfmodel.shapes import ModelShape
 
@@ -30,18 +30,49 @@ def of_model(facts: Facts, config: ExperimentConfig, whole_only: bool = False) -
     yield from _layers(facts, model, stages)
     if whole_only:
         return
+    if (item := _splits_nothing(facts, config, model, tensor)) is not None:
+        yield item
+        return
     if not mixture:
         yield from _size(facts, "d_ff_per_device", "d_ff", model.d_ff, (model.d_ff // tensor,), tensor)
     if model.attention == "gqa":
         # Attention may give each device of a sequence axis whole sequences of some heads.
-        heads = (model.heads // tensor, model.heads // (tensor * along))
+        parts = along if whole_sequences(facts) else 1
+        heads = (model.heads // tensor, model.heads // (tensor * parts))
         yield from _size(facts, "heads_per_device", "heads", model.heads, heads, tensor)
         if (fact := facts.found.get("kv_heads_per_device")) is not None:
-            kv = (max(1, model.kv_heads // tensor), max(1, model.kv_heads // (tensor * along)))
+            kv = (max(1, model.kv_heads // tensor), max(1, model.kv_heads // (tensor * parts)))
             yield from _size(facts, "kv_heads_per_device", "kv_heads", model.kv_heads, kv, tensor)
     fact = facts.found.get("vocab_per_device")
     if fact is not None and not _is_vocab(fact.value, tensor, model.vocab):
         yield from _size(facts, "vocab_per_device", "vocab", model.vocab, (), tensor)
+
+
+def whole_sequences(facts: Facts) -> bool:
+    """Whether attention sees as many queries as keys, as it does where each device takes some heads of all tokens."""
+    return "kv_len" in facts and facts.value("seq_len_per_device") == facts.value("kv_len")
+
+
+def _splits_nothing(facts: Facts, config: ExperimentConfig, model: ModelShape, tensor: int) -> Contradiction | None:
+    """A tensor axis although everything that it would split is whole on each device."""
+    sizes = {"d_ff_per_device": model.d_ff, "heads_per_device": model.heads, "vocab_per_device": model.vocab}
+    local = {name: facts.found[name] for name in sizes if name in facts}
+    whole = [fact for name, fact in local.items() if fact.value == sizes[name]]
+    if tensor == 1 or not whole or any(fact.value * tensor == sizes[name] for name, fact in local.items()):
+        return None
+    axis, size = next((axis, size) for axis, size in (*config.mesh.ici, *config.mesh.dcn)
+                      if size > 1 and config.mesh.role(axis) == "model")  # fmt: skip
+    text = f"The mesh has {axis} {size}; {_listed(local, sizes)} whole on each device, so that no axis splits them."
+    fact = facts.found.get("mesh")
+    use = {"mesh.ici": fact.value} if fact is not None and not {"model", "tensor"} & set(fact.value) else {}
+    said = fact.text if use and fact is not None else "no tensor parallelism"
+    evidence = tuple(line for item in whole for line in item.evidence)
+    return Contradiction("mesh.ici", config.mesh.text(), said, text, evidence, "computed", use)
+
+
+def _listed(local: Mapping[str, Fact], sizes: Mapping[str, int]) -> str:
+    names = [name.removesuffix("_per_device") for name, fact in local.items() if fact.value == sizes[name]]
+    return f"{names[0]} is" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are"
 
 
 def _layers(facts: Facts, model: ModelShape, stages: int) -> Iterator[Contradiction]:

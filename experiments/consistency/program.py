@@ -9,6 +9,7 @@ from statistics import median
 
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import Matmul
+from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.step_profile import Op, StepProfile
 
@@ -59,7 +60,7 @@ def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     if ratio is not None:
         evidence.append(f"Ops in the loop over layers run {ratio:,} times for each op outside it.")
     if trips is not None:
-        evidence.append(f"{trips[1].name} updates one of {trips[0]:,} stacked layers.")
+        evidence.append(f"{short(trips[1].name)} updates one of {trips[0]:,} stacked layers.")
     if per_iteration > 1:
         evidence.append(f"Each iteration names {per_iteration:,} layers.")
     total = (count or 1) * per_iteration
@@ -132,7 +133,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     if most < 0.6 * sum(flops.values()):
         return "the matmuls run in several precisions"
     part = most / sum(flops.values())
-    what = f"{part:.0%} of the matmul FLOPs have {example[name].dtype} operands, {example[name].op.name} first."
+    what = f"{part:.0%} of the matmul FLOPs have {example[name].dtype} operands, {short(example[name].op.name)} first."
     return Fact(name, name, (what,))
 
 

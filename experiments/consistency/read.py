@@ -10,6 +10,7 @@ from experiments.consistency.facts import Fact, Facts
 from experiments.consistency.groups import Pattern, patterns
 from experiments.consistency.matmuls import matmuls
 from experiments.consistency.mesh import mesh_fact
+from experiments.consistency.names import short
 from experiments.consistency.shapes import sizes
 from experiments.step_profile import PROFILE, Op, StepProfile
 from perfmodel.chips import load_chips
@@ -102,5 +103,5 @@ def _devices(profile: StepProfile, groups: Sequence[Pattern]) -> Fact | str:
         return Fact(world, f"{world:,} devices", (f"The profile states {world:,} ranks.",), "stated")
     if not groups:
         return "no collective states all its devices; the profile may hold a part of the hosts"
-    count, op = groups[0].devices, groups[0].op
+    count, op = groups[0].devices, short(groups[0].op)
     return Fact(count, f"{count:,} devices", (f"{op} states groups over {count:,} devices.",), "stated")

@@ -10,6 +10,7 @@ from math import prod
 
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import LOGITS, MLP, Matmul
+from experiments.consistency.names import counted, short, short_path
 from experiments.hlo import text as hlo_text
 from experiments.step_profile import Op, StepProfile
 
@@ -33,7 +34,7 @@ class Kernel:
 
     @property
     def text(self) -> str:
-        return f"{self.op.name} attends {self.heads:,} heads of {self.head_dim:,} over {self.kv_len:,} tokens"
+        return f"{short(self.op.name)} attends {self.heads:,} heads of {self.head_dim:,} over {self.kv_len:,} tokens"
 
 
 def sizes(profile: StepProfile, found: Sequence[Matmul]) -> tuple[dict[str, Fact], dict[str, str]]:
@@ -64,7 +65,7 @@ def sizes(profile: StepProfile, found: Sequence[Matmul]) -> tuple[dict[str, Fact
             if kind == MLP and size % 2 == 0 and rest[size // 2]:  # a gate and its up-projection in one matmul
                 size //= 2
             longest = next(m for m in known if m.kind == kind and m.other(pair) == size)
-            facts[name] = Fact(size, f"{size:,}", (f"{longest.text} ({longest.op.op_name[-80:]}).",))
+            facts[name] = Fact(size, f"{size:,}", (f"{longest.text} ({short_path(longest.op.op_name)}).",))
         else:
             unavailable[name] = f"no matmul is named as one of the {kind}"
     facts |= _batch(profile, tokens, width, kernel)
@@ -85,7 +86,7 @@ def _of_kernel(kernel: Kernel) -> dict[str, Fact]:
     if kernel.kv_heads < kernel.heads:
         facts["kv_heads_per_device"] = Fact(kernel.kv_heads, f"{kernel.kv_heads:,}", basis)
     if kernel.batch is not None:
-        facts["batch_per_device"] = Fact(kernel.batch, f"{kernel.batch:,} sequences", basis)
+        facts["batch_per_device"] = Fact(kernel.batch, counted(kernel.batch, "sequence"), basis)
     return facts
 
 
@@ -142,7 +143,7 @@ def _batch(profile: StepProfile, tokens: int, width: int, kernel: Kernel | None)
         batch = tokens // kernel.query_len
         basis = (f"{kernel.text}; the matmuls work on {tokens:,} tokens.",)
         return {
-            "batch_per_device": Fact(batch, f"{batch:,} sequences", basis),
+            "batch_per_device": Fact(batch, counted(batch, "sequence"), basis),
             "seq_len_per_device": Fact(kernel.query_len, f"{kernel.query_len:,} tokens", basis),
         }
     seen: Counter[tuple[int, int]] = Counter()
@@ -156,9 +157,9 @@ def _batch(profile: StepProfile, tokens: int, width: int, kernel: Kernel | None)
     if not seen:
         return {}
     batch, length = seen.most_common(1)[0][0]
-    basis = (f"{example[batch, length].name} holds activations [{batch:,}, {length:,}, {width:,}].",)
+    basis = (f"{short(example[batch, length].name)} holds activations [{batch:,}, {length:,}, {width:,}].",)
     return {
-        "batch_per_device": Fact(batch, f"{batch:,} sequences", basis, "likely"),
+        "batch_per_device": Fact(batch, counted(batch, "sequence"), basis, "likely"),
         "seq_len_per_device": Fact(length, f"{length:,} tokens", basis, "likely"),
     }
 

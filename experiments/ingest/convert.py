@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,25 @@ from experiments.ingest.errors import IngestError
 
 #: XProf's cache of the op statistics, written next to its input.
 OP_STATS_CACHE = "ALL_HOSTS.op_stats_v2.pb"
+_PROTO = ".hlo_proto.pb"
+#: Programs whose heap is looked at, to find the one that needs most.
+MOST_PROGRAMS = 8
 
 
 @dataclass(frozen=True)
 class Tables:
     """What XProf says about one session.
 
-    overview: list of gviz tables.  roofline: list of gviz tables.  op_stats: its OpStats message.
+    overview: list of gviz tables.  roofline: list of gviz tables.  op_stats: its OpStats message.  allocators: of its
+    memory profile; heap: its memory viewer's table of the program that needs most; empty where it has none.
     """
 
     overview: list[Any]
     roofline: list[Any]
     op_stats: Any
     converter: str
+    allocators: dict[str, Any] = field(default_factory=dict)
+    heap: dict[str, Any] = field(default_factory=dict)
 
 
 def session_file(folder: Path, host: str, taken: set[str]) -> Path:
@@ -64,4 +70,28 @@ def convert(paths: list[Path], subject: str) -> Tables:
     roofline = tool("roofline_model")
     op_stats = op_stats_pb2.OpStats()
     op_stats.ParseFromString((paths[0].parent / OP_STATS_CACHE).read_bytes())
-    return Tables(overview, roofline, op_stats, f"xprof {version('xprof')}")
+    allocators, heap = _memory(paths)
+    return Tables(overview, roofline, op_stats, f"xprof {version('xprof')}", allocators, heap)
+
+
+def _memory(paths: list[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(allocators of the first host, heap of the program that needs most); empty where XProf has no such table.
+
+    XProf writes the program of each HLO proto in a profile beside it when it lists the tools.
+    """
+    from xprof.convert import _pywrap_profiler_plugin as xprof
+
+    def table(name: str, **options: str) -> dict[str, Any]:
+        try:
+            data, ok = xprof.xspace_to_tools_data([str(paths[0])], name, {"use_saved_result": True, **options})
+            found = json.loads(data) if ok and data else {}
+        except (ValueError, RuntimeError):
+            return {}  # XProf's words for a profile without one
+        return found if isinstance(found, dict) else {}
+
+    table("tool_names")
+    programs = sorted(path.name.removesuffix(_PROTO) for path in paths[0].parent.glob(f"*{_PROTO}"))
+    allocators = table("memory_profile").get("memoryProfilePerAllocator")
+    heaps = [table("memory_viewer", module_name=name, memory_space="0") for name in programs[:MOST_PROGRAMS]]
+    largest = max(heaps, key=lambda heap: heap.get("peakHeapMib") or 0.0, default={})
+    return allocators if isinstance(allocators, dict) else {}, largest

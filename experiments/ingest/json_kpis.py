@@ -30,6 +30,10 @@ _KPI_KEYS = {
     "flops_utilization": ("flops_utilization_percent", "flops_utilization"),
     "goodput": ("goodput_percent", "goodput"),
 }
+#: Shares of a peak: a cost model or a counter may state more, which is no reason to refuse.
+_UTILIZATIONS = ("mxu_utilization", "hbm_utilization", "flops_utilization")
+#: Rounding and clocks.
+_MOST = 1.02
 #: Tools that print 0 for what was never recorded.
 _PRINTED = ("overview_page", "input_pipeline_analyzer")
 #: Hardware counters: 0 where the profile has none.
@@ -58,6 +62,9 @@ def read_kpis(
     known = _known(parts, steps, ops, device)
     kpis = Kpis()
     for key, stated in _stated(parts).items():
+        if stated > _MOST:
+            kpis.reason(key, f"XProf's {stated:.0%} of the peak is more than the chip can do.")
+            continue
         if stated == 0.0 and _is_printed(parts, key) and not (ops and step_time_s):
             kpis.reason(key, "XProf prints 0 % also where it recorded nothing, and the export holds no ops beside it.")
             continue
@@ -102,9 +109,9 @@ def _stated(parts: Sequence[Piece]) -> dict[str, float]:
         if value is None:
             continue
         share = value[0] / 100 if value[1] == "%" or "percent" in key or value[0] > 1.5 else value[0]
-        if share > 1.02:
+        if share > _MOST and kpi not in _UTILIZATIONS:
             raise wrong(part.file, key, raw, "a share of at most 100 %")
-        found[kpi] = min(share, 1.0)
+        found[kpi] = share if share > _MOST else min(share, 1.0)
     return found
 
 

@@ -13,7 +13,7 @@ CoreStep = tuple[int, str, str, float, dict[str, float]]
 class Piece:
     """One part of an export.  tool: XProf's name of it.  ops: normalised rows; scale: `fraction` where its percent
     columns are 0–1 (XProf's roofline), bare_unit: of times without one.  complete: whether all ops are in it.
-    planned_bytes: of a program's buffer assignment.
+    planned_bytes: of a program's buffer assignment, heap: XProf's view of it.
     """
 
     tool: str
@@ -29,5 +29,6 @@ class Piece:
     scale: str = ""
     allocators: dict[str, Any] = field(default_factory=dict)
     planned_bytes: float | None = None
+    heap: dict[str, Any] = field(default_factory=dict)
     program: str = ""
     core_steps: list[CoreStep] = field(default_factory=list)

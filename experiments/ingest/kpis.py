@@ -65,6 +65,7 @@ class Kpis:
         if found.value is not None:
             formula = f"{FORMULAS[key]}, {found.reason}" if found.reason else FORMULAS[key]
             self.put(key, found.value * widened, formula)
+            self.reason(key, f"XProf's {stated:.0%} of the peak is more than the chip can do.")
 
     def reason(self, key: str, why: str) -> None:
         if self.values[key] is None:

@@ -83,6 +83,13 @@ def line_events(line: XLine, base_ns: int) -> np.ndarray:
     return table
 
 
+#: Lines of a GPU that XProf derives from its streams: their events would count twice.
+_DERIVED = (
+    "Steps", "XLA Modules", "XLA Ops", "Async XLA Ops", "XLA TraceMe", "TensorFlow Name Scope", "TensorFlow Ops",
+    "Framework Name Scope", "Framework Ops", "Source code", "Source Code", "Launch Stats", "Overlay",
+)  # fmt: skip
+
+
 def in_range(event: XEvent) -> bool:
     """Whether an event's times can be those of a profile."""
     return 0 <= event.offset_ps < MAX_PS and 0 <= event.duration_ps < MAX_PS
@@ -93,9 +100,12 @@ def base_ns(lines: Iterable[XLine]) -> int:
 
 
 def op_lines(plane: XPlane) -> list[XLine]:
-    """The lines whose events are ops: one on a TPU, one per stream on a GPU."""
+    """The lines whose events are ops: one on a TPU, one per stream on a GPU, whatever its tracer calls them."""
     streams = [line for line in plane.lines if line.name.startswith("Stream")]
-    return streams or [line for line in plane.lines if line.name == "XLA Ops"]
+    ops = streams or [line for line in plane.lines if line.name == "XLA Ops"]
+    if ops or ":GPU:" not in plane.name:
+        return ops
+    return [line for line in plane.lines if line.name not in _DERIVED]
 
 
 def step_line(plane: XPlane) -> XLine | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from experiments.ingest.json_ops import merge_ops
 from experiments.ingest.json_piece import CoreStep, Piece
 from experiments.ingest.json_rows import at_least_zero, time_s
 from experiments.ingest.memory import worst
+from experiments.ingest.memory_tables import allocator_curve, heap_schedule
 from experiments.ingest.roof import notes_on_roof, notes_on_utilization
 from experiments.ingest.steps import gpu_step
 from experiments.ingest.values import GIB, number, text
@@ -256,9 +257,16 @@ def _memory(parts: Sequence[Piece], computed: dict[str, str]) -> Memory:
     planned = max(
         (part for part in parts if part.planned_bytes), key=lambda part: part.planned_bytes or 0, default=None
     )
+    curves = [part.allocators for part in parts if part.allocators]
+    heaps = [heap for part in parts if part.heap and (heap := heap_schedule(part.heap)) is not None]
+    memory = worst(memories)
     if not memories and planned is not None:
         computed["memory"] = (
             f"buffer assignment of {planned.program or 'the largest program'}: as compiled, not measured"
         )
-        return Memory(planned.planned_bytes)
-    return worst(memories)
+        memory = Memory(planned.planned_bytes)
+    return replace(
+        memory,
+        schedule=max(heaps, key=lambda heap: heap.peak_bytes, default=None),
+        allocator=allocator_curve(curves[0]) if curves else None,
+    )

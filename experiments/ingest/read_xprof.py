@@ -102,7 +102,9 @@ def read(
     if not ops:
         reasons["ops"] = NO_OPS
     if not steps:
-        reasons["step_time"] = reasons["steps"] = NO_STEPS
+        reasons["step_time"] = NO_STEPS
+    if not steps or program:
+        reasons["steps"] = NO_STEPS
     if program:
         if widened > 1.01:
             computed["time_share"] = (
@@ -236,8 +238,11 @@ def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened
     overview: of a TPU, whose duty cycle and idle time XProf states.
     """
     stated = from_overview_shares(overview) if overview else {}
-    for key in ("duty_cycle", "idle", "communication", "goodput"):
-        if key in kpis.computed and key != "goodput":
+    kpis.values["goodput"] = None
+    kpis.computed.pop("goodput", None)
+    kpis.reason("goodput", "The profile marks no steps, so productive time cannot be told from the rest.")
+    for key in ("duty_cycle", "idle", "communication"):
+        if key in kpis.computed:
             whole = stated.get(key)
             beside = f"; XProf's {whole:.1%} is of the whole recording" if whole is not None else ""
             kpis.computed[key] += f", within the executions of {program}{beside}"

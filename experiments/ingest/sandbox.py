@@ -98,7 +98,7 @@ def run(
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd=folder,
-                env=_environment(folder),
+                env=environment(folder),
                 pass_fds=(write_end,),
                 start_new_session=True,
             )
@@ -127,7 +127,7 @@ def run(
         raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, _tail(errors))
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Nothing of ours: no database address, no keys."""
     return {
         "PATH": "/usr/bin:/bin",

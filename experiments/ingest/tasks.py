@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from experiments.ingest.gpu import tasks as gpu_tasks
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
+from experiments.ingest.memory_tables import allocator_curve, heap_schedule
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
@@ -122,7 +123,11 @@ def read(
         cores=[core for host in hosts for core in host.cores],
         facts=[host.facts for host in hosts],
         files=_host_files(files, hosts),
-        memory=worst([host.memory for host in hosts]),
+        memory=replace(
+            worst([host.memory for host in hosts]),
+            schedule=heap_schedule(tables.heap),
+            allocator=allocator_curve(tables.allocators),
+        ),
         notes=notes,
         label=next((host.label for host in hosts if host.label), ""),
         op_times=[host.op_times for host in hosts],

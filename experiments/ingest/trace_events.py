@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from experiments.ingest.executions import executed_steps
 from experiments.ingest.flights import pairs
 from experiments.ingest.marks import Steps, annotated_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, classes, programs_of
@@ -99,7 +100,8 @@ def _steps(space: XSpace, plane: XPlane, zero_ns: int, tables: Iterable[np.ndarr
     if step_line(plane) is not None:
         return plane_steps(plane, zero_ns)
     last = max((int((table[:, 1] + table[:, 2]).max()) for table in tables if len(table)), default=0)
-    return annotated_steps(space, zero_ns, last)
+    steps = annotated_steps(space, zero_ns, last)
+    return steps if len(steps) else executed_steps(plane, op_lines(plane), zero_ns)
 
 
 class _Names:

@@ -64,12 +64,16 @@ def _no_room(error: OSError, limits: Limits) -> IngestError:
     )
 
 
-def confine(limits: Limits, parent: int) -> None:
-    """Limit this process, and end it with its parent."""
+def confine(limits: Limits, parent: int, *, with_parent_thread: bool = True) -> None:
+    """Limit this process, and end it with its parent.
+
+    with_parent_thread: the kernel ends it with the thread that started it; one that outlives it watches a pipe.
+    """
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if with_parent_thread:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
         pass  # not Linux: the limits below still hold
     if os.getppid() != parent:

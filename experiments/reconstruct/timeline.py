@@ -91,7 +91,8 @@ class _Pace:
     """Picoseconds per unit of weight of the ops that the paper does not print, for a step made of `ops`.
 
     The printed communication is the time of the collectives that it counts, the printed ones among them; exposed ones
-    beside those share what is assumed, and fillers what is left of the busy time.  Raises ValueError if nothing is left.
+    beside those share what is assumed, and fillers what is left of the busy time.  Raises ValueError if nothing is
+    left.
     """
 
     def __init__(self, scenario: Scenario, ops: list[StepOp]) -> None:

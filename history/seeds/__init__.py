@@ -78,6 +78,8 @@ def _consistent(record: Record) -> None:
     if (record.outcome == "failed") != bool(record.failure):
         raise SeedError("a failed run names its failure, and only a failed run does")
     if record.speedup is None:
+        if record.outcome not in ("failed", "not_timed"):
+            raise SeedError(f"without a speed-up the outcome is 'not_timed', not {record.outcome!r}")
         return
     if not record.measure:
         raise SeedError("a speed-up says what it was computed from")
@@ -87,6 +89,7 @@ def _consistent(record: Record) -> None:
         "slower": 0 < record.speedup < low,
         "no_change": low <= record.speedup <= high,
         "failed": False,
+        "not_timed": False,
     }
     if not allowed[record.outcome]:
         raise SeedError(f"a speed-up of {record.speedup} is not {record.outcome!r}")

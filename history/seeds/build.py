@@ -11,14 +11,12 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from history.record import Record
-from history.seeds import FOLDER, optico, planners, published_records
+from history.seeds import FOLDER, optico, published_records
 
 
 def built() -> dict[str, str]:
     """File name → text."""
-    optico_records = [*optico.tuning_steps(), *optico.table1(), *optico.table2()]
-    runs = [*published_records.records(), *planners.records()]
-    return {"optico.json": as_text(optico_records), "runs.json": as_text(runs)}
+    return {"optico.json": as_text(optico.tuning_steps()), "runs.json": as_text(published_records.records())}
 
 
 def as_text(records: Iterable[Record]) -> str:

@@ -1,16 +1,14 @@
-"""Records drawn from the OptiCo paper: its expert's tuning step by step (Figure 5) and its two tables of results."""
+"""Records drawn from the OptiCo paper: its expert's tuning step by step (Figure 5).
+
+Tables 1 and 2 compare ways of tuning, without configurations; they are no optimisations of a run.
+"""
 
 from __future__ import annotations
 
-import re
-import tomllib
-from dataclasses import dataclass
 from math import log2
-from typing import Any
 
 from history.record import Record, Side, outcome_of
-from history.seeds import FOLDER
-from perfmodel.catalogue import UnknownModelError, architecture, get_model
+from perfmodel.catalogue import architecture
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
 from perfmodel.optico import FLOPS_PER_TOKEN, TunedRun, tuned_runs
@@ -75,7 +73,10 @@ def _tuned(before: TunedRun, after: TunedRun, number: int) -> Record:
     speedup = None if after.step_time_s is None else round(_time_per_token(before) / _time_per_token(after), 4)
     batch = any(name in ("micro-batch", "global batch") for name, _, _ in changed)
     mesh = any(name in ("TP", "PP") for name, _, _ in changed)
-    caveats = ["Hand tuning with nothing recomputed, Megatron-LM with its distributed optimizer; one run per row."]
+    caveats = [
+        "Figure 5 prints TP, PP, micro-batch and batch. That nothing is recomputed and that Megatron-LM's distributed "
+        "optimizer shards the state is inferred from the memory it prints; one run per row."
+    ]
     if any(name == "global batch" for name, _, _ in changed):
         caveats.append("Another global batch trains differently; only the time per token is compared.")
     if any(name == "TP" for name, _, _ in changed) and after.step_time_s is not None:
@@ -145,93 +146,3 @@ def _tuned_effect(before: TunedRun, after: TunedRun) -> str:
         return "The run after the change ran out of memory"
     memory = f"peak memory {before.peak_bytes / 2**30:.1f} → {after.peak_bytes / 2**30:.1f} GiB of 80"
     return f"{teraflops(before):.1f} → {teraflops(after):.1f} TFLOP/s per GPU; {memory}"
-
-
-@dataclass(frozen=True)
-class _Tables:
-    table1: list[list[Any]]
-    table2: list[list[Any]]
-
-
-def _tables() -> _Tables:
-    return _Tables(**tomllib.loads((FOLDER / "sources" / "optico_tables.toml").read_text(encoding="utf-8")))
-
-
-def table1() -> list[Record]:
-    """The expert's best configuration against the best of OptiCo's at most 20 trials."""
-    return [_found(row, number) for number, row in enumerate(_tables().table1, 1)]
-
-
-def _found(row: list[Any], number: int) -> Record:
-    name, gpus, *figures = row
-    expert, found = figures[:3], figures[3:]
-    speedup = round(found[1] / expert[1], 4)
-    model, family = _model(name)
-
-    def side(label: str, mfu: float, tgs: float, tflops: float) -> Side:
-        kpis: dict[str, float | str] = {"tokens_per_s_per_chip": tgs, "flops_per_s_per_chip": tflops * 1e12}
-        return Side(label=label, kpis=kpis | {"mfu": mfu, "mfu_convention": _CONVENTION})
-
-    return Record(
-        id=f"optico-table1-{number}",
-        title=f"Search from an expert's configuration: {name} on {gpus} × a100-80gb",
-        change="the expert's configuration → the best of at most 20 trials that OptiCo ran",
-        changes=("other",),
-        before=side("the expert's best", *expert),
-        after=side("OptiCo's best", *found),
-        outcome=outcome_of(speedup),
-        source=f"{PAPER}, Table 1",
-        chip="a100-80gb",
-        chips=gpus,
-        topology=(8, gpus // 8),
-        model_name=model,
-        model_family=family,
-        speedup=speedup,
-        measure="tokens/s per chip",
-        effect=f"{expert[1]:,.1f} → {found[1]:,.1f} tokens/s per GPU ({100 * (speedup - 1):.1f} % more)",
-        caveats=(
-            "Neither configuration is published: the row says what tuning can still win, not by which change.",
-            "The best of up to 20 single runs is compared, so part of a gain this small may be chance.",
-        ),
-        url=URL,
-        licence=LICENCE,
-    )
-
-
-def _model(name: str) -> tuple[str, str]:
-    """Catalogue name and family; a model that the catalogue lacks keeps its name."""
-    try:
-        shape = get_model({"GPT3-7B": "gpt3-6.7b"}.get(name, name))
-    except UnknownModelError:
-        family = re.match(r"[a-z]+", name.lower())
-        return name.lower(), family[0] if family else ""
-    return shape.name, architecture(shape)
-
-
-def table2() -> list[Record]:
-    """Tuning methods against expert tuning, averaged over the 8-GPU settings."""
-    return [_method(row, number) for number, row in enumerate(_tables().table2, 1)]
-
-
-def _method(row: list[Any], number: int) -> Record:
-    variant, ratio, reached, iterations = row
-    when = f", on average after {iterations} trials" if iterations else ""
-    return Record(
-        id=f"optico-table2-{number}",
-        title=f"{variant} against expert tuning on 8 × a100-80gb",
-        change=f"expert tuning → {variant}, at most 20 trials",
-        changes=("other",),
-        before=Side(label="the experts' best configurations"),
-        after=Side(label=f"the best that {variant} found"),
-        outcome=outcome_of(ratio),
-        source=f"{PAPER}, Table 2",
-        chip="a100-80gb",
-        chips=8,
-        topology=(8, 1),
-        speedup=ratio,
-        measure="performance against expert tuning, mean over models",
-        effect=f"{100 * ratio:.1f} % of the experts' performance; {100 * reached:.0f} % of settings reached it{when}",
-        caveats=("An average over models: it compares ways of tuning, not configurations of one run.",),
-        url=URL,
-        licence=LICENCE,
-    )

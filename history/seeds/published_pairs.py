@@ -5,9 +5,9 @@ Rules.  A pair shares model, chip, number of chips and sequence length, and diff
 
 - within one release, towards the narrower precision, the lighter remat, or else the faster run; where later releases
   repeat the pair, the latest is kept and the others are a caveat;
-- from one release to the next one that has the workload, where the configuration changed, or where nothing but the
-  software did and the time per token moved by at least `SOFTWARE_STEP`; a workload that the release before had at one
-  other precision only counts where nothing but precision and software changed.
+- from one release to the next one that has the workload, where the configuration changed, too: a release alone is no
+  optimisation of a run; a workload that the release before had at one other precision only counts where nothing but
+  precision and software changed.
 
 Nothing is chosen by its outcome, so changes for the worse are among them.
 """
@@ -25,8 +25,6 @@ from typing import Any
 from perfmodel.config_file import config_to_json
 from perfmodel.published import PublishedRun, load_published
 
-#: A software release alone makes a record from this change of the time per token on.
-SOFTWARE_STEP = 0.05
 #: Kinds of setting that may differ, without and with a change of release.
 KINDS, KINDS_WITH_RELEASE = 2, 3
 _PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8", "mxfp8", "nvfp4")
@@ -83,6 +81,12 @@ class Run:
         return found | {"xla_flags": tuple(sorted(training["xla_flags"]))}
 
     @property
+    def saved(self) -> Mapping[str, str]:
+        """Where the recipe keeps each named activation (`mlpwo`: `offload`); empty where it names none."""
+        remat = self.row["remat"] or {}
+        return {name: where for name, where in remat.items() if where in ("device", "offload")}
+
+    @property
     def configuration(self) -> tuple[Any, ...]:
         """The same for runs that a source prints alike; what only its scripts say is left out."""
         settings = [item for item in self.settings.items() if item[0] != "remat" or self.row["remat"]]
@@ -99,14 +103,20 @@ class Pair:
     after: Run
     repeats: tuple[float, ...] = ()
     drift: tuple[float, ...] = ()
-    """repeats: the same pair's speed-ups in earlier releases.  drift: of unchanged workloads over the two releases."""
+    leap: tuple[float, str] | None = None
+    """repeats: the same pair's speed-ups in earlier releases.  drift: of unchanged workloads on this chip over the two
+    releases.  leap: the unchanged workload of any chip that these releases moved most, and its name, where it moved
+    further than those of this chip."""
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
         """Settings that differ; a remat policy only where it is known of both runs."""
         one, other = self.before.settings, self.after.settings
         unknown = {"remat"} - (set(one) & set(other))
-        return tuple(key for key in sorted({*one, *other} - unknown) if one.get(key) != other.get(key))
+        found = {key for key in {*one, *other} - unknown if one.get(key) != other.get(key)}
+        if "remat" not in unknown and self.before.saved != self.after.saved:
+            found.add("remat")
+        return tuple(sorted(found))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -151,7 +161,7 @@ def pairs() -> list[Pair]:
         groups[run.workload].append(run)
     runs = [run for group in groups.values() for run in group]
     found = [pair for group in groups.values() for pair in (*_within(group), *_across(group))]
-    return [replace(pair, drift=_drift(runs, pair)) if "software" in pair.kinds else pair for pair in found]
+    return [_with_drift(runs, pair) if "software" in pair.kinds else pair for pair in found]
 
 
 def _within(group: list[Run]) -> Iterator[Pair]:
@@ -192,18 +202,23 @@ def _across(group: list[Run]) -> Iterator[Pair]:
         pair = Pair(candidates[0], run)
         if not same and pair.kinds != ("precision", "software"):
             continue
-        moved = abs(pair.speedup - 1) >= SOFTWARE_STEP
-        if pair.few and (pair.kinds != ("software",) or moved):
+        if pair.few and pair.kinds != ("software",):
             yield pair
 
 
-def _drift(runs: Iterable[Run], pair: Pair) -> tuple[float, ...]:
-    """Speed-ups, over the pair's two releases and on its chip, of workloads whose configuration stayed."""
-    chip = pair.before.data["hardware"]["chip"]
+def _with_drift(runs: Iterable[Run], pair: Pair) -> Pair:
+    """The pair with what its two releases did to workloads whose configuration stayed."""
     of: dict[str, dict[Any, Run]] = {release: {} for release in (pair.before.release, pair.after.release)}
     for run in runs:
-        if run.release in of and run.data["hardware"]["chip"] == chip:
+        if run.release in of:
             of[run.release][(run.workload, run.configuration)] = run
     old, new = of[pair.before.release], of[pair.after.release]
     ours = (pair.before.workload, pair.before.configuration)
-    return tuple(Pair(old[key], new[key]).speedup for key in old if key in new and key != ours)
+    stayed = [Pair(old[key], new[key]) for key in old if key in new and key != ours]
+    chip = pair.before.data["hardware"]["chip"]
+    drift = tuple(other.speedup for other in stayed if other.before.data["hardware"]["chip"] == chip)
+    furthest = max(stayed, key=lambda other: abs(other.speedup - 1), default=None)
+    if furthest is None or abs(furthest.speedup - 1) <= max((abs(each - 1) for each in drift), default=0.0):
+        return replace(pair, drift=drift)
+    name = f"{furthest.after.published.shape.name} on {furthest.after.published.config.hardware.chips} × "
+    return replace(pair, drift=drift, leap=(furthest.speedup, name + furthest.after.data["hardware"]["chip"]))

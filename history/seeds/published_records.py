@@ -13,6 +13,8 @@ from history.seeds.published_pairs import Pair, Run, pairs
 from perfmodel.accounting import parameters
 from perfmodel.published import load_published
 
+#: Characters of a change that a title gives in full; of a longer one it names the setting.
+LONGEST_IN_TITLE = 60
 _WORDS = {
     "global_batch": "global batch",
     "micro_batch": "micro-batch",
@@ -48,6 +50,7 @@ def _record(pair: Pair) -> Record:
         model_name=shape.name,
         model_family=after.published.family,
         parameters=parameters(shape).total,
+        bottleneck=_bottleneck(pair),
         speedup=speedup,
         measure=pair.measure,
         effect=_effect(pair),
@@ -55,6 +58,17 @@ def _record(pair: Pair) -> Record:
         url=_url(after),
         licence=after.row["source_licence"],
     )
+
+
+#: A narrower precision or a lighter remat policy that gains so much proves that compute set the pace.
+PROVES_COMPUTE = 1.1
+
+
+def _bottleneck(pair: Pair) -> str:
+    """Derived where the pair itself shows it: only arithmetic or recomputation changed, and the run got faster by
+    `PROVES_COMPUTE`; empty elsewhere, since the tables publish no breakdown of the step."""
+    arithmetic = set(pair.kinds) - {"xla_flags"} in ({"precision"}, {"remat"}, {"precision", "remat"})
+    return "compute" if arithmetic and pair.speedup >= PROVES_COMPUTE else ""
 
 
 #: Where the repository only passes on what a paper published.
@@ -81,12 +95,19 @@ def _changes(pair: Pair) -> list[str]:
     parts = [_moved(axis, before.axes.get(axis, 1), after.axes.get(axis, 1)) for axis in axes]
     for key in (key for key in (*_WORDS, "precision", "remat") if key in pair.differing):
         parts.append(_moved(_WORDS.get(key, key), before.settings.get(key), after.settings.get(key)))
+    if before.saved != after.saved and before.settings.get("remat") == after.settings.get("remat"):
+        parts.append(f"remat {_kept(before)} → {_kept(after)}")
     old, new = set(before.settings["xla_flags"]), set(after.settings["xla_flags"])
     if old != new:
         parts.append(f"XLA flags: {len(new - old)} added, {len(old - new)} dropped")
     if before.release != after.release:
         parts.append(f"NeMo {before.release} → {after.release}")
     return [part for part in parts if part]
+
+
+def _kept(run: Run) -> str:
+    """`mlpwo offload, key_proj device`: the named activations of a remat policy and where they wait."""
+    return ", ".join(f"{name} {where}" for name, where in run.saved.items()) or "nothing named"
 
 
 def _moved(name: str, before: Any, after: Any) -> str:
@@ -104,6 +125,7 @@ def _said(value: Any) -> str:
 def _short(pair: Pair) -> str:
     """The change in a title: its first two parts."""
     parts = [part for part in _changes(pair) if not part.startswith("XLA flags")]
+    parts = [part if len(part) <= LONGEST_IN_TITLE else part.split(" ", 1)[0] for part in parts]
     return ", ".join(parts[:2]) + (" …" if len(parts) > 2 else "")
 
 
@@ -165,6 +187,8 @@ def _percent(ratio: float) -> str:
 
 def _caveats(pair: Pair) -> Iterator[str]:
     rows = (pair.before.row, pair.after.row)
+    if _bottleneck(pair):
+        yield "The bottleneck is derived: less arithmetic alone made the step this much faster."
     if len(changed := _changed(pair)) > 1:
         yield f"{_listed(changed)} changed together: the effect is not one setting's alone."
     if "software" in pair.kinds:
@@ -209,14 +233,15 @@ def _caveats(pair: Pair) -> Iterator[str]:
 
 def _about_drift(pair: Pair) -> str:
     releases = f"NeMo {pair.before.release} to {pair.after.release}"
+    leap = f" On all chips, the largest move was {_percent(pair.leap[0])} ({pair.leap[1]})." if pair.leap else ""
     if not pair.drift:
-        return f"The software changed too ({releases}), and no workload on this chip shows what that alone did."
+        return f"The software changed too ({releases}), and no workload on this chip shows what that alone did.{leap}"
     low, mid, high = (_percent(share) for share in (min(pair.drift), median(pair.drift), max(pair.drift)))
     count = len(pair.drift)
     if count == 1:
-        return f"From {releases}, the throughput of the one other unchanged workload on this chip moved by {mid}."
+        return f"From {releases}, the throughput of the one other unchanged workload on this chip moved by {mid}.{leap}"
     many = f"{count} other unchanged workloads on this chip"
-    return f"From {releases}, the throughput of {many} moved by {low} to {high}, median {mid}."
+    return f"From {releases}, the throughput of {many} moved by {low} to {high}, median {mid}.{leap}"
 
 
 def _changed(pair: Pair) -> list[str]:

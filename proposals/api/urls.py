@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
 from accounts.api import MeView, TokensView, TokenView
@@ -11,6 +11,7 @@ from diagnosis.api import DiagnosisViewSet
 from diagnosis.api_compare import CompareView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
+from proposals.api.schema import SchemaView
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
 from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
 
@@ -36,7 +37,7 @@ urlpatterns = [
     path("compare/", CompareView.as_view(), name="api-compare"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
-    path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("schema/", SchemaView.as_view(), name="api-schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include(router.urls)),
 ]

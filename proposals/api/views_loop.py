@@ -127,9 +127,9 @@ class MeasurementViewSet(
     def summary(self, request: Request) -> Response:
         """How predictions did, over all results of my teams."""
         teams = team_ids(request.user)
-        found = measured.results(list(measuring.results(teams)))
+        found = measured.results(measuring.results(teams))
         value = {
-            "results": len(found.rows), "measured": len(found.measured), "waiting": unmeasured.waiting(teams).count(),
+            "results": found.total, "measured": found.measured, "waiting": unmeasured.waiting(teams).count(),
             "median_error": found.median_error, "inside": found.inside, "ranged": found.ranged, "brier": found.brier,
         }  # fmt: skip
         return Response(SummarySerializer(value).data)

@@ -133,7 +133,9 @@ def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any], diagn
 def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
     """(flags, exposed share of the step that they bear on) for every cause worth hiding, costliest first."""
     causes = sorted(exposed_by_cause(config, diagnosis).items(), key=lambda item: -item[1])
-    sets = [(xla_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING]
+    sets = [
+        (xla_flags.flag_set(config.hardware.chip, cause), share) for cause, share in causes if share >= WORTH_HIDING
+    ]
     return [(found, share) for found, share in sets if found is not None]
 
 

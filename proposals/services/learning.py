@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.models import DiagnosisRecord
@@ -39,6 +39,9 @@ def keep(made: Measurement, found: Compared) -> str:
         found.after_config,
         bottleneck=_bottleneck(found.before),
     )
+    if any(_on_cpu(side) for side in (found.before, found.after)):
+        # The configuration's chip only stands in: it did not run, and the result says nothing about it.
+        record = replace(record, chip="", topology=())
     return _add(made, record, made.experiment)
 
 
@@ -56,6 +59,12 @@ def keep_failure(made: Measurement, before: ExperimentConfig | None, proposed: E
         bottleneck=_bottleneck(diagnosed) if diagnosed is not None else "",
     )
     return _add(made, record, None)
+
+
+def _on_cpu(diagnosed: DiagnosisRecord) -> bool:
+    profile = diagnosed.run.profile
+    device = ((profile.summary if profile is not None else None) or {}).get("device") or {}
+    return str(device.get("kind") or "").startswith("CPU")
 
 
 def _bottleneck(diagnosed: DiagnosisRecord) -> str:

@@ -92,7 +92,9 @@
     return chart;
   }
   const redraw = () => live.forEach((value, el) => draw(el, value.d));
-  const drawAll = (root = document) => root.querySelectorAll("[data-chart]").forEach(el => draw(el));
+  // A folded chart has no size: it is drawn when its fold opens.
+  const drawAll = (root = document) => root.querySelectorAll("[data-chart]").forEach(el => { if (el.offsetParent) draw(el); });
+  document.addEventListener("toggle", event => { if (event.target.open) drawAll(event.target); }, true);
   drawAll();
   document.addEventListener("htmx:load", event => { if (event.target !== document.body) drawAll(event.target); });
   document.addEventListener("themechange", redraw);

@@ -343,6 +343,7 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     assert any("CPU" in line for line in made.caveats)
     kept = HistoryRecord.objects.get(key=made.record)
     assert kept.before["kpis"]["step_time_s"] == pytest.approx(steps[0]) and kept.bottleneck
+    assert (kept.chip, kept.hardware, kept.topology) == ("", "", [])  # the configured chip did not run
 
 
 def configuration_of(experiment):

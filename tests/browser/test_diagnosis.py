@@ -25,15 +25,24 @@ def pair(one: Any, two: Any) -> str:
     return f"a={first}&b={other}"
 
 
-def test_the_diagnosis_reads_in_the_four_sections(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+def test_findings_stand_first_and_the_evidence_folds(
+    server: str, ready: Any, as_reviewer: Any, page: Page
+) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
-    heads = [head.lstrip("1234").strip() for head in page.locator(".sec h2").all_inner_texts()]
-    assert heads == [
-        "Experiment details", "KPI health and initial hypothesis", "Ops and roofline",
-        "Correlation and structured analysis",
-    ]  # fmt: skip
-    page.get_by_role("navigation", name="Sections of the report").get_by_role("link", name="Findings").click()
+    places = [
+        page.get_by_role("heading", name=name, exact=True).bounding_box()
+        for name in ("Findings", "Where the step goes", "Evidence")
+    ]
+    tops = [place["y"] for place in places if place]
+    assert len(tops) == 3 and tops == sorted(tops)
+    sections = page.get_by_role("navigation", name="Sections of the diagnosis")
+    sections.get_by_role("link", name="Findings").click()
     expect(page.get_by_role("heading", name="Findings", exact=True)).to_be_in_viewport()
+    chart = page.locator("[data-chart=roofline]")
+    expect(chart).to_be_hidden()
+    page.locator("summary", has_text="Roofline and modules").click()
+    expect(chart.locator("canvas").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") < 6000
 
 
 def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:

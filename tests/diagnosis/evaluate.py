@@ -274,8 +274,8 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
         "|---|---|",
         *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
         "",
-        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), and over "
-        f"{len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration where it "
+        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), and "
+        f"over {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration where it "
         "has one:",
         "",
         "| rule | generated: claims | struck | recorded: claims | struck | by |",
@@ -290,7 +290,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
         )
     for title, of in (("generated", generated), ("recorded", recorded)):
         total, struck = of.claims.total(), of.struck.total()
-        lines.append("" if title == "generated" else "")
+        lines.append("")
         lines.append(f"Of {total} claims on {title} profiles the laws struck {struck} ({_percent(struck / total)}).")
     return lines
 

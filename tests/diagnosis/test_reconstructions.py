@@ -47,8 +47,8 @@ def filled(
     return replace(whole, ops=tuple(sorted(ops, key=lambda op: -op.self_time_s)), ops_dropped=0, source_kind="xplane")
 
 
-#: What a filling makes of the step where that is not the paper's verdict: 5 % of collectives do not bound a step, however
-#: they lead the list; of time without a label nobody knows what it is.
+#: What a filling makes of the step where that is not the paper's verdict: 5 % of collectives do not bound a step,
+#: however they lead the list; of time without a label nobody knows what it is.
 OTHERWISE = {
     "3, as printed": "compute",
     "3, as fractions": "compute",

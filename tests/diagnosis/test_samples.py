@@ -98,6 +98,7 @@ def test_cpu_recording(name: str) -> None:
 def test_real_gpu_profile() -> None:
     """Attention kernels without FLOPs take half of the time: compute by what they are, and said so."""
     diagnosis = diagnose(read_profile([REAL]))
+    assert diagnosis.kpis["step_time_s"] == pytest.approx(2.59e-3, rel=0.01)  # from executions of the program
     assert diagnosis.bottleneck.primary == "compute" and diagnosis.bottleneck.confidence < 0.8
     assert diagnosis.breakdown_share["compute"] > 0.5 and "FLOPs were not recorded" in diagnosis.bottleneck.statement
     assert diagnosis.ops[0].name == "te_fused_attn_backward_ffi.18"

@@ -88,3 +88,13 @@ def test_two_executions_say_nothing_about_a_period(save: Save) -> None:
     profile = read_profile([save(space=gpu_xspace((Kernel(GEMM, 0, 90, hlo_op="gemm_fusion.1"),), runs=2))])
     assert profile.steps == () and profile.step_time_s is None
     assert "no steps" in profile.not_measured["step_time"]
+
+
+def test_streams_by_any_name_are_read_and_derived_lines_are_not(save: Save) -> None:
+    kernels = (
+        Kernel(GEMM, 0, 600, stream="[7] compute"),
+        Kernel("model/dense/MatMul", 0, 600, stream="TensorFlow Ops"),
+    )
+    profile = read_profile([save(space=gpu_xspace(kernels))])
+    assert [(op.category, op.occurrences) for op in profile.ops] == [("gemm", 3)]
+    assert profile.kpis["duty_cycle"] == pytest.approx(1.8 / 2.6, abs=1e-3)

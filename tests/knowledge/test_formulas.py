@@ -18,10 +18,8 @@ def half_unit(printed: str) -> float:
     """Half a unit of the last digit that a printed number shows; zeros at the end of a whole number are none."""
     mantissa, _, exponent = printed.replace(",", "").lower().partition("e")
     scale = Decimal(10) ** int(exponent or 0)
-    if "." in mantissa:
-        digits = -len(mantissa.partition(".")[2])
-    else:
-        digits = len(mantissa) - len(mantissa.rstrip("0"))
+    zeros = len(mantissa) - len(mantissa.rstrip("0"))
+    digits = -len(mantissa.partition(".")[2]) if "." in mantissa else zeros
     return float(Decimal(10) ** digits * scale / 2)
 
 

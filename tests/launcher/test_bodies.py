@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -16,6 +18,7 @@ import pytest
 
 from asapweb.body_limit import ANY_LENGTH_S, ANYBODY_BYTES, IDLE_S
 from tests.launcher.application import Application, running
+from tests.launcher.visitor import Visitor
 
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
 
@@ -139,6 +142,23 @@ def test_bodies_that_come_by_drops_are_given_up_and_others_are_served_meanwhile(
     assert all("too slowly" in text or "\r\n\r\n" in text for _, text in said.values())
     assert said["silent"][0] < IDLE_S + 15
     assert max(at for at, _ in said.values()) < ANY_LENGTH_S + 15
+
+
+def test_who_is_signed_in_or_has_a_token_sends_more(application: Application) -> None:
+    visitor = Visitor(application)
+    status, answer = visitor.upload(3 * ANYBODY_BYTES, Accept="application/json")
+    assert status == 200 and "location" in json.loads(answer)
+    _, page = visitor.post("/settings/tokens/", {})
+    token = re.search(r'id="new-token"[^>]*>([^<]+)<', page)
+    assert token
+    visitor.cookies.clear()
+    visitor.cookies["none"] = "1"
+    files = {"host.xplane.pb": os.urandom(3 * ANYBODY_BYTES)}
+    status, answer = visitor.post("/api/experiments/", {}, files, Authorization=f"Token {token[1]}")
+    assert status == 201, answer
+    status, answer = visitor.post("/api/experiments/", {}, files, Authorization=f"Token {token[1][:-1]}")
+    assert status == 401 and "valid API token" in json.loads(answer)["detail"]
+    assert not list((application.home / "uploading").iterdir())
 
 
 def test_a_form_of_a_stranger_is_taken(application: Application) -> None:

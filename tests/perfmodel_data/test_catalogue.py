@@ -2,6 +2,7 @@
 
 import copy
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,13 @@ from perfmodel.catalogue import (
     architecture,
     get_model,
     load_catalogue,
+    model_names,
     parse_models,
+    recognised,
 )
+from perfmodel.checks import Checker
+from perfmodel.distance import model_key
+from perfmodel.model_file import read_model
 from perfmodel.shapes import ModelShape
 
 
@@ -75,3 +81,30 @@ def test_family_of_a_shape_by_name_or_by_its_sizes():
     assert architecture(known) == architecture(nameless) == "gpt-oss"
     assert architecture(get_model("kimi-k2")) == "deepseek"
     assert architecture(ModelShape(7, 333, 999, 3, 3, 111, 1000)) == ""
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_spelt_out_shape_is_known_by_its_sizes(name: str) -> None:
+    """By all of it, and by what people write: the sizes, without embeddings, windows and the kind of MLP."""
+    shape = get_model(name)
+    same = replace(get_model(recognised(shape)), name="", source="")
+    assert same == replace(shape, name="", source="")
+    sizes = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
+    spelt = {key: getattr(shape, key) for key in sizes}
+    if not shape.experts and shape.attention == "gqa":
+        check = Checker()
+        read = read_model(check, spelt)
+        assert not check.errors and read is not None and read.name
+        assert model_key(read) == model_key(shape)
+        off = read_model(Checker(), {**spelt, "d_ff": shape.d_ff + 128})
+        assert off is not None and off.name == ""
+
+
+def test_of_models_of_one_shape_one_names_it() -> None:
+    shapes: dict[ModelShape, list[str]] = {}
+    for name, entry in load_catalogue().items():
+        shapes.setdefault(replace(entry.shape, name="", source=""), []).append(name)
+    for names in shapes.values():
+        if len(names) > 1:
+            assert sum(load_catalogue()[name].names_shape for name in names) == 1, names
+    assert recognised(get_model("llama3.3-70b")) == "llama3.1-70b"

@@ -16,10 +16,10 @@ from perfmodel.chips import (
     parse_chips,
 )
 
-CONTRACT = (
-    "v3 v4 v5e v5p v6e tpu7x v100-16gb a100-40gb a100-80gb h100 h200 b200 b300 gb200 gb300 "  # noqa: SIM905
-    "mi300x mi325x mi350x mi355x"
-).split()
+CONTRACT = [
+    "v3", "v4", "v5e", "v5p", "v6e", "tpu7x", "v100-16gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200", "b300",
+    "gb200", "gb300", "mi300x", "mi325x", "mi350x", "mi355x",
+]  # fmt: skip
 
 
 @pytest.fixture

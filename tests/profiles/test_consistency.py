@@ -134,6 +134,12 @@ def test_any_single_change_is_found(key: str, field: str, factor: int, up: bool,
     else:
         value = before * factor if up or before % factor else before // factor
     changed[part][name] = value
+    if (
+        field == "model.heads"
+        and size(changed, "seq") > 1
+        and facts(key).value("kv_len") == facts(key).value("seq_len_per_device")
+    ):
+        return  # each device may attend a part of more heads over all tokens
     if field == "model.heads" and changed["model"]["heads"] % changed["model"]["kv_heads"]:
         changed["model"]["kv_heads"] = 1
     if field == "hardware.chip":

@@ -81,7 +81,7 @@ def _stacks(op: OpFacts) -> bool:
 
 
 def stacked_layers(facts: Facts) -> Iterator[Claim]:
-    """Tensors of scanned layers written slice by slice into stacked arrays: gradients, and activations kept for them."""
+    """Tensors of scanned layers written slice by slice into stacked arrays: gradients, and saved activations."""
     ops = facts.where(_stacks)
     share = total_share(ops)
     if share < NOTABLE_SHUFFLE:
@@ -98,11 +98,23 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
         rows.append(row)
         parts.append(row)
         text += f", {row} of it gradients in the backward pass"
-    bound = [op for op in ops if op.limit == "hbm" and op.limit_source == "roofline"]
-    if total_share(bound) >= 0.5 * share:
-        text += "; it is HBM-bound"
+    text += f"{lines(ops)}."
+    timed = [op for op in ops if op.limit == "hbm" and op.efficiency is not None]
+    if total_share(timed) >= 0.5 * share:
+        mean = sum(op.share * (op.efficiency or 0.0) for op in timed) / total_share(timed)
+        reached = evidence(
+            "HBM bandwidth by the recorded bytes", mean, "share", "computed", "Σ time × efficiency ÷ Σ time",
+            "roofline", tuple(op.key for op in timed[:50]),
+        )  # fmt: skip
+        rows.append(reached)
+        text += f" By the recorded bytes it reaches {reached} of peak HBM bandwidth"
+        text += (
+            ": only fewer bytes make it faster."
+            if mean >= 0.6
+            else ", so more than the slices is moved (copies of whole arrays) or the writes are strided."
+        )
     yield claim(
-        facts, "stacked_layers", "HBM-bound stacking of scanned layers", f"{text}{lines(ops)}.",
+        facts, "stacked_layers", "HBM-bound stacking of scanned layers", text,
         "Unroll the scan over layers by a small factor (`unroll` of jax.lax.scan) so that fewer slices are written, "
         "keep stacked gradients in bf16, check that the stacked arrays are donated and updated in place (no copy "
         "beside the update), and save fewer activations per layer.",

@@ -88,6 +88,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,
-        f"Start them earlier (more compute between start and done), or move fewer bytes on that axis. {flags.text}".strip(),
+        "Start them earlier (more compute between start and done), or move fewer bytes on that axis. "
+        f"{flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

@@ -39,6 +39,8 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         text += f", {part} of the time of the listed ops"
     text += ". The profile does not say on which mesh axis they run"
     action = "Record a full XSpace: its HLO text names the participants of each collective, hence the costliest axis."
+    if facts.config is None:
+        action = "State the run's mesh in a configuration, so that each collective is told by its axis."
     if roles:
         name, size, role = roles[0]
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
@@ -158,11 +160,11 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
     profile = facts.profile
     wants: list[tuple[str, str]] = []
     of_kernels = profile.source_kind in GPU_TRACES
-    if profile.step_time_s is None:
-        reason = profile.not_measured.get("step_time", "").partition(". ")[2]
-        wants.append(
-            ("step markers", (of_kernels and reason) or "Mark each step with jax.profiler.StepTraceAnnotation.")
-        )
+    estimated = "steps" in profile.not_measured and "step_time" in profile.computed
+    if profile.step_time_s is None or estimated:
+        _, _, how = profile.not_measured.get("step_time", "").partition(". ")
+        in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
+        wants.append(("step markers", how if of_kernels and how else in_jax))
     elif "step_time" in profile.computed and not of_kernels:
         text = "step markers (steps are taken from the executions of the program)"
         wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))

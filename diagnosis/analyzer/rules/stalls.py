@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.facts import Facts, total_exposed, total_share
+from diagnosis.analyzer.facts import Facts, keys, total_share
 from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines, seconds_of, time_of
+from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
 from diagnosis.report import Evidence
@@ -89,11 +89,13 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
 
 def host_offload(facts: Facts) -> Iterator[Claim]:
     """Waiting for tensors that are offloaded to host memory and fetched back."""
-    ops = host_copies(facts)
-    share = total_exposed(ops)
+    ops, share = host_copies(facts), facts.shares.get("host_transfer", 0.0)
     if share < WORTH_SAYING:
         return
-    cost = exposed_of(facts, "exposed host transfers", ops)
+    cost = evidence(
+        "exposed host transfers", share, "share", "computed", "time waited for copies ÷ step time", "op profile",
+        keys(ops),
+    )  # fmt: skip
     per_step = seconds_of(facts, "their time per step", share, ops)
     rows: list[Evidence | None] = [cost, per_step]
     text = f"Waiting for copies to and from host memory takes {cost} {facts.base}"
@@ -127,7 +129,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "host_offload", "Host-transfer bound (offload)", text, action, rows, share, ops=ops, part=EXPOSED,
-        flags=() if full else flags.flags, flags_source=flags.source,
+        stalls=("host_transfer",), flags=() if full else flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
 

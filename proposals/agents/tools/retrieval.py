@@ -26,7 +26,7 @@ class Records(Arguments):
     bottleneck: Literal["", "compute", "memory", "communication", "input", "host", "idle"] = ""
     chip: str = Field("", max_length=40, description="A chip such as v5p or h100.")
     model: str = Field("", max_length=100, description="The model's name as records have it.")
-    outcome: Literal["", "faster", "slower", "no_change", "failed"] = ""
+    outcome: Literal["", "faster", "slower", "no_change", "failed", "not_timed"] = ""
     change: Literal[
         "",
         "mesh",

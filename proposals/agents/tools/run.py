@@ -125,6 +125,7 @@ class RunTools:
                     "title": item.title,
                     "insight": item.insight,
                     "action": item.action,
+                    "flags": list(item.flags) or None,
                     "impact": item.impact,
                     "saving_s": item.saving_s,
                     "saving_share": item.saving_share,

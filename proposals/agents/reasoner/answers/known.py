@@ -14,7 +14,7 @@ from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
 _FIGURE = re.compile(r"\d")
-_ENDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed"}
+_ENDS = {"faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed", "not_timed": "not timed"}
 
 
 def similar(desk: Desk, asked: Asked) -> Answer:

@@ -1,0 +1,145 @@
+"""People at work on a large site, for Locust: `locust -f bench/population/users.py --headless --host …`.
+
+Each signs in with a password, looks mostly at lists and pages, sometimes searches, asks, uploads or reads the API, and
+thinks in between.  What is no success is an error: there is none to be expected.  Started by `bench.load`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+from locust import HttpUser, between, task
+from locust.exception import StopUser
+
+PASSWORD = os.environ["ASAP_LOAD_PASSWORD"]
+USERS = int(os.environ["ASAP_LOAD_USERS"])
+THINK_S = float(os.environ.get("ASAP_LOAD_THINK_S", "8"))
+SAMPLE = Path(__file__).resolve().parents[2] / "experiments" / "samples" / "asap-experiment-1"
+SEARCHES = (
+    "communication-bound llama on v5e",
+    "remat minimal",
+    "fp8 instead of bf16",
+    "h100 mixtral",
+    "wider model axis",
+)
+QUESTIONS = ("Why is it slow?", "What if remat none?", "Which of the three do you recommend first?", "Why not model=1?")
+_LINK = re.compile(r'href="/experiments/(\d+)/"')
+_number = itertools.count()
+
+
+class Engineer(HttpUser):
+    wait_time = between(THINK_S / 2, THINK_S * 1.5)
+
+    def on_start(self) -> None:
+        name = f"user-{next(_number) % USERS + 1}"
+        self.client.get("/sign-in/", name="sign-in form")
+        given = {"username": name, "password": PASSWORD, **self._token()}
+        answer = self.client.post("/sign-in/", given, name="sign in", headers=self._referer())
+        if "/sign-in/" in answer.url:
+            raise StopUser
+        me = self.client.get("/api/me/", name="API: me").json()
+        self.role = me["memberships"][0]["role"]
+        self.known: list[str] = []
+        self.list_experiments()
+
+    def _token(self) -> dict[str, str]:
+        return {"csrfmiddlewaretoken": self.client.cookies.get("csrftoken", "")}
+
+    def _referer(self) -> dict[str, str]:
+        return {"Referer": f"{self.host}/", "X-CSRFToken": self.client.cookies.get("csrftoken", "")}
+
+    def _one(self) -> str:
+        return random.choice(self.known)
+
+    @task(10)
+    def list_experiments(self) -> None:
+        query = random.choice(
+            ("", "", f"?page={random.randint(1, 9)}", "?sort=-gain", "?q=communication", "?state=ready")
+        )
+        page = self.client.get(f"/experiments/{query}", name="experiments")
+        self.known = _LINK.findall(page.text) or self.known
+
+    @task(4)
+    def home(self) -> None:
+        self.client.get("/", name="home")
+
+    @task(9)
+    def diagnosis(self) -> None:
+        self.client.get(f"/experiments/{self._one()}/", name="diagnosis")
+
+    @task(3)
+    def ops(self) -> None:
+        self.client.get(f"/experiments/{self._one()}/ops/?q=fusion", name="ops")
+
+    @task(7)
+    def proposals(self) -> None:
+        self.client.get(f"/experiments/{self._one()}/proposals/", name="proposals")
+
+    @task(3)
+    def memory(self) -> None:
+        query = random.choice(("", "?end=1", "?kind=tool", "?q=fusion"))
+        self.client.get(f"/experiments/{self._one()}/memory/{query}", name="memory")
+
+    @task(4)
+    def history(self) -> None:
+        self.client.get("/history/", params={"q": random.choice(SEARCHES)}, name="history, searched")
+
+    @task(2)
+    def knowledge(self) -> None:
+        self.client.get("/knowledge/", params={"q": random.choice(SEARCHES)}, name="knowledge, searched")
+
+    @task(2)
+    def launch(self) -> None:
+        self.client.get(f"/experiments/{self._one()}/launch/", name="launch files")
+
+    @task(3)
+    def api(self) -> None:
+        address = random.choice(("experiments/?limit=50", "proposals/?status=approved", "history/records/", "runs/"))
+        self.client.get(f"/api/{address}", name=f"API: {address.partition('/')[0]}")
+
+    @task(2)
+    def ask(self) -> None:
+        """A question to the built-in reasoner, until its answer is whole."""
+        if self.role == "viewer":
+            return
+        made = self._post("/api/threads/", {"experiment": int(self._one())}, "API: open a conversation")
+        if made is None:
+            return
+        answer = self._post(f"/api/threads/{made['id']}/messages/", {"text": random.choice(QUESTIONS)}, "API: ask")
+        for _ in range(120):
+            if answer is None or answer["status"] not in ("queued", "answering"):
+                break
+            self._sleep(1.0)
+            answer = self.client.get(f"/api/answers/{answer['id']}/", name="API: answer").json()
+        with self.client.get("/healthz", name="answer is whole", catch_response=True) as said:
+            if answer is not None and answer["status"] != "done":
+                said.failure(f"the answer is {answer['status']}")
+
+    @task(1)
+    def upload(self) -> None:
+        if self.role == "viewer" or random.random() > 0.25:
+            return
+        (file,) = SAMPLE.glob("*.xplane.pb.gz")
+        given = {"config": (SAMPLE / "config.json").read_text(), "name": "load test"}
+        self.client.post(
+            "/api/experiments/", data=given, files={"files": (file.name, file.read_bytes())}, headers=self._referer(),
+            name="API: upload",
+        )  # fmt: skip
+
+    def _post(self, address: str, value: dict[str, Any], name: str) -> Any:
+        """JSON of the answer; None where somebody else was first (409), which is no error."""
+        with self.client.post(address, json=value, headers=self._referer(), name=name, catch_response=True) as response:
+            if response.status_code == 409:
+                response.success()
+                return None
+            return response.json() if response.ok else None
+
+    def _sleep(self, time_s: float) -> None:
+        import gevent
+
+        gevent.sleep(time_s)

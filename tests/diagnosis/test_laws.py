@@ -1,0 +1,241 @@
+"""What no finding may do, whatever the profile: contradict a measurement, the configuration or itself.
+
+Stated here from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand; the
+Analyzer enforces the same in `diagnosis.analyzer.laws`, whose words are tested one by one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from diagnosis.analyzer import diagnose, laws, read_facts, rules
+from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
+from diagnosis.report import Diagnosis, Evidence, Finding
+from experiments.step_profile import Op, StepProfile
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig
+from tests.diagnosis import real
+from tests.diagnosis.arbitrary import configs, profiles
+from tests.diagnosis.build import collective, config, find, matmul, op, profile
+from tests.diagnosis.generated import config as config_of
+from tests.diagnosis.generated import profile as generated
+from tests.diagnosis.scenarios import SCENARIOS
+
+#: Findings about an axis whose cost shows elsewhere: a bubble as idle time, full experts as their own time.
+BESIDE_AXIS = {"pipeline_bubble", "expert_imbalance"}
+OVER_DATA = "replica_groups=[4,4]<=[4,4]T(1,0)"
+
+
+def rows_of(finding: Finding, words: str) -> list[Evidence]:
+    return [row for row in finding.evidence if words in row.label]
+
+
+def check(diagnosis: Diagnosis, profile: StepProfile, run: ExperimentConfig | None) -> None:
+    shares = {entry.key: entry for entry in diagnosis.ops}
+    for finding in diagnosis.findings:
+        assert finding.evidence
+        for row in finding.evidence:
+            assert row.unit != "share" or row.value is None or -1e-6 <= row.value <= 1 + 1e-6, (finding.rule, row)
+            for key in row.ops:
+                assert key in shares
+        saved = finding.saving_share
+        if saved is not None:
+            assert saved > 0
+            assert finding.saving_s is None or finding.saving_s > 0
+        _check_padding(finding, diagnosis)
+        _check_links(finding, profile, run)
+        if run is not None:
+            _check_configuration(finding, diagnosis, run)
+    for row in diagnosis.collectives:
+        if row["hidden_share"] is not None:
+            assert 0 <= row["hidden_share"] <= 1
+            hidden = row["in_flight_s"] - row["exposed_s"] if row["in_flight_s"] is not None else 0.0
+            assert hidden >= -1e-9 * max(1.0, row["in_flight_s"] or 0.0)
+    _check_verdict(diagnosis)
+
+
+def _check_padding(finding: Finding, diagnosis: Diagnosis) -> None:
+    """Padding waste is at most one minus the measured efficiency."""
+    efficiency = {entry.key: entry.roofline_efficiency for entry in diagnosis.ops}
+    for row in rows_of(finding, "padded FLOPs of"):
+        measured = efficiency[row.ops[0]]
+        assert measured is None or measured > 1.0 or (row.value or 0.0) <= 1.0 - measured + 1e-6
+
+
+def _check_links(finding: Finding, profile: StepProfile, run: ExperimentConfig | None) -> None:
+    """No bandwidth above what the links carry, in any number that is shown."""
+    name = run.hardware.chip if run is not None else profile.device.chip
+    for achieved in rows_of(finding, "bandwidth achieved per chip"):
+        possible = rows_of(finding, "bandwidth possible per chip")[0]
+        assert (achieved.value or 0.0) <= 1.1 * (possible.value or 0.0)
+    if name:
+        try:
+            chip = get_chip(name)
+        except KeyError:
+            return
+        for row in rows_of(finding, "host transfers per core"):
+            assert (row.value or 0.0) <= 1.1 * chip.host_link_bytes_per_s / chip.devices_per_chip
+
+
+def _check_configuration(finding: Finding, diagnosis: Diagnosis, run: ExperimentConfig) -> None:
+    """No advice to do what the run does already; no finding on an axis that carries nothing."""
+    given = {flag.partition("=")[0] for flag in run.training.xla_flags}
+    assert not given & {flag.partition("=")[0] for flag in finding.flags}
+    assert not (finding.rule == "replicated_weights" and run.training.weight_sharding == "fsdp")
+    if finding.mesh_axis and finding.saving_share is not None and finding.rule not in BESIDE_AXIS:
+        on_axis = [entry for entry in diagnosis.ops if _runs_on(entry.mesh_axis, finding.mesh_axis, run)]
+        assert any(entry.time_share > 0 for entry in on_axis), finding
+
+
+def _runs_on(axes: object, axis: str, run: ExperimentConfig) -> bool:
+    if axes == "dcn":
+        return axis == "dcn" or dict(run.mesh.dcn).get(axis, 1) > 1
+    return axis == axes or (isinstance(axes, list | tuple) and axis in axes)
+
+
+def _check_verdict(diagnosis: Diagnosis) -> None:
+    """Where the statement says what limits the step, no other term of the breakdown is larger beyond its threshold."""
+    if not diagnosis.breakdown_share or "lean" in diagnosis.bottleneck.statement:
+        return
+    terms: dict[str, float] = {}
+    groups = {"hbm": "memory", "dcn": "communication", "ici": "communication", "host_transfer": "host"}
+    for bar, value in diagnosis.breakdown_share.items():
+        name = groups.get(bar.partition(":")[0], bar)
+        terms[name] = terms.get(name, 0.0) + value
+    primary = diagnosis.bottleneck.primary
+    if primary in ("compute", "memory"):
+        assert terms.get(primary, 0.0) >= max(terms.get("compute", 0.0), terms.get("memory", 0.0)) - 1e-9
+        assert all(terms.get(name, 0.0) < 0.1 + 1e-9 for name in ("input", "host", "idle"))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(profiles(), configs())
+def test_no_finding_contradicts_an_arbitrary_profile(made: StepProfile, run: ExperimentConfig | None) -> None:
+    check(diagnose(made, run), made, run)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+def test_no_finding_contradicts_a_generated_step(scenario) -> None:  # type: ignore[no-untyped-def]
+    check(diagnose(generated(scenario), config_of(scenario)), generated(scenario), config_of(scenario))
+
+
+def test_no_finding_contradicts_a_real_profile() -> None:
+    """Every profile at hand, with its configuration or without: those that ship, and others where present."""
+    seen = 0
+    for _, made, run in real.profiles():
+        check(diagnose(made, run), made, run)
+        check(diagnose(made), made, None)
+        seen += 1
+    assert seen >= 5
+
+
+def claims(made: StepProfile, run: ExperimentConfig | None, rule: str) -> list[Claim]:
+    facts = read_facts(made, run)
+    return [one.claim for one in rules.weighed(facts) if one.claim.finding.rule == rule]
+
+
+MESH = config({"data": 4, "model": 4}, (4, 4))
+
+
+def wide_gather(operand: str, share: float, count: int = 10, **more: float) -> Op:
+    return collective("all-gather", share, "replica_groups=[4,4]<=[16]", operand, count=count, operand=operand, **more)
+
+
+def test_small_collectives_are_combined_and_large_ones_are_not() -> None:
+    """An all-gather of 1 GB at a tenth of its links' bandwidth is no small message."""
+    small = profile(matmul("fusion.1", 0.7), wide_gather("bf16[64,64]", 0.3, count=100))
+    large = profile(matmul("fusion.1", 0.7), wide_gather("bf16[65536,8192]", 0.3, count=1))
+    assert "Combine small" in find(diagnose(small, MESH), "low_link_bandwidth").action
+    assert all("Combine" not in finding.action for finding in diagnose(large, MESH).findings)
+    for claim in claims(large, MESH, "low_link_bandwidth"):
+        assert COMBINE_SMALL not in claim.advice
+
+
+def test_a_bandwidth_above_the_links_is_not_stated() -> None:
+    """16.8 GB in 0.2 s over four chips of v5e would need 126 GB/s from links of 45 GB/s."""
+    fast = wide_gather("bf16[131072,65536]", 0.2, count=1, in_flight_s=0.2 * 16, exposed_s=0.2 * 16)
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.8), fast), MESH)
+    entry = next(entry for entry in diagnosis.ops if entry.collective)
+    assert entry.achieved_bytes_per_s is None
+    assert all(row["achieved_bytes_per_s"] is None and row["hidden_share"] is None for row in diagnosis.collectives)
+    assert any("more bytes than the links carry" in text for text in diagnosis.warnings)
+
+
+def test_fully_sharded_weights_are_not_replicated() -> None:
+    reduce = collective("all-reduce", 0.2, "replica_groups=[1,8]<=[8]", op_name="jit(s)/transpose(jvp(l))/mlp/psum")
+    made = profile(matmul("fusion.1", 0.6), reduce, op("copy.1", "copy", 0.2))
+    for sharding, wanted in (("none", True), ("zero1", True), ("fsdp", False)):
+        found = diagnose(made, config({"data": 8, "model": 1}, weight_sharding=sharding)).findings
+        assert ("replicated_weights" in {finding.rule for finding in found}) is wanted
+
+
+def test_flags_that_are_set_are_not_advised() -> None:
+    gather = collective("all-gather", 0.3, "replica_groups=[1,16]<=[16]", op_name="jit(s)/jvp(l)/mlp/all_gather")
+    made = profile(matmul("fusion.1", 0.6), gather)
+    run = config({"data": 16}, (16,), global_batch=64, seq_len=1024)
+    found = find(diagnose(made, run), "fsdp_gathers_exposed")
+    assert "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true" in found.flags and found.flags_source
+    run = config({"data": 16}, (16,), global_batch=64, seq_len=1024, xla_flags=found.flags)
+    again = find(diagnose(made, run), "fsdp_gathers_exposed")
+    assert again.flags == () and "set already" in again.action
+
+
+def test_flags_follow_the_cause_and_the_chip() -> None:
+    """What overlaps an all-reduce over DCN is not what overlaps a gather inside a slice, nor what a GPU takes."""
+    across = collective(
+        "all-reduce", 0.35, "replica_groups=[16,2]<=[2,16]T(1,0)", op_name="jit(s)/transpose(jvp(l))/mlp/psum"
+    )
+    two = config({"data": 4, "model": 4}, (4, 4), dcn={"replica": 2})
+    dcn = find(diagnose(profile(matmul("fusion.1", 0.65), across), two), "exposed_dcn").flags
+    assert "--xla_tpu_enable_data_parallel_all_reduce_opt=true" in dcn and not any("fuse" in flag for flag in dcn)
+    gather = collective("all-gather", 0.3, "replica_groups=[1,8]<=[8]", op_name="jit(s)/jvp(l)/mlp/all_gather")
+    gpu = config({"data": 8}, (8, 1), chip="h100")
+    flags = find(diagnose(profile(matmul("fusion.1", 0.7), gather), gpu), "fsdp_gathers_exposed").flags
+    assert flags and all(re.match("--xla_gpu_", flag) for flag in flags)
+
+
+def test_an_efficiency_above_the_roof_measures_nothing() -> None:
+    """At 272 % of the roof the counts are not what the op did: no mean, no saving and no waste rests on them."""
+    made = profile(matmul("fusion.1", 0.5, 2.72), matmul("fusion.2", 0.5, 0.3))
+    found = find(diagnose(made, MESH), "low_matrix_efficiency")
+    assert found.saving_share == pytest.approx(0.5 * 0.7)
+    values = [row.value for row in found.evidence if row.label == "their mean efficiency"]
+    assert values == [pytest.approx(0.3)]
+
+
+@pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
+def test_every_law_can_strike(law: laws.Law) -> None:
+    """Of claims that break one law each, that law strikes: none is an empty promise."""
+    facts = read_facts(profile(matmul("fusion.1", 0.6, 0.7), collective("all-gather", 0.4, OVER_DATA)), MESH)
+    from diagnosis.analyzer.quantity import evidence
+    from diagnosis.analyzer.rules.base import claim
+
+    product, gather = facts.ops
+    row = evidence("cost", 0.4, "share")
+    made = {
+        "rests on something": claim(facts, "a", "a", "a", "a", [row], 0.0, ops=[gather]),
+        "saves what it rests on": claim(facts, "a", "a", "a", "a", [row], 0.5, ops=[gather]),
+        "waste fits efficiency": claim(
+            facts, "a", "a", "a", "a", [row], 0.1, ops=[product], wasted=[(product, 0.984)]
+        ),
+        "links carry it": claim(
+            facts, "a", "a", "a", "a",
+            [evidence("bandwidth achieved per chip", 6.62e11, "bytes_per_s"),
+             evidence("bandwidth possible per chip", 5.4e11, "bytes_per_s")], 0.4, ops=[gather],
+        ),
+        "axis has time": claim(facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], axis="model"),
+        "advice is new": claim(facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], advice=("shard weights",)),
+        "small means small": claim(
+            facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], advice=(COMBINE_SMALL,)
+        ),
+        "shares are shares": claim(
+            facts, "a", "a", "a", "a", [evidence("efficiency", 2.72, "share")], 0.4, ops=[gather]
+        ),
+        "parts fit the whole": claim(
+            facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], parts=[row, row], whole=row
+        ),
+    }[law.name]  # fmt: skip
+    assert laws.broken(facts, made) is law
