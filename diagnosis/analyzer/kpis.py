@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
-from experiments.step_profile import Core, StepProfile
+from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
@@ -124,6 +124,8 @@ def measure(
     kpis["host"] = host
     peak_flops, peak_bytes = peaks_per_core(profile, chip)
     flops = _first(stated.get("flops_utilization"), stated.get("mxu_utilization"))
+    # A trace of kernels knows the work of some ops only: a sum over those is no rate of the whole.
+    complete = complete and profile.source_kind not in GPU_TRACES
     if complete and peak_flops and profile_has_flops(profile):
         flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
     kpis["flops_utilization"] = flops

@@ -10,6 +10,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines, time_of
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Evidence, Finding
+from experiments.step_profile import GPU_TRACES
 
 
 def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
@@ -158,15 +159,20 @@ def record_more(facts: Facts) -> Iterator[Claim]:
 def _wants(facts: Facts) -> list[tuple[str, str]]:
     profile = facts.profile
     wants: list[tuple[str, str]] = []
+    of_kernels = profile.source_kind in GPU_TRACES
     estimated = "steps" in profile.not_measured and "step_time" in profile.computed
     if profile.step_time_s is None or estimated:
-        wants.append(("step markers", "Mark each step with jax.profiler.StepTraceAnnotation."))
-    elif "step_time" in profile.computed:
+        _, _, how = profile.not_measured.get("step_time", "").partition(". ")
+        in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
+        wants.append(("step markers", how if of_kernels and how else in_jax))
+    elif "step_time" in profile.computed and not of_kernels:
         text = "step markers (steps are taken from the executions of the program)"
         wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))
     if facts.thin:
         wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
-    if not facts.has_flops and facts.ops:
+    if not facts.has_flops and facts.ops and of_kernels:
+        wants.append(("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
+    elif not facts.has_flops and facts.ops:
         what = "a CPU records none" if "cpu" in profile.device.kind.lower() else "XProf shows none for this device"
         wants.append((f"FLOPs per op ({what})", "Profile on the accelerator, with the device's peaks in the trace."))
     elif not facts.has_roofline and facts.ops:
