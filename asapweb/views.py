@@ -40,7 +40,8 @@ STATES = (
     ("ready", "Ready", Q(state=RunStatus.READY)),
     ("failed", "Failed", Q(state=RunStatus.FAILED)),
 )
-_OF_STATES = {key: Count("pk", filter=condition) for key, _, condition in STATES}
+#: Of `team`, which the index that is read holds.
+_OF_STATES = {key: Count("team", filter=condition) for key, _, condition in STATES}
 
 
 @require(Role.VIEWER)
@@ -59,7 +60,7 @@ def home(request: HttpRequest) -> HttpResponse:
     recent_gains = approved.select_related("experiment", "review__author").order_by("-review__created_at")[:6]
     reasons = {run.experiment_id: run.reason for run in _newest_runs([i for i in due if i.state == RunStatus.FAILED])}
     counts = everything.aggregate(
-        total=Count("pk"), own_total=Count("pk", filter=Q(sample="")), running_count=_OF_STATES["running"],
+        total=Count("*"), own_total=Count("team", filter=Q(sample="")), running_count=_OF_STATES["running"],
         ready_count=_OF_STATES["ready"],
     )  # fmt: skip
     context = {
@@ -136,7 +137,7 @@ def _overview(everything: QuerySet[Experiment]) -> tuple[list[str], set[str], di
 
     One look at an index: counts of every combination, of which there are few.
     """
-    rows = list(everything.order_by().values_list("chip", "bottleneck").annotate(n=Count("pk"), **_OF_STATES))
+    rows = list(everything.order_by().values_list("chip", "bottleneck").annotate(n=Count("*"), **_OF_STATES))
     counts = {key: sum(row[place] for row in rows) for place, key in enumerate(("all", *_OF_STATES), start=2)}
     return sorted({row[0] for row in rows} - {""}), {row[1] for row in rows}, counts
 

@@ -21,6 +21,9 @@ class DiagnosisRecord(models.Model):
     modules = OrderedJSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    class Meta:
+        indexes = [models.Index(fields=["team", "-run"], include=["id"], name="diagnosis_newest")]
+
 
 class OpRow(models.Model):
     """One `diagnosis.report.OpDiagnosis`, for sorting, filtering and paging on the server."""

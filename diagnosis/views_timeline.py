@@ -308,5 +308,9 @@ def export(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpRespons
 
 async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces as they are asked for: the server would collect those of a plain iterator first."""
-    while piece := await sync_to_async(next, thread_sensitive=False)(pieces, b""):
+    while piece := await sync_to_async(_next, thread_sensitive=False)(pieces):
         yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes:
+    return next((piece for piece in pieces if piece), b"")

@@ -40,6 +40,7 @@ class PlanRecord(models.Model):
 
     class Meta:
         ordering = ["-pk"]
+        indexes = [models.Index(fields=["team", "-id"], name="plan_newest")]
 
 
 class Decision(models.TextChoices):
@@ -74,7 +75,7 @@ class Proposal(models.Model):
         constraints = [models.UniqueConstraint(fields=["plan", "rank"], name="one_proposal_per_plan_and_rank")]
         indexes = [
             models.Index(fields=["team", "status", "-id"], name="proposal_by_status"),
-            models.Index(fields=["team", "-plan", "rank"], name="proposal_newest"),
+            models.Index(fields=["team", "-plan", "rank"], include=["id"], name="proposal_newest"),
         ]
 
     def get_absolute_url(self) -> str:

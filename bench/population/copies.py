@@ -145,7 +145,8 @@ class Writer:
             "insert into proposals_review (proposal_id, decision, comment, author_id, created_at) "
             "select p.id, p.status, 'Worth a trial in sweep ' || p.experiment_id / 40, e.created_by_id, "
             "p.created_at + random() * interval '5 days' from proposals_proposal p "
-            "join experiments_experiment e on e.id = p.experiment_id where p.status <> 'proposed' order by p.id"
+            "join experiments_experiment e on e.id = p.experiment_id where p.status <> 'proposed' "
+            "and not exists (select from proposals_review r where r.proposal_id = p.id) order by p.id"
         )
         names = {f.column for f in Measurement._meta.concrete_fields if f.name != "id"}
         values = {
@@ -161,7 +162,8 @@ class Writer:
         given = ", ".join(values.get(name, "null" if name.endswith("_id") else "''") for name in sorted(names))
         _run(
             f"insert into proposals_measurement ({', '.join(sorted(names))}) select {given} from proposals_proposal p "
-            "where p.status = 'approved' and p.id % 2 = 0 and p.predicted_speedup > 0 order by p.id"
+            "where p.status = 'approved' and p.id % 2 = 0 and p.predicted_speedup > 0 "
+            "and not exists (select from proposals_measurement m where m.proposal_id = p.id) order by p.id"
         )
 
     def conversations(self) -> None:

@@ -27,7 +27,7 @@ def read_facts(profile: StepProfile, config: ExperimentConfig | None) -> Facts:
             chip = get_chip(profile.device.chip)
         except KeyError:
             chip = None
-    # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's wires say nothing.
+    # Devices of a CPU recording talk through memory: the mesh still says who talks, the chip's links say nothing.
     ops = read_ops(profile, Collectives(profile.ops, config, wired=not on_cpu), chip)
     listed = coverage(profile)
     values, reasons, convention = kpis.measure(profile, config, chip, ops, listed)

@@ -26,7 +26,7 @@ CONTRACT = (
 )
 
 MFU_CONVENTION = (
-    "model FLOPs utilisation: forward and backward products (6 per active parameter and token, output head included) "
+    "model FLOPs utilisation: forward and backward matmuls (6 per active parameter and token, output head included) "
     "plus causal attention scores at half the square, nothing recomputed, over the dense {precision} peak of "
     "{chips} chips"
 )

@@ -1,4 +1,4 @@
-"""What the wires of a mesh axis could give at best: time of one collective, bandwidth per chip.
+"""What the links of a mesh axis carry at best: time of one collective, bandwidth per chip.
 
 The physics is `perfmodel.topology` and `perfmodel.collectives`; this asks them for single collectives of a profile.
 """
@@ -18,10 +18,10 @@ from perfmodel.topology import Links, group_links, lay_out, network_links, physi
 
 @dataclass(frozen=True)
 class AxisLinks:
-    """The wires under one axis or several.  wraps: every torus dimension it touches closes to a ring.
+    """The links under one axis or several.  wraps: every torus dimension it touches closes to a ring.
 
     dimensions: what it has of each physical dimension, as ``4 of 16``; stride: distance of neighbours in a dimension,
-    the number of groups that share a wire.  nvlink: inside one NVLink domain.
+    the number of groups that share a link.  nvlink: inside one NVLink domain.
     """
 
     links: Links
@@ -79,7 +79,7 @@ def _links(
 
 
 def mesh_links(hardware: Hardware, mesh: Mesh, axes: tuple[str, ...]) -> AxisLinks | None:
-    """The wires of these ICI axes if `mesh` ran on `hardware`; None where the chip is unknown or nothing is sent."""
+    """The links of these ICI axes if `mesh` ran on `hardware`; None where the chip is unknown or nothing is sent."""
     try:
         chip = get_chip(hardware.chip)
     except KeyError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
 from experiments.hlo.text import Shape, parse, shapes
 
 #: `Layout::kHostMemorySpace` of XLA.  0 is HBM, 1 VMEM, 2 a semaphore: the context of an asynchronous op.
 HOST_SPACE = 5
 _SEMAPHORE = 2
+ON_HOST = f"S({HOST_SPACE})"
 _ARRAY = re.compile(r"\b\w+\[[\d,<=\s]*\](?:\{[^{}]*\})?")
 _SPACE = re.compile(r"S\((\d+)\)")
 #: Ops that move data and do nothing else.  A fusion may also read or write host memory, of which its text does not say
@@ -18,13 +18,14 @@ _SPACE = re.compile(r"S\((\d+)\)")
 _MOVES = re.compile(r"^(async|copy|slice|dynamic-slice|dynamic-update-slice)(-start|-done|-update)?$")
 
 
-@lru_cache(maxsize=65536)
 def host_transfer_bytes(text: str, start_text: str = "") -> float | None:
     """Bytes that one run of the op moves between device and host memory; None where it does not, or it is not said.
 
     A copy moves its array; a slice, or an update of one, moves the part that lies on the device.  start_text: of a
     `-done` op printed without its operands' shapes, the text of its `-start` op.
     """
+    if ON_HOST not in text and ON_HOST not in start_text:
+        return None
     instruction = parse(text)
     if instruction is None or not _MOVES.match(instruction.opcode):
         return None

@@ -11,7 +11,7 @@ from experiments.ingest.errors import IngestError
 from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import is_op, key_of, normalized
 from experiments.ingest.json_tools import framework_ops, is_memory_viewer, kernels, memory_viewer, pod_viewer
-from experiments.ingest.values import gviz_rows, number
+from experiments.ingest.values import GIB, gviz_rows, number
 
 ACCEPTED = (
     "Export overview_page, hlo_stats, op_profile or roofline_model from XProf (docs/profiles.md shows the shapes)."
@@ -278,4 +278,18 @@ def _op_profile(tree: dict[str, Any], file: str) -> Piece:
         kpis |= {"op_profile_idle": sum(times) / whole, "op_profile_flops": metrics.get("flops")}
         bandwidths = metrics.get("bandwidthUtils")
         kpis["op_profile_hbm"] = bandwidths[0] if isinstance(bandwidths, list) and bandwidths else None
-    return Piece("op_profile", file, kpis=kpis, ops=rows, complete=None, dropped=None)
+    return Piece("op_profile", file, kpis=kpis, device=_peaks_of(metrics, whole), ops=rows, complete=None, dropped=None)
+
+
+def _peaks_of(metrics: dict[str, Any], time_ps: float | None) -> dict[str, Any]:
+    """Peaks of a core in XProf's units, which its utilisations of the whole and its counts imply."""
+    found: dict[str, Any] = {}
+    flops, share = number(metrics.get("rawFlops")), number(metrics.get("flops"))
+    if time_ps and flops and share:
+        found["peak_flop_rate"] = flops / (time_ps * 1e-12) / share / 1e9
+    counts, shares = metrics.get("rawBytesAccessedArray"), metrics.get("bandwidthUtils")
+    if time_ps and isinstance(counts, list) and isinstance(shares, list) and counts and shares:
+        moved, used = number(counts[0]), number(shares[0])
+        if moved and used:
+            found["peak_hbm_bw"] = moved / (time_ps * 1e-12) / used / GIB
+    return found

@@ -61,6 +61,21 @@ def merge_ops(
     return [replace(op, rank=rank) for rank, op in enumerate(ordered, 1)], dropped, notes
 
 
+def with_efficiencies(ops: Sequence[Op], peak_flops: float | None, peak_hbm: float | None) -> list[Op]:
+    """The ops with their shares of the device's peaks, where no table states them."""
+    found: list[Op] = []
+    for op in ops:
+        compute = op.flops_per_s / peak_flops if op.flops_per_s and peak_flops else None
+        memory = op.hbm_bytes_per_s / peak_hbm if op.hbm_bytes_per_s and peak_hbm else None
+        known = [share for share in (compute, memory) if share is not None]
+        if op.roofline_efficiency is None and op.compute_efficiency is None and known:
+            op = replace(
+                op, roofline_efficiency=max(known), compute_efficiency=compute, memory_bandwidth_utilization=memory
+            )
+        found.append(op)
+    return found
+
+
 def _complete(op: Op, other: Op) -> Op:
     """The op with what only the other table says of it."""
     empty = (None, "", "unknown", _OPEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,6 @@ class Piece:
     scale: str = ""
     allocators: dict[str, Any] = field(default_factory=dict)
     planned_bytes: float | None = None
-    heap: dict[str, Any] = field(default_factory=dict)
+    heap: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
     core_steps: list[CoreStep] = field(default_factory=list)

@@ -55,7 +55,12 @@ class Kpis:
             self.computed.pop(key, None)
 
     def put_utilization(
-        self, key: str, stated: float | None, ops: Sequence[Op], resource: Resource, widened: float = 1.0
+        self,
+        key: str,
+        stated: float | None,
+        ops: Sequence[Op],
+        resource: Resource,
+        widened: float = 1.0,
     ) -> None:
         """XProf's utilisation less what ops above the peak add.
 

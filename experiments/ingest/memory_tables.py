@@ -57,7 +57,9 @@ def _buffer(row: Mapping[str, Any]) -> Buffer:
     unpadded = number(row.get("unpaddedShapeMib"))
     source = row.get("sourceInfo")
     kind = next((kind for word, kind in _KINDS.items() if group.startswith(word) or opcode == word), TEMPORARY)
-    line = f"{text(source.get('fileName'), 300)}:{source.get('lineNumber')}" if _has_file(source) else ""
+    line = ""
+    if isinstance(source, Mapping) and source.get("fileName"):
+        line = f"{text(source['fileName'], 300)}:{source.get('lineNumber')}"
     return Buffer(
         name=text(row.get("instructionName"), 200),
         kind=kind,
@@ -68,10 +70,6 @@ def _buffer(row: Mapping[str, Any]) -> Buffer:
         path=text(row.get("tfOpName"), 400),
         source=line,
     )
-
-
-def _has_file(source: Any) -> bool:
-    return isinstance(source, Mapping) and bool(source.get("fileName"))
 
 
 def allocator_curve(allocators: Mapping[str, Any]) -> AllocatorCurve | None:

@@ -15,7 +15,7 @@ from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import NothingKnown, load, pieces
 from experiments.ingest.json_kpis import ABSENT, read_kpis
-from experiments.ingest.json_ops import merge_ops
+from experiments.ingest.json_ops import merge_ops, with_efficiencies
 from experiments.ingest.json_piece import CoreStep, Piece
 from experiments.ingest.json_rows import at_least_zero, time_s
 from experiments.ingest.memory import worst
@@ -43,6 +43,7 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     times = _step_times(parts, computed)
     notes += times.notes
     ops, dropped, op_notes = merge_ops(parts, times.mean_s, reasons, computed)
+    ops = with_efficiencies(ops, device.peak_flops_per_s, device.peak_hbm_bytes_per_s)
     notes += [*op_notes, *notes_on_roof(ops)]
     kpis = read_kpis(parts, times.mean_s, times.steps, ops, device)
     notes += notes_on_utilization(kpis.values)
@@ -60,7 +61,10 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     memory = _memory(parts, computed)
     if memory.peak_bytes is None:
         reasons["memory"] = ABSENT
-    if times.mean_s is None and not ops and all(value is None for value in kpis.values.values()):
+    nothing = times.mean_s is None and not ops and all(value is None for value in kpis.values.values())
+    if nothing and memory.peak_bytes is not None:
+        notes.append(Note("warning", "The export holds memory only: add overview_page and hlo_stats of the session."))
+    elif nothing:
         tools = sorted({part.tool for part in parts if part.tool not in ("kpis", "ops", "overview_page")})
         held = f" It is XProf's {tools[0]}." if len(found) == 1 and tools else ""
         raise IngestError(

@@ -36,7 +36,7 @@ def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> 
         return Utilization(None)
     count = _COUNT[resource]
     total = sum(getattr(op, count) or 0.0 for op in ops)
-    wrong = [op for op in ops if resource in op.over_roof and not op.is_asynchronous and getattr(op, count)]
+    wrong = [op for op in ops if not op.is_asynchronous and getattr(op, count) and resource in op.over_roof]
     excess = sum(getattr(op, count) for op in wrong)
     if not wrong or total <= 0 or excess < 0.01 * total:
         return Utilization(stated)

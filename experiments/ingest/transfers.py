@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.hlo.host_memory import host_transfer_bytes
+from experiments.hlo.host_memory import ON_HOST, host_transfer_bytes
 from experiments.hlo.text import parse
 from experiments.step_profile import Op
 
 
 def with_host_bytes(ops: Sequence[Op]) -> list[Op]:
     """The ops with `host_bytes` over all their occurrences; an asynchronous transfer counts at its -done op."""
+    if not any(ON_HOST in op.hlo for op in ops):
+        return list(ops)
     by_name = {(op.program, op.name): op for op in ops}
     found: list[Op] = []
     waited: set[tuple[str, str]] = set()

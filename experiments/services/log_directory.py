@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -45,11 +46,9 @@ def pieces(profile: Profile) -> Iterator[bytes]:
 
     Packed files stay packed: XProf wants them unpacked, which the reader of the zip does (`gunzip`).
     """
-    from pathlib import Path
-
     sink, taken = _Sink(), set[str]()
     session = f"plugins/profile/{profile.created_at:%Y_%m_%d_%H_%M_%S}"
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1, allowZip64=True) as packed:  # type: ignore[arg-type]
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1, allowZip64=True) as packed:  # type: ignore[call-overload]
         for file in profile.files.filter(included=True):
             source = storage.absolute(file.path)
             if not source.exists():
@@ -75,5 +74,9 @@ def _copy(packed: zipfile.ZipFile, sink: _Sink, source: Any, name: str) -> Itera
 async def archive(profile: Profile) -> AsyncIterator[bytes]:
     """The same, piece by piece for the server."""
     found = pieces(profile)
-    while (piece := await sync_to_async(next)(found, None)) is not None:
+    while piece := await sync_to_async(_next)(found):
         yield piece
+
+
+def _next(found: Iterator[bytes]) -> bytes:
+    return next((piece for piece in found if piece), b"")

@@ -96,7 +96,7 @@ def _cells(
     counts = np.bincount(flat, minlength=BINS * kinds).reshape(BINS, kinds)
     used = np.flatnonzero(counts.any(axis=1))
     # Events without length are told by their number.
-    decisive = np.where(table[used].any(axis=1)[:, None], table[used], counts[used])
+    decisive = np.where(table[used].any(axis=1, keepdims=True), table[used], counts[used])
     return used, decisive.argmax(axis=1).astype(np.uint8), table[used].sum(axis=1).astype(np.int64)
 
 

@@ -26,7 +26,7 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     limits = Limits(**job["limits"])
     confine(limits, job["parent"], with_parent_thread=False)
-    last = [time.monotonic()]
+    last = [float("inf")]  # nobody can ask before it is ready
     threading.Thread(target=_until_unwanted, args=(last, job["idle_s"], job["wall_s"]), daemon=True).start()
     folder = Path(job["folder"])
     try:
@@ -48,6 +48,7 @@ def main() -> None:
 
     server = wsgi.Server(str(folder / SOCKET), counted, numthreads=4, timeout=60)
     server.prepare()
+    last[0] = time.monotonic()
     _say({"ready": True})
     server.serve()
 

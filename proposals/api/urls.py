@@ -9,6 +9,7 @@ from rest_framework.routers import DefaultRouter
 from accounts.api import MeView, TokensView, TokenView
 from diagnosis.api import DiagnosisViewSet
 from diagnosis.api_compare import CompareView
+from diagnosis.api_timeline import TimelineSumsView, TimelineTileView, TimelineView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.schema import SchemaView
@@ -35,6 +36,13 @@ urlpatterns = [
     path("history/", include("history.api.urls")),
     path("knowledge/", include("knowledge.api.urls")),
     path("compare/", CompareView.as_view(), name="api-compare"),
+    path("experiments/<int:pk>/timeline/", TimelineView.as_view(), name="api-timeline"),
+    path("experiments/<int:pk>/timeline/sums/", TimelineSumsView.as_view(), name="api-timeline-sums"),
+    path(
+        "experiments/<int:pk>/timeline/tiles/<int:level>/<int:index>/",
+        TimelineTileView.as_view(),
+        name="api-timeline-tile",
+    ),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

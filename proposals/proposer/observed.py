@@ -265,7 +265,7 @@ def traffic_of(op: OpDiagnosis, config: ExperimentConfig) -> str:
 
 def _arithmetic_share(profile: StepProfile, diagnosis: Diagnosis) -> float:
     """Of the time of HBM-bound products, what their arithmetic would take at an attainable share of peak."""
-    efficiency = {op.key: op.compute_efficiency for op in profile.ops}
+    efficiency = {op.key: op.compute_efficiency for op in profile.ops if not op.over_roof}
     rows = [
         (op.time_share, share)
         for op in diagnosis.ops

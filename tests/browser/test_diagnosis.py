@@ -25,9 +25,7 @@ def pair(one: Any, two: Any) -> str:
     return f"a={first}&b={other}"
 
 
-def test_findings_stand_first_and_the_evidence_folds(
-    server: str, ready: Any, as_reviewer: Any, page: Page
-) -> None:
+def test_findings_stand_first_and_the_evidence_folds(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
     places = [
         page.get_by_role("heading", name=name, exact=True).bounding_box()

@@ -274,9 +274,9 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
         "|---|---|",
         *(f"| {law.name} | {law.says} |" for law in laws.LAWS),
         "",
-        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), and "
-        f"over {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration where it "
-        "has one:",
+        f"Claims and what the laws struck, over {len(SCENARIOS)} labelled steps and 200 drawn ones (generated), "
+        f"and over {len(names)} recorded or reconstructed profiles ({', '.join(names)}), each with its configuration "
+        "where it has one:",
         "",
         "| rule | generated: claims | struck | recorded: claims | struck | by |",
         "|---|--:|--:|--:|--:|---|",

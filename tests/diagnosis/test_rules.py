@@ -359,3 +359,31 @@ def test_findings_are_ranked_by_what_they_save() -> None:
     ]
     assert shares == sorted(shares, reverse=True)
     assert all(0 <= share < 1 for share in shares)
+
+
+def test_host_transfers_are_no_idle_time() -> None:
+    """Copies of 8 GB to host memory and back, waited for 60 % of a step: 13.3 GB/s one way of the 15 GB/s of v5e."""
+    text = "%copy-done.{0} = f32[1000,1000,1000]{{2,1,0{1}}} copy-done((f32[1000,1000,1000], f32[1000,1000,1000]) %c)"
+    moved = 8e9 * 8 * 2  # both steps, eight cores
+    away = op("copy-done.1", "copy-done", 0.3, count=2, hlo=text.format(1, ":S(5)"), host_bytes=moved)
+    back = op("copy-done.2", "copy-done", 0.3, count=2, hlo=text.format(2, ""), host_bytes=moved)
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.4), away, back), DATA_MODEL)
+    assert diagnosis.bottleneck.primary == "host"
+    assert diagnosis.breakdown_share["host_transfer"] == pytest.approx(0.6) and "idle" not in diagnosis.breakdown_share
+    found = find(diagnosis, "host_offload")
+    assert found.saving_share == pytest.approx(0.6) and "data_shuffle" not in rules(diagnosis)
+    values = {row.label: row.value for row in found.evidence}
+    assert values["host transfers per core, busier direction"] == pytest.approx(8e9 / 0.6)
+    assert values["host link per core, one way"] == 15e9
+    assert "host link is full" in found.action and found.flags == ()
+
+
+def test_stacked_gradients_of_scanned_layers() -> None:
+    """A dynamic-update-slice per layer is neither the optimizer's update nor a change of layout."""
+    path = "jit(train_step)/transpose(jvp(Transformer))/decoder/while/body/dynamic_update_slice"
+    write = stream("dynamic-update-slice.33", 0.15, 0.03, "dynamic-update-slice", op_name=path)
+    diagnosis = diagnose(profile(matmul("fusion.1", 0.85), write), DATA_MODEL)
+    found = find(diagnosis, "stacked_layers")
+    assert found.saving_share == pytest.approx(0.15) and "gradients in the backward pass" in found.insight
+    assert "3.00 % of peak HBM bandwidth" in found.insight
+    assert not {"optimizer_update", "data_shuffle"} & rules(diagnosis)

@@ -63,6 +63,16 @@ def test_no_export_of_the_training_step_spoils_another(tool: str) -> None:
     assert (profile.step_time_s is not None) == (tool == "input_pipeline_analyzer")
 
 
+@pytest.mark.skipif(not (SHARED / "xprof_tpu_training").exists(), reason="the TPU training step is not here")
+def test_one_table_less_says_the_same() -> None:
+    """Without the roofline, peaks follow from the op profile's counts and utilisations."""
+    files = sorted((SHARED / "xprof_tpu_training").glob("*.json.gz"))
+    whole, less = read_profile(files), read_profile([path for path in files if "roofline" not in path.name])
+    assert less.device.peak_flops_per_s == pytest.approx(233.4e12)
+    for key in ("flops_utilization", "hbm_utilization", "duty_cycle", "communication"):
+        assert less.kpis[key] == pytest.approx(whole.kpis[key], rel=0.01)
+
+
 @pytest.mark.skipif(not (SHARED / "xprof_tpu_v6e_host_offload").exists(), reason="the TPU v6e profile is not here")
 def test_host_offload_is_bound_by_host_transfers() -> None:
     """Six copies of 5.37 GB per step between HBM and host memory, at 41 GB/s in both directions together."""

@@ -25,7 +25,7 @@ _MEASURED = ("run", "kpis", "bottleneck", "findings", "ops", "op", "collectives"
 _PRICED = ("proposals", "predict", "search", "sensitivity", "compare_meshes", "legality", "rejected", "launch_files")
 _KNOWN = ("search_history", "similar_runs", "record", "search_knowledge", "passage")
 #: Results that hold long text or many rows.
-_ROOM = {"proposals": 20_000, "findings": 16_000, "launch_files": 20_000, "compare": 16_000, "compare_meshes": 16_000}
+_ROOM = {"proposals": 20_000, "findings": 24_000, "launch_files": 20_000, "compare": 16_000, "compare_meshes": 16_000}
 _OF: dict[Agent, tuple[str, ...]] = {
     "analyzer": (*_MEASURED, "search_knowledge", "passage"),
     "proposer": ("run", "kpis", "bottleneck", "findings", "collectives", "ops", *_PRICED, *_KNOWN),

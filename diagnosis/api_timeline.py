@@ -1,0 +1,151 @@
+"""REST: the timeline of an experiment: its cores and steps, sums of a range, tiles as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.models import Role
+from accounts.permissions import get_for
+from diagnosis import timelines
+from diagnosis.timelines import PS, Timeline
+from diagnosis.views_timeline import tile_response
+from experiments.api.common import Detail
+from experiments.models import Experiment
+from experiments.services import runs, traces
+
+
+class TimelineSerializer(serializers.Serializer[Any]):
+    """What the tiles draw.  Times in seconds from the profile's start; tracks in the order of a tile's rows."""
+
+    version = serializers.CharField()
+    profile = serializers.IntegerField()
+    events = serializers.IntegerField()
+    length_s = serializers.FloatField()
+    cores = serializers.ListField(child=serializers.DictField())
+    tracks = serializers.ListField(child=serializers.DictField())
+    steps = serializers.ListField(child=serializers.DictField())
+    classes = serializers.ListField(child=serializers.DictField())
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+class SumsSerializer(serializers.Serializer[Any]):
+    """What ran in [t0_s, t1_s), events cut at its ends; sums over all cores."""
+
+    t0_s = serializers.FloatField()
+    t1_s = serializers.FloatField()
+    events = serializers.IntegerField()
+    classes = serializers.ListField(child=serializers.DictField())
+    ops = serializers.ListField(child=serializers.DictField())
+    cores = serializers.ListField(child=serializers.DictField())
+    gaps = serializers.ListField(child=serializers.DictField())
+
+
+def of_experiment(request: Request, pk: int) -> Timeline:
+    """The timeline of the newest run's profile; 404 for outsiders, and where there are no events."""
+    experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=pk)
+    run = runs.newest(experiment)
+    if run is None:
+        raise NotFound("Nothing was uploaded yet.")
+    try:
+        return timelines.of_profile(run.profile, experiment.config)
+    except traces.NoTrace as error:
+        raise NotFound(str(error)) from error
+
+
+class TimelineView(APIView):
+    """Cores, tracks, steps and colours of an experiment's timeline."""
+
+    @extend_schema(responses={200: TimelineSerializer, 404: Detail}, tags=["timeline"])
+    def get(self, request: Request, pk: int) -> Response:
+        shown = of_experiment(request, pk)
+        trace = shown.trace
+        data = {
+            "version": shown.version,
+            "profile": shown.profile.pk,
+            "events": trace.event_count,
+            "length_s": trace.span[1] / PS,
+            "cores": [{"name": core.name, "host": core.host} for core in trace.cores],
+            "tracks": [
+                {"core": track.core, "lane": track.lane, "name": track.name, "events": track.count}
+                for track in trace.tracks
+            ],
+            "steps": [
+                {"number": number, "start_s": start / PS, "end_s": end / PS}
+                for number, start, end in shown.step_spans()
+            ],
+            "classes": [{"key": each.key, "label": each.label} for each in shown.classes],
+            "notes": list(trace.notes),
+        }
+        return Response(data)
+
+
+class TimelineSumsView(APIView):
+    """Time by category and axis, by op and by core, and the longest gaps of a range."""
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("t0", OpenApiTypes.FLOAT, description="Start, s; of the usual step unless given."),
+            OpenApiParameter("t1", OpenApiTypes.FLOAT, description="End, s; of the usual step unless given."),
+            OpenApiParameter("step", OpenApiTypes.INT, description="A step instead of a range."),
+        ],
+        responses={200: SumsSerializer, 404: Detail},
+        tags=["timeline"],
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        shown = of_experiment(request, pk)
+        view = timelines.view_of(shown, request.query_params.dict())
+        found = shown.sums(view["t0"], view["t1"])
+        trace = shown.trace
+        data = {
+            "t0_s": found.t0 / PS,
+            "t1_s": found.t1 / PS,
+            "events": found.events,
+            "classes": [
+                {"key": each.key, "label": each.label, "time_s": time / PS}
+                for each, time in zip(shown.classes, found.by_class, strict=True)
+            ],
+            "ops": [
+                {"name": trace.names[name].text, "op": trace.names[name].op, "time_s": time / PS, "events": count}
+                for name, time, count in found.by_name
+            ],
+            "cores": [
+                {"name": trace.cores[core.core].name, "host": trace.cores[core.core].host, "busy_s": core.busy_ps / PS,
+                 "classes": [time / PS for time in core.by_class]}
+                for core in found.cores
+            ],
+            "gaps": [
+                {"core": trace.cores[gap.core].name, "start_s": gap.start / PS, "time_s": gap.duration / PS}
+                for gap in found.gaps
+            ],
+        }  # fmt: skip
+        return Response(data)
+
+
+class TimelineTileView(APIView):
+    """A tile as bytes: what is drawn of the tracks of a lane in [index · 2^level, (index + 1) · 2^level) ps."""
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("lane", OpenApiTypes.STR, enum=["ops", "async", "host"], default="ops"),
+            OpenApiParameter("block", OpenApiTypes.INT, description="Tracks in blocks of 128, from 0."),
+            OpenApiParameter("q", OpenApiTypes.STR, description="Only events whose names hold these words."),
+            OpenApiParameter("op", OpenApiTypes.STR, description="Only events of the op with this key."),
+        ],
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, 404: Detail},
+        tags=["timeline"],
+    )
+    def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse:
+        shown = of_experiment(request, pk)
+        try:
+            return tile_response(request._request, shown, level, index)
+        except Http404 as error:
+            raise NotFound(str(error)) from error
