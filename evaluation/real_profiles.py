@@ -125,7 +125,8 @@ def _reason(profile: StepProfile, name: str) -> str:
     """Why the profile's value is not the oracle's, in its own words."""
     key = {"step_time_spread": "step_time", "top_op": "time_share", "peak_memory": "memory"}.get(name, name)
     if name == "ops":
-        return next((note.message for note in profile.notes if "ernels are listed" in note.message), "")
+        said = next((note.message for note in profile.notes if "ernels are listed" in note.message), "")
+        return said or profile.computed.get("ops", "")
     return profile.computed.get(key) or profile.not_measured.get(key, "")
 
 

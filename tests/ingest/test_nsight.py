@@ -107,8 +107,8 @@ def test_a_view_in_place_of_a_table_is_never_run(tmp_path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
     database.execute(
-        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n)"
-        " SELECT start, start + 1 AS end, 0 AS deviceId FROM n"
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS "
+        "(SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, start + 1 AS end, 0 AS deviceId FROM n"
     )
     database.commit()
     database.close()

@@ -86,6 +86,9 @@ def profile(
     reasons = _reasons(recordings, traces, steps_read, ops, memory, kpis, no_steps)
     times = [step.time_s for step in steps_read]
     computed = dict(kpis.computed)
+    if ops:
+        computed["ops"] = "kernels of one framework op, its shapes, modules and phase are one op"
+        computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if times:
         computed["step_time"] = GPU_FORMULAS["step_time"]
         computed["steps"] = f"marked by {traces[0].steps.how}" if traces else ""
