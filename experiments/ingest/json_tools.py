@@ -67,7 +67,8 @@ def memory_viewer(value: Mapping[str, Any], file: str) -> Piece:
     """What one program allocates by its buffer assignment."""
     total = number(value.get("totalBufferAllocationMib"))
     program = text(value.get("moduleName"), 100)
-    return Piece("memory_viewer", file, planned_bytes=total * _MIB if total else None, heap=value, program=program)
+    planned = total * _MIB if total else None
+    return Piece("memory_viewer", file, planned_bytes=planned, heap=dict(value), program=program)
 
 
 def pod_viewer(value: Mapping[str, Any], file: str) -> Piece:
