@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0004_sign_in_attempts"),
         ("diagnosis", "0003_op_columns"),
-        ("experiments", "0008_experiment_list_indexes"),
+        ("experiments", "0011_experiment_list_indexes"),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("experiments", "0008_profile_trace"),
+        ("experiments", "0009_profile_trace"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0004_sign_in_attempts"),
-        ("experiments", "0007_step_time_origin"),
+        ("experiments", "0010_viewer_link"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -7,8 +7,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0004_sign_in_attempts"),
-        ("experiments", "0008_experiment_list_indexes"),
-        ("proposals", "0004_consultation"),
+        ("experiments", "0011_experiment_list_indexes"),
+        ("proposals", "0005_plan_request_heartbeat"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
