@@ -11,6 +11,7 @@ from typing import Any
 from django.urls import URLPattern, get_resolver
 
 _STREAM, _DOWNLOAD = "a stream", "a download"
+_EVENTS = "reads one profile's event file, whatever the site holds: bench/timeline.py"
 #: Routes that are no page and no list.
 NOT_OPENED = {
     "event_stream": _STREAM, "answer-stream": _STREAM,
@@ -25,6 +26,10 @@ NOT_OPENED = {
     "plan-request": "a part of the proposals", "consultation": "a part of the proposals",
     "history-file": "needs an import", "history-import-detail": "needs an import",
     "planrequest-detail": "needs a request", "held-detail": "needs something held",
+    "timeline_tile": _EVENTS, "timeline_sums": _EVENTS, "timeline_event": _EVENTS, "timeline_spans": _EVENTS,
+    "api-timeline": _EVENTS, "api-timeline-sums": _EVENTS, "api-timeline-tile": _EVENTS,
+    "timeline_export": _DOWNLOAD, "log_archive": _DOWNLOAD,
+    "xprof": "starts XProf's server", "xprof_pages": "XProf's own pages",
     "replay-work": "needs the work of a model", "compare_evidence": "a part of the comparison",
 }  # fmt: skip
 
@@ -103,6 +108,7 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "model_settings": ["/settings/model/"],
         "accuracy": ["/accuracy/"],
         "settings": ["/settings/"],
+        "password": ["/settings/password/"],
         "knowledge": ["/knowledge/", "/knowledge/?q=all-gather+overlap", "/knowledge/?page=20"],
         "knowledge-passage": [f"/knowledge/passages/{rows.passage}/"],
         "knowledge-documents": ["/knowledge/documents/"],
@@ -124,6 +130,8 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "ops": [f"{at}/ops/", f"{at}/ops/?q=fusion&sort=name", f"{at}/ops/?group=module"],
         "op": [f"{at}/ops/3/"],
         "modules": [f"{at}/modules/"],
+        "timeline": [f"{at}/timeline/"],
+        "hbm": [f"{at}/hbm/"],
         "report": [f"{at}/report/"],
         "report_markdown": [f"{at}/report.md"],
         "report_json": [f"{at}/report.json"],

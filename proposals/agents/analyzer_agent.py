@@ -34,7 +34,7 @@ FIRST_LOOK: Looks = (("run", {}), ("kpis", {}), ("bottleneck", {}), ("findings",
 MOST_STRUCK = 0.4
 
 _Statement = Annotated[str, Field(min_length=3, max_length=900)]
-_Section = Annotated[list[_Statement], Field(min_length=1, max_length=14)]
+_Section = Annotated[list[_Statement], Field(min_length=1, max_length=24)]
 
 
 class Report(BaseModel):

@@ -258,5 +258,5 @@ def test_the_team_reads_others_do_not_and_nobody_writes(path, paper, people):
 @pytest.mark.parametrize("path", ["", "ops/", "modules/", "ops/1/", "report/"])
 def test_pages_ask_the_same_few_questions_whatever_they_show(path, paper, people, django_assert_max_num_queries):
     client = people.client("viewer")
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(26):
         assert client.get(base(paper) + path).status_code == 200

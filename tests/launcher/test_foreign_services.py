@@ -22,7 +22,7 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
         with running(home, **variables) as application:
             assert "PostgreSQL " not in application.text
             assert "Redis " not in application.text
-            assert json.loads(application.get("/readyz")[1]) == {"database": "ok", "broker": "ok"}
+            assert json.loads(application.get("/readyz")[1]) == {"database": "ok", "broker": "ok", "disk": "ok"}
             # The worker's own first task came through that broker, and found that database.
             log = home / "logs" / "worker.log"
             assert eventually(lambda: "take_over_stale" in log.read_text() and "succeeded" in log.read_text())
