@@ -531,9 +531,9 @@ def test_a_comparison_answers_by_what_it_was_asked_for_and_of_those_named() -> N
 
 
 def test_another_chip_belongs_to_the_configuration() -> None:
-    said = Thread(sample("asap-experiment-1")).say("the chip is mi355x not mi300x")
-    assert "configuration page" in said.text and "`mi300x`" in said.text and "mi355x is none of them" in said.text
-    assert not unbacked(said, ["the chip is mi355x not mi300x"])
+    said = Thread(sample("asap-experiment-1")).say("the chip is mi455x not mi300x")
+    assert "configuration page" in said.text and "`mi300x`" in said.text and "mi455x is none of them" in said.text
+    assert not unbacked(said, ["the chip is mi455x not mi300x"])
 
 
 def test_why_is_never_answered_with_what_was_just_said() -> None:

@@ -27,7 +27,7 @@ def test_every_tool_answers_within_its_bounds(name: str) -> None:
     for found in results(bench(name)):
         assert found.ok, found.error
         assert not found.truncated
-        assert len(compact(found.result)) <= 20_000
+        assert len(compact(found.result)) <= 24_000
 
 
 @each_profile

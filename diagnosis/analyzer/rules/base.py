@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -45,6 +46,10 @@ class Claim:
 
 
 Rule = Callable[[Facts], Iterable[Claim]]
+
+
+#: A source line; anything else in that field is text of the user's program, and no part of our sentences.
+_PLACE = re.compile(r"[\w.\-/]{1,100}(:\d+){0,2}")
 
 
 def time_of(facts: Facts, label: str, ops: Iterable[OpFacts], formula: str = "") -> Evidence:
@@ -133,7 +138,7 @@ def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
     seen: list[str] = []
     for op in sorted(ops, key=lambda op: -op.share):
         place = "/".join(op.op.source.split("/")[-2:])
-        if place and place not in seen:
+        if _PLACE.fullmatch(place) and place not in seen:
             seen.append(place)
     return f" ({', '.join(seen[:most])})" if seen else ""
 

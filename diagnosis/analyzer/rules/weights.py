@@ -71,7 +71,7 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
     widest = max(ops, key=lambda op: op.share)
     tokens, intensity = tokens_per_chip(facts), gather_intensity(facts, widest.axes)
     flags = advise(facts, causes_of(ops))
-    action = "Raise the batch per chip, or add a small tensor axis so that each chip gathers less"
+    action = "Raise the batch per chip, or add a small TP axis so that each chip gathers less"
     if tokens is not None and intensity is not None:
         each = evidence(
             "tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration"
