@@ -140,7 +140,7 @@ class ExperimentViewSet(
     def step_time(self, request: Request) -> Response:
         """Start a run without a profile from its measured step time: three proposals, calibrated from that number."""
         team = team_for(request, Role.ENGINEER)
-        given = StepTimeSerializer(data=request.data)
+        given = StepTimeSerializer(data=request.data or {})  # null would pass as no data at all
         given.is_valid(raise_exception=True)
         data = given.validated_data["config"]
         if not isinstance(data, dict):

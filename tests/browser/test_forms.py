@@ -214,6 +214,7 @@ def test_ops_are_sorted_filtered_and_opened(server: str, ready: Any, as_engineer
     from tests.browser.factories import HOSTILE
 
     page.goto(f"{server}/experiments/{ready.pk}/")
+    page.locator("#f-ops > summary").click()
     table = page.get_by_role("region", name="Top ops table")
     expect(table.locator("tbody tr").first).to_contain_text("all-reduce.41")
     table.get_by_role("link", name="Op", exact=True).click()
@@ -242,6 +243,7 @@ def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, 
 
 def test_a_dot_of_the_roofline_opens_its_op(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/?still=1")
+    page.locator("#f-roofline > summary").click()
     chart = page.locator('[data-chart="roofline"]')
     expect(chart).to_have_attribute("data-drawn", "1")
     chart.scroll_into_view_if_needed()

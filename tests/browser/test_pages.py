@@ -88,6 +88,7 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server}])
     page = context.new_page()
     page.goto(f"{server}/experiments/{ready.pk}/")
+    page.locator("#f-ops > summary").click()
     page.get_by_role("link", name="Share").click()
     expect(page.get_by_role("heading", name="Top ops")).to_be_visible()
     page.goto(f"{server}/experiments/{ready.pk}/")
