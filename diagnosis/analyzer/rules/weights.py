@@ -193,8 +193,9 @@ def replicated_weights(facts: Facts) -> Iterator[Claim]:
         text += f" HBM-bound matmuls, which read whole weights, take {bound}."
     yield claim(
         facts, "replicated_weights", "Weights replicated on every chip", text,
-        "Shard weights and optimizer over the batch axes (fsdp), or split the model: a tensor axis lets each chip "
-        "read, reduce and update a part of every weight.",
+        "Shard weights and optimizer over the batch axes (fsdp): that moves half as many bytes again as an all-reduce, "
+        "yet layer by layer, where compute can hide them. Or split the model: a tensor axis lets each chip read, "
+        "reduce and update a part of every weight.",
         rows, moved + _above_compute(hbm), ops=(*reductions, *updates, *hbm), advice=(SHARD_WEIGHTS,),
     )  # fmt: skip
 
