@@ -99,7 +99,7 @@ def _axis_has_time(facts: Facts, claim: Claim) -> bool:
         return True
     if axis == "dcn":
         return any(op.over_dcn and op.share > 0 for op in claim.ops)
-    if any(op.share > 0 and (axis in op.axes or _on_dcn_axis(facts, op, axis)) for op in claim.ops):
+    if any(op.share > 0 and _runs_on(facts, op, axis) for op in claim.ops):
         return True
     role = facts.role_of(axis)
     if role == "pipeline":  # its bubble shows as idle time
@@ -107,8 +107,10 @@ def _axis_has_time(facts: Facts, claim: Claim) -> bool:
     return role == "expert" and any(op.module == "experts" and op.share > 0 for op in claim.ops)
 
 
-def _on_dcn_axis(facts: Facts, op: OpFacts, axis: str) -> bool:
-    return op.over_dcn and facts.config is not None and dict(facts.config.mesh.dcn).get(axis, 1) > 1
+def _runs_on(facts: Facts, op: OpFacts, axis: str) -> bool:
+    if op.over_dcn:
+        return facts.config is not None and dict(facts.config.mesh.dcn).get(axis, 1) > 1
+    return axis in op.axes
 
 
 def _advice_is_new(facts: Facts, claim: Claim) -> bool:

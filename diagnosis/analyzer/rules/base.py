@@ -144,10 +144,10 @@ def lines(ops: Iterable[OpFacts], most: int = 2) -> str:
 
 
 def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:
-    """The mesh axis on which these collectives are exposed longest; None where none is known."""
+    """The mesh axis these collectives are exposed on longest, ``dcn`` between slices; None where none is known."""
     costs: dict[str, float] = {}
     for op in ops:
-        for axis in op.axes:
+        for axis in ("dcn",) if op.over_dcn else op.axes:
             costs[axis] = costs.get(axis, 0.0) + op.exposed_share
     return max(costs, key=lambda axis: costs[axis]) if costs else None
 

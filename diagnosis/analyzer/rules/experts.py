@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import EXPOSED, OPS, WORTH_SAYING, Claim, claim, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.base import (
+    EXPOSED,
+    OPS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    costliest_axis_of,
+    exposed_of,
+    lines,
+    time_of,
+)
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.analyzer.rules.links import bandwidth
 from diagnosis.report import Evidence
@@ -42,7 +52,7 @@ def expert_dispatch(facts: Facts) -> Iterator[Claim]:
         "Make the expert axis smaller or put it on the fastest links, overlap dispatch with the shared expert or the "
         "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance. "
         f"{flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=next((op.axes[0] for op in ops if op.axes), None),
+        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
         flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from itertools import permutations
 from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import ideal_time_s, mesh_links
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines
+from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, costliest_axis_of, exposed_of, lines
 from diagnosis.report import Evidence
 from perfmodel.config import Mesh
 
@@ -118,7 +118,7 @@ def resharding(facts: Facts) -> Iterator[Claim]:
         facts, "resharding", "Tensor resharded between ops", text,
         "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or move the "
         "constraint to where the tensor is smallest.",
-        rows, share, ops=ops, part=EXPOSED, axis=first.axes[0] if first.axes else None,
+        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of([first]),
     )  # fmt: skip
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, total_exposed, total_share
-from diagnosis.analyzer.rules.base import EXPOSED, SMALLER_AXIS, WORTH_SAYING, Claim, claim, exposed_of, lines, time_of
+from diagnosis.analyzer.rules.base import (
+    EXPOSED,
+    SMALLER_AXIS,
+    WORTH_SAYING,
+    Claim,
+    claim,
+    costliest_axis_of,
+    exposed_of,
+    lines,
+    time_of,
+)
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.analyzer.rules.links import bandwidth_text
 from diagnosis.report import Evidence
@@ -23,7 +33,8 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
-    axis = next((op.axes[0] for op in ops if op.axes), "seq")
+    found = costliest_axis_of(ops)
+    axis = found or "seq"
     cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
     sent, numbers = bandwidth_text(facts, ops)
     rows: list[Evidence | None] = [cost, *numbers]
@@ -39,6 +50,6 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
         facts, "sequence_parallel_exposed", f"Exposed KV exchange on `{axis}`", text,
         "Double-buffer the exchange so that attention on one block hides the transfer of the next, or make "
         f"`{axis}` smaller and give its chips to the batch. {flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=axis if any(op.axes for op in ops) else None,
+        rows, share, ops=ops, part=EXPOSED, axis=found,
         advice=(SMALLER_AXIS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

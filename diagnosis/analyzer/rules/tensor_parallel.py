@@ -23,10 +23,13 @@ from diagnosis.report import Evidence
 
 
 def tensor_parallel(facts: Facts) -> Iterator[Claim]:
-    """Collectives on a tensor axis, which move activations in every layer and direction (book 5.2)."""
+    """Collectives on a tensor axis, which move activations in every layer and direction (book 5.2).
+
+    What also crosses slices waits for DCN, on whatever axes it runs inside a slice.
+    """
     if facts.config is None:
         return
-    ops = facts.where(lambda op: bool(op.collective) and "model" in facts.roles(op))
+    ops = facts.where(lambda op: bool(op.collective) and not op.over_dcn and "model" in facts.roles(op))
     share = total_exposed(ops)
     if share < WORTH_SAYING:
         return
