@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from asapweb.cli.errors import UserError
 
@@ -13,11 +14,16 @@ PORTS_TRIED = 100
 
 @dataclass(frozen=True)
 class Address:
-    """A host and a port; `moved` where the first choice was taken."""
+    """A host and a port; `moved` where the first choice was taken.
+
+    claim: keeps other launchers from the port until this one ends.  The web server listens seconds after its port was
+    found free, and lets others listen beside it (SO_REUSEPORT), so that two would share their visitors.
+    """
 
     host: str
     port: int
     moved: bool = False
+    claim: socket.socket | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -35,33 +41,38 @@ def choose_address(host: str, port: int | None) -> Address:
     if port is not None:
         if not 0 < port < 65536:
             raise UserError(f"{port} is no port: choose one from 1 to 65535.")
-        _try(host, port, explicit=True)
-        return Address(host, port)
+        return Address(host, port, claim=_try(host, port, explicit=True))
     for candidate in range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
-        if _try(host, candidate, explicit=False):
-            return Address(host, candidate, moved=candidate != FIRST_PORT)
+        if claim := _try(host, candidate, explicit=False):
+            return Address(host, candidate, moved=candidate != FIRST_PORT, claim=claim)
     raise UserError(f"All ports from {FIRST_PORT} to {FIRST_PORT + PORTS_TRIED - 1} are taken: choose one with PORT=….")
 
 
-def _try(host: str, port: int, *, explicit: bool) -> bool:
+def _try(host: str, port: int, *, explicit: bool) -> socket.socket | None:
+    """The claim to the port; None where it is taken, UserError where just this one was asked for."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
         raise UserError(f"{host} is no address of this machine: choose another with ASAP_HOST.") from None
     family, kind, protocol, _, place = found[0]
+    claim = socket.socket(socket.AF_UNIX)
     try:
+        claim.bind(f"\0asapweb-port-{port}")  # a name of the kernel's, gone with the process that holds it
         with socket.socket(family, kind, protocol) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
             listener.listen()
-    except PermissionError:
-        raise UserError(f"Port {port} is reserved for root: choose one above 1023 with PORT=….") from None
     except OSError as error:
-        if error.errno == 98:  # EADDRINUSE
-            if explicit:
-                raise UserError(
-                    f"Port {port} on {host} is taken by another program: choose another with PORT=…, or leave it out."
-                ) from None
-            return False
-        raise UserError(f"{host} cannot be listened on ({error.strerror}): choose another with ASAP_HOST.") from None
-    return True
+        claim.close()
+        if error.errno == errno.EADDRINUSE and not explicit:
+            return None
+        raise UserError(_refusal(host, port, error)) from None
+    return claim
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return f"Port {port} is reserved for root: choose one above 1023 with PORT=…."
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} on {host} is taken by another program: choose another with PORT=…, or leave it out."
+    return f"{host} cannot be listened on ({error.strerror}): choose another with ASAP_HOST."

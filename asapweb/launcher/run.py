@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from asapweb.launcher.fingerprints import (
     static_fingerprint,
 )
 from asapweb.launcher.folders import Home, clear_uploading, open_home, sole_use, write_holder
+from asapweb.launcher.interruptions import Interrupted, interruptible
 from asapweb.launcher.orphans import MARK, end_marked
 from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
@@ -55,10 +55,6 @@ LEAN = {
 }
 
 
-class Interrupted(Exception):
-    """Ctrl-C, SIGTERM, or the terminal closed."""
-
-
 @dataclass(frozen=True)
 class Options:
     host: str
@@ -71,18 +67,18 @@ def run(options: Options) -> int:
     """Start everything and stay until interrupted; 0 after an orderly end.  Raises UserError where it cannot start."""
     home = open_home(home_folder())
     os.umask(0o077)
-    with sole_use(home), _interruptible() as interruptions:
+    with sole_use(home), interruptible() as interruptions:
         supervisor = Supervisor(home.path, _say)
         try:
             end_marked(home.path)  # what a killed launcher left behind, its port included
             address = choose_address(options.host, options.port)
             _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
-            supervisor.watch(_samples(home), watch_disks(home, _say))
+            supervisor.watch(_samples(home), watch_disks(home, _say), interruptions.heed)
         except Interrupted:
             _say("Stopping …")
         finally:
-            interruptions.clear()  # a second Ctrl-C ends the patience
+            interruptions.seen = False  # a second Ctrl-C ends the patience
             try:
                 supervisor.stop()
             except Interrupted:
@@ -368,25 +364,6 @@ def _write_services(home: Home, variables: dict[str, str]) -> None:
     temporary = home.services.with_suffix(".new")
     temporary.write_text(json.dumps({names[name]: value for name, value in variables.items()}))
     temporary.replace(home.services)
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Turn the signals that end us into one exception each time the returned list is empty."""
-    seen: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if not seen:
-            seen.append(number)
-            raise Interrupted
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say(line: str) -> None:

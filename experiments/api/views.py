@@ -140,7 +140,7 @@ class ExperimentViewSet(
     def step_time(self, request: Request) -> Response:
         """Start a run without a profile from its measured step time: three proposals, calibrated from that number."""
         team = team_for(request, Role.ENGINEER)
-        given = StepTimeSerializer(data=request.data or {})  # null would pass as no data at all
+        given = StepTimeSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         data = given.validated_data["config"]
         if not isinstance(data, dict):
@@ -177,8 +177,6 @@ class ExperimentViewSet(
     def configuration(self, request: Request, pk: str) -> Response:
         experiment = self.get_object()
         if request.method == "PUT":
-            if not isinstance(request.data, dict):
-                raise Invalid("The configuration must be a JSON object.")
             given = {key: value for key, value in request.data.items() if key != "accept"}
             accept = accepted(request.data.get("accept"))
             checked = configuration.save(experiment, request.user, given, accept)

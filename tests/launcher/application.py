@@ -118,7 +118,11 @@ class Application:
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """Send the signal and wait for the orderly end; returns the exit status."""
         self.process.send_signal(number)
-        rest, _ = self.process.communicate(timeout=60)
+        try:
+            rest, _ = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:  # its pieces die with it, and the next test has its own folder
+            self.process.kill()
+            raise
         self.output += rest.splitlines()
         return self.process.returncode
 

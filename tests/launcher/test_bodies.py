@@ -24,8 +24,8 @@ FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
 
 
 @pytest.fixture(scope="module")
-def application(first_start: Application) -> Iterator[Application]:
-    with running(first_start.home) as started:
+def application(module_home: Path) -> Iterator[Application]:
+    with running(module_home) as started:
         yield started
 
 

@@ -14,7 +14,6 @@ from tests.launcher.application import environment
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_was_accepted_is_done_once_whatever_dies(used_home: Path) -> None:
-    (used_home / "reserve").unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "bench.faults", "--short", "--seed", "1", "--home", str(used_home)],
         env=environment(used_home), capture_output=True, text=True, timeout=580, check=False,

@@ -30,7 +30,6 @@ def small_disk(used_home: Path) -> Iterator[Path]:
         folder.rmdir()
         pytest.skip("may not mount a small file system here")
     try:
-        (used_home / "reserve").unlink(missing_ok=True)  # it is as large as the whole small disk should be
         subprocess.run(["cp", "-a", str(used_home), str(folder / "data")], check=True)
         yield folder / "data"
     finally:

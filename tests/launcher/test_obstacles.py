@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from asapweb.cli.errors import UserError
 from asapweb.launcher import postgres
+from asapweb.launcher.address import choose_address
 from asapweb.launcher.folders import FIRST_START_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
@@ -49,6 +51,19 @@ def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
             assert not application.address.endswith(":8000")
             assert "Port 8000 is taken" in application.text
             assert eventually(application.is_ready)
+
+
+def test_two_that_start_together_take_two_ports() -> None:
+    """Long before the first one listens, and though its web server would let the other listen beside it."""
+    first = choose_address("127.0.0.1", None)
+    second = choose_address("127.0.0.1", None)
+    assert first.port != second.port and second.moved
+    with pytest.raises(UserError, match=f"Port {first.port}"):
+        choose_address("127.0.0.1", first.port)
+    freed, claim = first.port, first.claim
+    assert claim is not None
+    claim.close()
+    assert choose_address("127.0.0.1", freed).port == freed
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80"])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.launcher.application import Application, running
+from tests.launcher.application import running
 from tests.launcher.visitor import Visitor
 
 
 @pytest.fixture(scope="module")
-def visitor(first_start: Application) -> Iterator[Visitor]:
-    with running(first_start.home) as application:
+def visitor(module_home: Path) -> Iterator[Visitor]:
+    with running(module_home) as application:
         yield Visitor(application)
 
 

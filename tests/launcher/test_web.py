@@ -14,8 +14,8 @@ from tests.launcher.application import Application, eventually, running
 
 
 @pytest.fixture(scope="module")
-def application(first_start: Application) -> Iterator[Application]:
-    with running(first_start.home, ASAP_MAX_UPLOAD_MB="1") as started:
+def application(module_home: Path) -> Iterator[Application]:
+    with running(module_home, ASAP_MAX_UPLOAD_MB="1") as started:
         yield started
 
 
