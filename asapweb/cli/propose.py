@@ -101,7 +101,7 @@ def as_text(result: dict[str, Any]) -> str:
         lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
     if "proposals" in result:
         asked = Constraints.from_json(result["constraints"]).describe()
-        lines += ["", *(f"You asked for this: {text}" for text in asked), *result["notes"]]
+        lines += ["", *(f"Constraint: {text}" for text in asked), *result["notes"]]
         listed = len(result["rejected"])
         lines.append(
             f"{result['considered']} meshes considered, {result['priced']} legal configurations priced, "

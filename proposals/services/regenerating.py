@@ -46,7 +46,7 @@ def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) 
     with transaction.atomic():
         events.lock(experiment.pk)
         if PlanRequest.objects.filter(run__experiment=experiment, status__in=OPEN).exists():
-            raise RequestError("Proposals for this experiment are being made already; wait until they are there.")
+            raise RequestError("Proposals for this experiment are already being generated; wait until they are ready.")
         made = PlanRequest.objects.create(
             team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
         )

@@ -124,7 +124,7 @@ EVERYTHING = (
 
 
 #: Written from first principles (`tests.diagnosis.scenarios`): GPUs, experts, slices.
-WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients over the network between slices")
+WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients over DCN")
 
 
 @pytest.mark.parametrize("key", [*KEYS, "llama", *WRITTEN])

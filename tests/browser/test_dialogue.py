@@ -95,7 +95,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
         ask(page, "Keep the batch. Which first?").pk,
         Scripted(
             tool(1, "predict", arguments, {"step_time_s": 1.5, "what_runs": {"step_time_s": 1.84}}),
-            ConstraintTold({"keep_batch": True}, "The global batch stays as it is."), offer, TextDelta(1, TEXT[:20]),
+            ConstraintTold({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
             final(TEXT),
         ),
     ).join(30)  # fmt: skip
@@ -112,10 +112,10 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
     assert violations(page) == []
 
     held = panel.get_by_role("list", name="Held in this conversation")
-    expect(held).to_contain_text("The global batch stays as it is")
+    expect(held).to_contain_text("Keep the global batch")
     expect(panel.get_by_role("button", name="Propose again with these")).to_be_visible()
     page.get_by_label("Ask or object").fill("half a thought")
-    held.get_by_role("button", name="Take back: The global batch stays as it is").click()
+    held.get_by_role("button", name="Take back: Keep the global batch").click()
     expect(held).to_have_count(0)
     expect(page.get_by_label("Ask or object")).to_have_value("half a thought")
 

@@ -28,7 +28,7 @@ def answer(people, thread):
     made = asking.ask(thread, people.engineer, "Which do you recommend first?")
     said = Scripted(
         tool(1, "predict", {"ici": {"data": 16}}, {"step_time_s": 1.25}),
-        ConstraintTold({"keep_batch": True}, "The global batch stays as it is."),
+        ConstraintTold({"keep_batch": True}, "Keep the global batch."),
         FactTold("training.remat", "full", "Remat is full."),
         OFFER,
         Question("How long are the sequences?", ("The sequence length is 4096",)),
@@ -52,7 +52,7 @@ def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer)
     text = page.content.decode()
     assert page.status_code == 200
     assert "<strong>Proposal 1.</strong>" in text and '<td class="n">1.25 s' in text
-    assert "The global batch stays as it is" in text and "remat full" in text
+    assert "Keep the global batch" in text and "remat full" in text
     assert f'href="/answers/{answer.pk}/steps/1/"' in text
     assert f'href="#step-{answer.pk}-1"' in text  # behind the sentence that rests on it
     assert "Asking needs the role of an engineer" in text and "Add as a proposal" not in text
@@ -200,7 +200,7 @@ def test_proposals_are_made_again_within_what_is_held(people, ready, thread, ans
 def test_what_is_held_is_taken_back(people, ready, thread, answer):
     held = Held.objects.get(kind="constraint")
     page = htmx(people.client("engineer"), "post", f"/held/{held.pk}/release/").content.decode()
-    assert "The global batch stays" not in re.sub(r"said-.*?</div>", "", page, flags=re.DOTALL)
+    assert "Keep the global batch" not in re.sub(r"said-.*?</div>", "", page, flags=re.DOTALL)
     assert "Propose again with these" not in page  # a fact alone is no constraint
     held.refresh_from_db()
     assert held.removed_by == people.engineer

@@ -55,5 +55,5 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     sources = "; ".join(dict.fromkeys(title for found in sets for title, _ in found.sources))
     what = " and ".join(dict.fromkeys(_WORDS[found.cause] for found in sets))
     if not flags:
-        return Advice(text=f"The documented XLA flags that {verb} {what} are set already.")
+        return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
     return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")
