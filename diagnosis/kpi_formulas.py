@@ -8,21 +8,21 @@ from typing import Any
 #: As the Analyzer counts it (`diagnosis.analyzer.kpis`), where the profile does not state how it did.
 FORMULAS = {
     "step_time_s": "mean over the profiled steps and cores",
-    "duty_cycle": "time in which any op ran ÷ profiled time, mean over cores; 1 − idle where only that is stated",
+    "duty_cycle": "time with any op running ÷ profiled time, mean over cores; 1 − idle where only that is stated",
     "idle": "1 − duty cycle",
     "communication": "merged time of collective ops ÷ profiled time, mean over cores",
-    "input": "merged time of infeed ops not hidden by others ÷ step time, mean over cores",
-    "host": "time in which the device waited for the host ÷ step time",
+    "input": "merged time of exposed infeed ops ÷ step time, mean over cores",
+    "host": "time the device waited for the host ÷ step time",
     "flops_utilization": "FLOPs of all ops by XLA's cost model ÷ profiled time ÷ peak rate",
     "hbm_utilization": "HBM bytes of all ops ÷ profiled time ÷ peak bandwidth",
     "goodput": "1 − input − host − idle, over the profiled window only",
     "mfu": "model FLOPs per token × tokens per step ÷ (step time × peak rate × chips)",
-    "memory_peak_share": "peak of the device's allocator on the worst core ÷ what a program can use of its memory",
-    "communication_exposed": "merged time in which a collective ran and no other op did ÷ step time, mean over cores",
+    "memory_peak_share": "allocator peak on the fullest core ÷ usable memory",
+    "communication_exposed": "merged time with only collectives running ÷ step time, mean over cores",
     "communication_overlapped": "(merged time of collectives in flight − exposed part) ÷ step time, mean over cores",
     "communication_ops": "sum of the shares of all collective ops; overlapping ones count twice",
-    "stragglers": "(own work of the slowest core − median of the cores) ÷ step time; waiting for others is no work",
-    "step_time_spread": "standard deviation of the steps ÷ their mean",
+    "stragglers": "(busy time of the slowest core − median) ÷ step time; waiting for others does not count as busy",
+    "step_time_spread": "standard deviation ÷ mean of step times",
 }
 #: KPIs whose rows are the collectives, the largest ops, or the steps.
 OF_COLLECTIVES = frozenset(

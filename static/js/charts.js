@@ -29,7 +29,7 @@
   const kinds = {
     /* points: [name, FLOP/byte, TFLOP/s, time, bound, rank], the time in ms per step or percent; peak in TFLOP/s, bw in GB/s, either may be null */
     roofline(d, c, el) {
-      const shades = [["Matrix units", c.compute], ["HBM", c.hbm], ["VMEM", c.ici_3], ["Unknown", c.idle]];
+      const shades = [["Compute", c.compute], ["HBM", c.hbm], ["VMEM", c.ici_3], ["Unknown", c.idle]];
       const colour = bound => (shades.find(([word]) => bound.toLowerCase().includes(word.toLowerCase().split(" ")[0])) || [0, /compute|flops/i.test(bound) ? c.compute : /mem|bandwidth/i.test(bound) ? c.hbm : c.control])[1];
       const groups = [...new Set(d.points.map(point => point[4] || "not said"))];
       const down = value => 10 ** Math.floor(Math.log10(value)), up = value => 10 ** Math.ceil(Math.log10(value) + 1e-9);

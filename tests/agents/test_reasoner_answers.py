@@ -259,7 +259,7 @@ def test_a_constraint_ranks_again_and_says_what_fell() -> None:
     (told,) = said.of(ConstraintTold)
     assert told.constraint == {"keep_axes": [axis]}
     assert "**The recommendation changes**" in said.text
-    assert "is out: you asked for this" in said.text
+    assert "is out: your constraint" in said.text
     again = thread.say("which first?")
     assert f"{axis} {ran[axis]}" in again.text.split("**Proposal 1**")[1][:120]
     back = thread.say(f"forget the constraint on {axis}")

@@ -75,7 +75,7 @@ def test_pages_of_changes_hold_each_once_and_in_order(pair):
 def test_the_page_says_first_whether_the_two_compare(pair, people):
     page = people.client("viewer").get(f"/compare/?{query(pair)}").content.decode()
     order = [page.index(words) for words in ("Comparable: the same work", "Configuration", "Key figures",
-                                             "Where the step goes", "Collectives per axis", "Op by op")]  # fmt: skip
+                                             "Step-time breakdown", "Collectives per axis", "Op by op")]  # fmt: skip
     assert order == sorted(order)
     assert "mesh.ici.data" in page and "training.global_batch" not in page  # only what differs
 

@@ -200,8 +200,8 @@ def test_without_a_mesh_the_fastest_legal_one_is_shown(people: People):
     ("lacks", "says"),
     [
         ("model", "Choose a model or give its shape"),
-        ("global_batch", "Give the global batch"),
-        ("seq_len", "Give the sequence length"),
+        ("global_batch", "Enter the global batch"),
+        ("seq_len", "Enter the sequence length"),
     ],
 )
 def test_what_is_missing_is_said_and_the_rest_answered(lacks, says, people: People):
@@ -225,7 +225,7 @@ def test_what_is_missing_is_said_and_the_rest_answered(lacks, says, people: Peop
         ("chip=v5e&topology=4x4&seq_len=nan", "training.seq_len"),
         ("chip=v5e&topology=99999999x99999999", "hardware.topology"),
         ("chip=v5e&topology=4x4&model=no-such-model", "is not in the catalogue"),
-        ("chip=v5e&topology=4x4&axes=data+zz", "is no role the model knows"),
+        ("chip=v5e&topology=4x4&axes=data+zz", "is not a known role"),
         ("chip=v5e&topology=4x4&ici_name=data&ici_size=3&ici_name=model&ici_size=1&moved=data", "mesh.ici"),
         ("chip=%00&topology=%F0%9F%98%80", "hardware.chip"),
         ("experiment=&page=x&sort=;drop&show=<b>", "Meshes"),
@@ -260,7 +260,7 @@ def test_too_many_meshes_are_not_listed_but_the_mesh_is_priced(people: People):
         "mesh": {"ici": {"pipeline": 1, "replica": 1, "data": 3628800, "seq": 1, "model": 1, "expert": 1}},
     }
     html = page(people.client("viewer"), address(data))
-    assert "are too many to price while you wait" in html
+    assert "are too many to price interactively" in html
     assert 'id="k-step"' in html
 
 

@@ -29,7 +29,7 @@ def test_findings_stand_first_and_the_evidence_folds(server: str, ready: Any, as
     page.goto(f"{server}/experiments/{ready.pk}/")
     places = [
         page.get_by_role("heading", name=name, exact=True).bounding_box()
-        for name in ("Findings", "Where the step goes", "Evidence")
+        for name in ("Findings", "Step-time breakdown", "Evidence")
     ]
     tops = [place["y"] for place in places if place]
     assert len(tops) == 3 and tops == sorted(tops)

@@ -156,7 +156,7 @@ def test_a_broken_host_is_named_and_the_rest_can_be_read_without_it(save: Save) 
     error = refusal(good, broken)
     assert error.file == "t1v-n-1.xplane.pb"
     assert error.excludable
-    assert "go on without this host" in error.next_step
+    assert "continue without this host" in error.next_step
     profile = read_profile([good, broken], exclude=[error.file])
     assert profile.device.host_count == 1
     assert any("t1v-n-1" in note.message and note.severity == "warning" for note in profile.notes)

@@ -236,7 +236,7 @@ def test_an_engineer_adds_a_document_and_follows_it(people):
     assert "2 passages" in done and "§ Runbook &gt; Failures" in done
     assert "every 2s" not in text(client.get("/knowledge/documents/"))
     again = client.post("/knowledge/documents/", {"file": upload(name="copy.md")}, follow=True)
-    assert "is here already, as “House rules”" in text(again) and Document.objects.count() == 1
+    assert "already exists as “House rules”" in text(again) and Document.objects.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_text_says_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> Non
     assert main([*RUN, "--keep-batch", "--max-chips", "128"]) == 0
     text = capsys.readouterr().out
     assert "Constraint: Keep the global batch." in text
-    assert "on 8×16 chips" in text and "each chip gets through more tokens" in text
+    assert "on 8×16 chips" in text and "throughput per chip rises" in text
 
 
 @pytest.mark.parametrize(
