@@ -311,7 +311,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     assert "Ask the model" in client.get(base).content.decode()
     made = consulting.request(ready.experiment, people.engineer)
     waiting = client.get(base).content.decode()
-    assert "The agents are reading the run" in waiting and "Ask the model" not in waiting
+    assert "The agents are analysing the run" in waiting and "Ask the model" not in waiting
     again = f"{base}consultation/?where=proposals&amp;plan={ready.plan.pk}"
     assert again in client.get(f"{base}proposals/").content.decode()
     consultants.consult(made.pk)

@@ -354,7 +354,7 @@ def test_a_pasted_config_json_becomes_the_shape_in_the_address(people: People):
     assert answer.status_code == 303
     state = read(QueryDict(urlsplit(answer.url).query))
     assert predict(state.config).step_time_s == predict(parse_config({**V5E, "model": SHAPE})[0]).step_time_s
-    assert "another shape" in page(client, answer.url)
+    assert "custom model" in page(client, answer.url)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer)
     assert "Keep the global batch" in text and "remat full" in text
     assert f'href="/answers/{answer.pk}/steps/1/"' in text
     assert f'href="#step-{answer.pk}-1"' in text  # behind the sentence that rests on it
-    assert "Asking needs the role of an engineer" in text and "Add as a proposal" not in text
+    assert "Asking needs the engineer role" in text and "Add as a proposal" not in text
     assert "http-equiv" not in text
 
 
@@ -163,7 +163,7 @@ def test_the_note_says_why_the_built_in_answer_stands(people, ready, thread):
     made = asking.ask(thread, people.engineer, "Sure?")
     respond(made.pk, Scripted(Stopped("fault", "The endpoint refused the key."), final("Yes.")))
     page = people.client("viewer").get(of(ready.experiment, f"{thread.pk}/")).content.decode()
-    assert "The built-in reasoner’s answer stands. The endpoint refused the key." in page
+    assert "The built-in reasoner’s answer is shown. The endpoint refused the key." in page
 
 
 def test_a_step_shows_input_and_result(people, answer):
@@ -211,9 +211,9 @@ def test_threads_are_renamed_and_deleted_by_those_who_may(people, ready, thread,
     assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": "Batch 32"}).status_code == 302
     assert "Batch 32" in engineer.get(of(ready.experiment)).content.decode()
     assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": ""}).status_code == 422
-    assert "Delete this one" not in reviewer.get(of(ready.experiment)).content.decode()
+    assert "Delete conversation" not in reviewer.get(of(ready.experiment)).content.decode()
     assert reviewer.post(f"/threads/{thread.pk}/delete/").status_code == 403
-    assert "Delete this one" in people.client("administrator").get(of(ready.experiment)).content.decode()
+    assert "Delete conversation" in people.client("administrator").get(of(ready.experiment)).content.decode()
     gone = htmx(engineer, "post", f"/threads/{thread.pk}/delete/")
     assert gone.status_code == 200 and "Which do you recommend first?" in gone.content.decode()  # suggested again
     assert not Thread.objects.exists()

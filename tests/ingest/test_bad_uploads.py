@@ -163,7 +163,7 @@ def test_a_broken_host_is_named_and_the_rest_can_be_read_without_it(save: Save) 
 
 
 def test_leaving_every_host_out_is_refused(save: Save) -> None:
-    assert "left out" in refusal(save(), exclude=["host-0"]).message
+    assert "excluded" in refusal(save(), exclude=["host-0"]).message
 
 
 def test_markup_in_names_stays_text(save: Save) -> None:
