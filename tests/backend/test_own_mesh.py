@@ -113,7 +113,7 @@ def form(mesh, **more):
 
 def test_the_page_prices_while_one_types_and_adds(people, ready, other):
     client, place = people.client("engineer"), f"/plans/{ready.plan.pk}/own/"
-    assert "as it ran" in client.get(place).content.decode()
+    assert "Current configuration" in client.get(place).content.decode()
     part = client.post(place + "price/", form(other), headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part and "Legal" in part
     illegal = {"ici": {"data": 4}}

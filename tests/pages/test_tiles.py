@@ -13,7 +13,7 @@ def notes(**kpis: float) -> dict[str, str]:
 
 def test_hidden_communication_is_time_of_the_step() -> None:
     note = notes(communication_overlapped=0.5)["communication_overlapped"].replace("\u00a0", " ")
-    assert note == "1,000 ms of the step hidden by other ops"
+    assert note == "1.00 s of the step hidden by other ops"
 
 
 def test_goodput_does_not_call_communication_productive() -> None:
