@@ -313,7 +313,7 @@ def test_an_experiment_opens_with_its_configuration_and_its_measured_step(ready:
     assert state.config.mesh.ici == parse_config(CONFIG)[0].mesh.ici
     assert state.config.training == parse_config(CONFIG)[0].training
     html = page(client, answer.url)
-    assert ready.experiment.name in html and "Measured" in html and "1,250\u00a0ms" in html
+    assert ready.experiment.name in html and "Measured" in html and "1.25\u00a0s" in html
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_predictions_quote_the_error_of_their_own_distance(people: People):
     for html, config in ((near, V5E), (unknown, far)):
         error = predict(parse_config(config)[0]).error
         assert error is not None
-        assert f"off by {error.median * 100:.1f}\u00a0% on the median" in html
+        assert f"median error of {error.median * 100:.1f}\u00a0%" in re.sub(r"[ \n]+", " ", html)
         assert error.meaning in html.lower()
     assert "no run of this framework was measured" in unknown.lower()
     assert "no run of this framework was measured" not in near.lower()

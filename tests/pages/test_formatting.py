@@ -20,7 +20,15 @@ def test_seconds_take_the_unit_an_engineer_would(value: float, text: str) -> Non
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.6, "60.0 %"), (0.0535, "5.35 %"), (0.99998, "100 %"), (0.9946, "99.5 %"), (0.00002, "0.002 %"), (0.0, "0 %"), (1.0, "100 %")],
+    [
+        (0.6, "60.0 %"),
+        (0.0535, "5.35 %"),
+        (0.99998, "100 %"),
+        (0.9946, "99.5 %"),
+        (0.00002, "0.002 %"),
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+    ],
 )
 def test_shares_have_three_digits_at_most(value: float, text: str) -> None:
     assert str(formatting.share(value)).replace(formatting.NBSP, " ") == text
