@@ -34,6 +34,13 @@ def load() -> tuple[Term, ...]:
 
 
 @cache
+def style() -> tuple[Term, ...]:
+    """Phrases that are no terms: plain verbs, each with the phrases that it replaces."""
+    rows = tomllib.loads(FILE.read_text("utf-8"))["style"]
+    return tuple(Term(row["say"], "", avoid=tuple(row["avoid"])) for row in rows)
+
+
+@cache
 def by_key() -> dict[str, Term]:
     return {term.key: term for term in load() if term.key}
 
@@ -43,8 +50,8 @@ def page() -> str:
     lines = [
         "# Glossary",
         "",
-        "The terms of pages, findings, proposals and docs, as XProf, MaxText, Megatron and *How to Scale Your Model* use",
-        "them. Generated from `experiments/glossary.toml` by `make glossary`; tooltips come from the same file.",
+        "The terms of pages, findings, proposals and docs, as XProf, MaxText, Megatron and *How to Scale Your Model*",
+        "use them. Generated from `experiments/glossary.toml` by `make glossary`; tooltips come from the same file.",
         "",
         "| Term | Meaning | Computed as |",
         "|---|---|---|",

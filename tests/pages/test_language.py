@@ -16,6 +16,8 @@ PACKAGES = ("asapweb", "dialogue", "proposals", "history", "diagnosis", "experim
             "perfmodel", "disk")  # fmt: skip
 #: The built-in reasoner reads and answers questions in words of its own.
 OWN_WORDS = ("proposals/agents/reasoner/",)
+#: Strings that are patterns, not texts.
+PATTERN = re.compile(r"\\b|\(\?[:<!]|\\s")
 #: Pages that a program writes from other sources' words.
 GENERATED = re.compile(r"accuracy.*|quality|profiles|reconstruction|glossary")
 
@@ -25,15 +27,17 @@ def _code(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text("utf-8"))
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
-            if " " in node.value.strip() and not re.search(r"\\b|\(\?[:<!]|\\s", node.value):
-                yield node.lineno, node.value
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in bare:
+            continue
+        if " " in node.value.strip() and not PATTERN.search(node.value):
+            yield node.lineno, node.value
 
 
 def _markup(path: Path) -> Iterator[tuple[int, str]]:
+    """What a template shows, its tooltips and labels included."""
     text = re.sub(r"\{%.*?%\}|\{#.*?#\}", " ", path.read_text("utf-8"), flags=re.DOTALL)
-    yield 0, re.sub(r"\s+", " ", re.sub(r"</?[a-z][^>]*?(title|aria-label|placeholder)=\"([^\"]*)\"[^>]*>|<[^>]*>", r" \2 ",
-                                        text))  # fmt: skip
+    shown = re.findall(r'(?:title|aria-label|placeholder)="([^"]*)"', text)
+    yield 0, re.sub(r"\s+", " ", " | ".join([re.sub(r"<[^>]*>", " ", text), *shown]))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -53,7 +57,9 @@ def texts() -> Iterator[tuple[str, int, str]]:
             yield from ((path.relative_to(ROOT).as_posix(), line, text) for line, text in _lines(path))
 
 
-@pytest.mark.parametrize("term", [term for term in glossary.load() if term.avoid], ids=lambda term: term.term)
+@pytest.mark.parametrize(
+    "term", [term for term in (*glossary.load(), *glossary.style()) if term.avoid], ids=lambda term: term.term
+)
 def test_texts_use_the_term(term: glossary.Term) -> None:
     found = [f"{name}:{line}: “{said}”" for name, line, text in texts() if (said := term.avoided(text))]
     assert found == []

@@ -139,7 +139,11 @@ def data_shuffle(facts: Facts) -> Iterator[Claim]:
         f"Copies, transposes, slices and pads take {cost} {facts.base}"
         f"{f' ({per_step} per step)' if per_step else ''}{lines(ops)}.",
         "Keep one layout from producer to consumer (einsum with the axes in the order of use, jit with AUTO layouts), "
-        "donate buffers, and avoid concatenations and slices inside the layer loop.",
+        "donate buffers, and avoid concatenations and slices inside the layer loop."
+        if facts.of_xla
+        else "Keep one layout from producer to consumer, fuse casts and permutes into the kernels beside them, and "
+            "avoid "
+        "concatenations and slices between layers.",
         [cost, per_step], share, ops=ops,
     )  # fmt: skip
 

@@ -40,6 +40,8 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     text += ". The profile does not report their mesh axis"
     action = (
         "Record a full XSpace: its HLO text lists the replica groups of each collective, and so the costliest axis."
+        if facts.of_xla
+        else "Record one trace per rank with the ranks of each process group, so that collectives have an axis."
     )
     if facts.config is None:
         action = "Add a configuration with the run's mesh, so that each collective can be attributed to an axis."
@@ -151,7 +153,7 @@ def record_more(facts: Facts) -> Iterator[Claim]:
     )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
     lacking = [reason for reason, _ in wants]
-    text = f"The profile holds {count} ops that account for {listed} of op time. Missing: {'; '.join(lacking)}."
+    text = f"The profile contains {count} ops that account for {listed} of op time. Missing: {'; '.join(lacking)}."
     yield claim(
         facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants), [listed, count],
         None, impact="Raises the confidence of the diagnosis; saves no time by itself.",
@@ -183,7 +185,8 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
     unknown: tuple[OpFacts, ...] = facts.where(lambda op: op.collective is not None and op.collective.axis is None)
     if unknown and total_share(unknown) > 0.1 * total_share(facts.ops):
         lacks = "a configuration with the mesh" if facts.config is None else "the replica groups of its collectives"
-        wants.append((lacks, "Add the run's mesh, and keep HLO text in the trace."))
+        keep = "keep HLO text in the trace" if facts.of_xla else "upload one trace per rank"
+        wants.append((lacks, f"Add the run's mesh, and {keep}."))
     if facts.config is not None and facts.config.model is None:
         wants.append(
             (

@@ -117,8 +117,9 @@ def resharding(facts: Facts) -> Iterator[Claim]:
     rows: list[Evidence | None] = [cost]
     yield claim(
         facts, "resharding", "Tensor resharded between ops", text,
-        "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or reshard "
-        "where the tensor is smallest.",
+        f"Give producer and consumer the same {'partition spec' if facts.of_xla else 'sharding'}"
+        f"{' (with_sharding_constraint at that line)' if facts.of_xla else ''}, or reshard where the tensor is "
+            "smallest.",
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of([first]),
     )  # fmt: skip
 

@@ -71,8 +71,9 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
             f"The device waits for the host (dispatch, kernel launches and other work) {cost} {facts.base}.",
-            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one jit, "
-            "avoid recompilation by fixed shapes, move callbacks and checkpointing to another thread.",
+            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
+            f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
+                "move callbacks and checkpointing to another thread.",
             [cost], own, stalls=("host",),
         )  # fmt: skip
     if idle >= 0.05 and not pipeline:
