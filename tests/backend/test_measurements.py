@@ -221,9 +221,9 @@ def test_a_failure_is_kept_with_its_reason_and_teaches(people, approved):
     assert (record.outcome, record.failure, record.speedup) == ("failed", "out_of_memory", None)
     assert "RESOURCE_EXHAUSTED" in record.effect
     assert measuring.brier([made]) == pytest.approx(0.7**2)  # 70 % was stated, and it did not come
-    with pytest.raises(measuring.MeasureError, match="already has its result"):
+    with pytest.raises(measuring.MeasureError, match="already has a result"):
         measuring.report_failure(approved, people.engineer, "hang")
-    with pytest.raises(measuring.MeasureError, match="already has its result"):
+    with pytest.raises(measuring.MeasureError, match="already has a result"):
         measuring.link(approved, make_run(people, config_of(approved)), people.engineer)
 
 
