@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
+    "jobs",
     "accounts",
     "knowledge",
     "experiments",
@@ -212,16 +213,13 @@ CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
 #: A model may take minutes to answer, mostly waiting: answers have workers of their own, with threads.
 CELERY_TASK_ROUTES = {
-    "dialogue.tasks.answer": {"queue": "dialogue"},
-    "proposals.tasks.consult": {"queue": "dialogue"},
     # It holds the vectors' model anyway, and a profile must not wait until hundreds of passages have theirs.
     "knowledge.tasks.embed": {"queue": "dialogue"},
 }
 CELERY_BEAT_SCHEDULE = {
-    # A run whose worker died goes to another one.
-    "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
-    # An answer that nobody writes any more goes to another worker.
-    "take over stale answers": {"task": "dialogue.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
+    # What a dead worker had, or a broker lost, goes to another worker.
+    "take over": {"task": "jobs.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
+    "measure": {"task": "proposals.tasks.measure", "schedule": 10.0, "options": {"expires": 60}},
     # What teams keep for some days only.
     "remove old payloads": {
         "task": "experiments.tasks.remove_old_payloads",

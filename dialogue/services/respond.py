@@ -11,9 +11,9 @@ from django.http import Http404
 from agent.control import Cancel
 from agent.events import Final, Stopped
 from dialogue.models import Message
-from dialogue.services import answering
+from dialogue.services import answering, asking
 from dialogue.services.answering import Writing
-from experiments.services import workers
+from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat, stored
 from proposals.agents.conversation import Said
@@ -39,12 +39,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
         return
     writing = Writing(answer, worker, Cancel())
     try:
-        with workers.beside(
-            f"answer-{pk}",
-            (LOOK_EVERY_S, writing.flush),
-            (LOOK_EVERY_S, writing.look),
-            (workers.HEARTBEAT_EVERY_S, writing.beat),
-        ):
+        with asking.ANSWERS.beating(pk, worker, (LOOK_EVERY_S, writing.flush), (LOOK_EVERY_S, writing.look)):
             _write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
