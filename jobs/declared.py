@@ -16,6 +16,9 @@ from kombu.exceptions import OperationalError
 
 logger = logging.getLogger(__name__)
 
+#: Its workers have threads, for what mostly waits for a language model, and keep the embedder's weights.
+DIALOGUE_QUEUE = "dialogue"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

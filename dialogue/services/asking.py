@@ -11,6 +11,7 @@ from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
 from experiments.services.text import clean, title
+from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 
 #: Of one question.
@@ -20,7 +21,7 @@ MOST_MESSAGES = 400
 MOST_THREADS = 200
 TITLE_CHARACTERS = 80
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
-ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue="dialogue", most_attempts=2)
+ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2)
 
 
 NOT_YOURS = "A conversation is deleted by who opened it, or by an administrator of the team."

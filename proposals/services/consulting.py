@@ -17,6 +17,7 @@ from accounts.permissions import check
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, runs
 from experiments.services.text import clean
+from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.models import Consultation, PlanRecord
@@ -24,7 +25,7 @@ from proposals.models import Consultation, PlanRecord
 #: Runs read at a time: the workers are those of the dialogue, whose answers a person waits for.
 MOST_AT_ONCE = 6
 OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
-CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue="dialogue")
+CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE)
 
 
 class ConsultingError(Exception):

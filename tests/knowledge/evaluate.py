@@ -63,7 +63,7 @@ def load() -> int:
     from knowledge.services.shipped import load_shipped
 
     passages = load_shipped().passages
-    while embed_some(Passage) is not None:
+    while embed_some(Passage) != "none":
         pass
     return passages
 
