@@ -29,7 +29,7 @@ quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --
 
 fit: ## fit memory, step times, confidence and ranking to the measured runs, and what questions mean to the examples; ARGS=--ablate
 	@bin/bootstrap dev
-	@$(PYTHON) -m evaluation.fit_memory
+	@$(PYTHON) -m evaluation.memory_report --fit
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps

@@ -1,10 +1,11 @@
 """docs/accuracy-memory.md: how good predicted memory is, on runs that the fit has not seen.
 
-Written by `python -m evaluation.fit_memory`, and again, from the same rows, by `--report`.
+`python -m evaluation.memory_report` writes it from the fit that is there; with `--fit` the constants are fitted first.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -70,9 +71,9 @@ def _head() -> Iterator[str]:
     yield "# How good predicted memory is"
     yield ""
     yield (
-        f"Written by `python -m evaluation.fit_memory`. Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs "
-        f"of nanotron on 8–512 H100 in {len(set(rows.workloads))} workloads (two models), {len(simumax)} of "
-        f"Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the "
+        "Written by `python -m evaluation.memory_report`. "
+        f"Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs of nanotron on 8–512 H100 in "
+        f"{len(set(rows.workloads))} workloads (two models), {len(simumax)} of Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the "
         "first failed. Error is |log(predicted / measured)|, bias the median of that logarithm. "
         "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources "
         "(`perfmodel/memory_profiles.toml` names them) and chosen with these sweeps in view; their sizes are "
@@ -351,3 +352,14 @@ def _header(first: str, *columns: str) -> list[str]:
 
 def _row(*cells: str | int | float) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page; `--fit`: fit first."""
+    if "--fit" in arguments:
+        fit_memory.write_fit(fit_memory.finished(fit_memory.whole_fit()))
+    write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -15,9 +15,10 @@ from dialogue.services import answering, asking
 from dialogue.services.answering import Writing
 from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import chat, stored
+from proposals.agents import chat
 from proposals.agents.conversation import Said
 from proposals.agents.surroundings import Unavailable
+from proposals.services import stored
 
 logger = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from experiments.services import events
 from experiments.services.text import clean_json
 from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import analyzer_agent, endpoint, proposal_agent, stored
+from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.proposal_agent import Argued, Considered
 from proposals.agents.statements import Line
 from proposals.agents.surroundings import Unavailable
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
-from proposals.services import backing, checks, consulting, context, plans, recording
+from proposals.services import backing, checks, consulting, context, plans, recording, stored
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
-from proposals.agents import analyzer_agent, proposal_agent, stored
+from proposals.agents import analyzer_agent, proposal_agent
 from proposals.models import Consultation, PlanRecord
-from proposals.services import consultants, consulting, plans
+from proposals.services import consultants, consulting, plans, stored
 from tests.agent.server import Plain as PlainReply
 from tests.agent.server import Reply, ScriptedServer, Wait, answer, calls, error, text
 

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnosis.analyzer import diagnose, laws, read_facts, rules
+from diagnosis.analyzer import diagnose, read_facts, rules
+from diagnosis.analyzer.rules import laws
 from diagnosis.report import BOTTLENECKS, Diagnosis
 from experiments.ingest import read_profile
 from experiments.samples.samples import FOLDER
@@ -267,8 +268,9 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
         "",
         "## Laws",
         "",
-        "Every finding passes through `diagnosis/analyzer/laws.py` with the ops it rests on. A claim that breaks a law "
-        "is not shown. `tests/diagnosis/test_laws.py` states the same laws for arbitrary profiles, from the outside.",
+        "Every finding passes through `diagnosis/analyzer/rules/laws.py` with the ops it rests on. A claim that breaks "
+        "a law is not shown. `tests/diagnosis/test_laws.py` states the same laws for arbitrary profiles, from the "
+        "outside.",
         "",
         "| law | says |",
         "|---|---|",

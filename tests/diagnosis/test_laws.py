@@ -1,7 +1,7 @@
 """What no finding may do, whatever the profile: contradict a measurement, the configuration or itself.
 
 Stated here from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand; the
-Analyzer enforces the same in `diagnosis.analyzer.laws`, whose words are tested one by one.
+Analyzer enforces the same in `diagnosis.analyzer.rules.laws`, whose words are tested one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diagnosis.analyzer import diagnose, laws, read_facts, rules
+from diagnosis.analyzer import diagnose, read_facts, rules
+from diagnosis.analyzer.rules import laws
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
 from diagnosis.report import Diagnosis, Evidence, Finding
 from experiments.step_profile import Op, StepProfile

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher import postgres
 from asapweb.launcher.address import choose_address
 from asapweb.launcher.folders import FIRST_START_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
+from asapweb.user_error import UserError
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
 AS_ROOT = os.getuid() == 0

@@ -28,7 +28,7 @@ FUSED_ATTENTION = "fused attention"
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding before the laws (`diagnosis.analyzer.laws`): what it says and what it rests on.
+    """A finding before the laws (`diagnosis.analyzer.rules.laws`): what it says and what it rests on.
 
     ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
     `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of

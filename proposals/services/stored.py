@@ -74,7 +74,7 @@ def workbench(
     except (ConfigError, profiles.NotIngested) as error:
         raise Unavailable(str(error)) from error
     rows = list(plan.proposals.order_by("rank"))
-    made = Workbench(
+    return Workbench(
         read.profile,
         read.config,
         read.diagnosis,
@@ -88,9 +88,8 @@ def workbench(
         experiment_id=experiment.pk,
         run_id=plan.run_id,
         plan_id=plan.pk,
+        shared_pricer=pricer,
     )
-    made.__dict__["pricer"] = pricer
-    return made
 
 
 def plan_value(record: PlanRecord, rows: Sequence[Proposal] | None = None) -> Plan:

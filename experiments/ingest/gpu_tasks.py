@@ -12,7 +12,7 @@ from experiments.ingest.gpu.device import Recording
 from experiments.ingest.gpu.profile import profile
 from experiments.ingest.kineto import read as kineto
 from experiments.ingest.nsight import read as nsight
-from experiments.ingest.worker import Report
+from experiments.ingest.progress import Report
 from experiments.step_profile import Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 
