@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -28,7 +28,6 @@ FAR_BELOW = 0.5
 #: An alternative explains a row if it comes as near as this.
 EXPLAINED = 0.12
 WORST = 15
-Cells = Sequence[str | int | float]
 
 #: What leaving out a term changes in nanotron's profile: title, field, value.
 ABLATIONS = (
@@ -73,8 +72,9 @@ def _head() -> Iterator[str]:
     yield (
         "Written by `python -m evaluation.memory_report`. "
         f"Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs of nanotron on 8–512 H100 in "
-        f"{len(set(rows.workloads))} workloads (two models), {len(simumax)} of Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the "
-        "first failed. Error is |log(predicted / measured)|, bias the median of that logarithm. "
+        f"{len(set(rows.workloads))} workloads (two models), {len(simumax)} of Megatron-LM on eight B200, "
+        f"{len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the first failed. "
+        "Error is |log(predicted / measured)|, bias the median of that logarithm. "
         "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources "
         "(`perfmodel/memory_profiles.toml` names them) and chosen with these sweeps in view; their sizes are "
         "fitted on the nanotron sweep alone. The naive baseline is 16 bytes per parameter, the optimizer's over its "

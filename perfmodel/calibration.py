@@ -27,7 +27,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
-from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
+from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of
 from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
@@ -482,5 +482,4 @@ __all__ = [
     "ObservedCollective",
     "calibrate",
     "mesh_distance",
-    "observed_weight_sharding",
 ]

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from experiments.reconstruct.hlo import instruction, shape
 
-#: How an op gets its time.  `printed`: from the paper's table.  `communication`: its share of what the printed
-#: communication leaves.  `exposed`: its share of the exposed communication that is assumed beside the printed one.
-#: `hidden`: a fixed short time (start and end of an overlapped transfer).  `filler`: its share of the rest of the busy
-#: step, in proportion to its roofline time.
-TIMINGS = ("printed", "communication", "exposed", "hidden", "filler")
-
 
 @dataclass(frozen=True)
 class StepOp:
     """One HLO op.  flops and bytes are of one occurrence on one core.
 
-    weight_s: time at the roofline (`filler`), or relative weight (`communication`, `exposed`).  printed: index of its
-    row in the paper's table.
+    timing: how it gets its time.  `printed`: from the paper's table; `communication`: its share of what the printed
+    communication leaves; `exposed`: of the exposed communication that is assumed beside the printed one; `hidden`: a
+    fixed short time (start and end of an overlapped transfer); `filler`: its share of the rest of the busy step, in
+    proportion to its roofline time.  weight_s: time at the roofline (`filler`), or relative weight (`communication`,
+    `exposed`).  printed: index of its row in the paper's table.
     """
 
     name: str

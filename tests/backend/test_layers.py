@@ -13,8 +13,8 @@ ABOVE = ("urls", "views", "api")
 
 
 def is_a(module: str, *layers: str) -> bool:
-    """Whether the module, or a package that it is in, is of one of the layers (`views`, `views_compare`)."""
-    return any(part.split("_")[0] in layers for part in module.split("."))
+    """Whether the module, or a package that it is in, is of one of the layers (`views_compare` of `views`)."""
+    return any(not {*layers}.isdisjoint(part.split("_")) for part in module.split("."))
 
 
 def test_only_addresses_and_pages_import_views() -> None:

@@ -150,7 +150,3 @@ def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:
         for axis in ("dcn",) if op.over_dcn else op.axes:
             costs[axis] = costs.get(axis, 0.0) + op.exposed_share
     return max(costs, key=lambda axis: costs[axis]) if costs else None
-
-
-def plural(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
