@@ -33,11 +33,11 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
-	@$(PYTHON) -m proposals.agents.reasoner.fit_meaning
+	@$(PYTHON) -m evaluation.fit_meaning
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run
-	@$(PYTHON) -m history.seeds.build
+	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps
 
 clean: ## remove the environment and all caches; the data folder stays

@@ -8,8 +8,8 @@ from math import gcd
 from statistics import median
 from typing import Any
 
+from evaluation.seeds.published_pairs import Pair, Run, pairs
 from history.record import Record, Side, outcome_of
-from history.seeds.published_pairs import Pair, Run, pairs
 from perfmodel.accounting import parameters
 from perfmodel.published import load_published
 

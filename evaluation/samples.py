@@ -1,4 +1,4 @@
-"""Writes the shipped profiles anew: `python -m experiments.samples.build [KEY ...]`.
+"""Writes the shipped profiles anew: `python -m evaluation.samples [KEY ...]`.
 
 Reconstructions come out byte for byte the same.  Recordings are new measurements: make them on a quiet machine.
 """
@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from experiments.reconstruct.profile import write
-from experiments.reconstruct.scenarios import SCENARIOS
+from evaluation.reconstruct.profile import write
+from evaluation.reconstruct.scenarios import SCENARIOS
 from experiments.record.recorder import record
 from experiments.record.spec import RecordSpec, parse_mesh
 from experiments.samples.samples import CONFIG_NAME, CPU_RUNS, FOLDER, CpuRun

@@ -1,4 +1,4 @@
-"""Learn what clauses mean from the examples: `make fit`, or `python -m proposals.agents.reasoner.fit_meaning`."""
+"""Learn what clauses mean from the examples: `make fit`, or `python -m evaluation.fit_meaning`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the seeds that are drawn from published tables: `python -m history.seeds.build` (or `make seeds`).
+"""Writes the seeds that are drawn from published tables: `python -m evaluation.seeds.build` (or `make seeds`).
 
 The files are the same for the same tables; a test compares them with what this program writes.
 """
@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
+from evaluation.seeds import optico, published_records
 from history.record import Record
-from history.seeds import FOLDER, optico, published_records
+from history.seeds import FOLDER
 
 
 def built() -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiments.reconstruct.scenarios import Scenario
-from experiments.reconstruct.step import StepOp
+from evaluation.reconstruct.scenarios import Scenario
+from evaluation.reconstruct.step import StepOp
 
 #: Start or end of a transfer that runs beside other ops.  Assumed; too short to matter.
 HIDDEN_PS = 2_000_000

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LABEL = "reconstructed from the paper, experiment {number}"
-
 
 @dataclass(frozen=True)
 class PrintedOp:

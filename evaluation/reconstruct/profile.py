@@ -8,10 +8,10 @@ from typing import Any
 
 from xprof.protobuf import op_metrics_pb2, op_stats_pb2
 
-from experiments.reconstruct.paper import LABEL
-from experiments.reconstruct.scenarios import Scenario
-from experiments.reconstruct.step import StepOp
-from experiments.reconstruct.timeline import CoreTimeline, timelines
+from evaluation.reconstruct.scenarios import Scenario
+from evaluation.reconstruct.step import StepOp
+from evaluation.reconstruct.timeline import CoreTimeline, timelines
+from experiments.samples.samples import RECONSTRUCTED
 from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, PlaneWriter, SpaceWriter, StatValue
 
 _PROGRAM_ID = 1
@@ -90,7 +90,7 @@ def build(scenario: Scenario) -> list[SpaceWriter]:
         _write_core(plane, scenario, timeline)
     for space in spaces:
         # Ingestion takes it as the label, so that the file says what it is wherever it goes.
-        space.space.warnings.append(LABEL.format(number=scenario.printed.number))
+        space.space.warnings.append(RECONSTRUCTED.format(number=scenario.printed.number))
     return spaces
 
 
@@ -115,7 +115,7 @@ def configuration(scenario: Scenario) -> dict[str, Any]:
         "hardware": {"chip": scenario.part.chip, "topology": list(printed.topology), "slices": 1},
         "mesh": {"ici": dict(printed.mesh), "dcn": {}},
         "training": training,
-        "notes": f"{LABEL.format(number=printed.number).capitalize()} (arXiv 2511.03844, {printed.section}), "
+        "notes": f"{RECONSTRUCTED.format(number=printed.number).capitalize()} (arXiv 2511.03844, {printed.section}), "
         f"baseline mesh; {scenario.hosts} of {scenario.hosts_total} hosts. Not in the paper: {missing}.",
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments.reconstruct.hlo import instruction, shape
+from evaluation.reconstruct.hlo import instruction, shape
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from experiments.reconstruct import paper
-from experiments.reconstruct.hlo import instruction, replica_groups, ring_pairs, shape
-from experiments.reconstruct.step import StepBuilder, StepOp, StepOps, Workload
+from evaluation.reconstruct import paper
+from evaluation.reconstruct.hlo import instruction, replica_groups, ring_pairs, shape
+from evaluation.reconstruct.step import StepBuilder, StepOp, StepOps, Workload
 
 
 @dataclass(frozen=True)
