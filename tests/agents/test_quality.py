@@ -12,14 +12,14 @@ import pytest
 from agent.events import Final
 from agent.messages import Usage
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality import evaluate
+from evaluation.quality.cases import Case, Truth, against, cases
+from evaluation.quality.evaluate import Marked, Total
+from evaluation.quality.score import Answer, Mark, configuration, figure, mark, stance
 from proposals.agents.conversation import Ask, Said
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import settings_for
 from tests.agent.server import ScriptedServer, text
-from tests.agents import evaluate
-from tests.agents.evaluate import Marked, Total
-from tests.agents.quality import Case, Truth, against, cases
-from tests.agents.quality_score import Answer, Mark, configuration, figure, mark, stance
 
 #: One or two of each bottleneck and of each way in which little is known; `make quality` marks all.
 PROFILES = (

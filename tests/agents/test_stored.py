@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import Http404
 
+from evaluation.quality.evidence import ask, refusal, results
 from experiments.models import Event
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services import add, seed
 from proposals.agents.surroundings import Unavailable
 from proposals.models import PlanRecord, Proposal
-from tests.agents.evidence import ask, refusal, results
 from tests.backend.conftest import data_folder, people, ready  # noqa: F401  (fixtures)
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from diagnosis.analyzer import diagnose, read_facts, rules
 from diagnosis.analyzer.rules import laws
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
 from diagnosis.report import Diagnosis, Evidence, Finding
+from evaluation.steps import real
+from evaluation.steps.generated import config as config_of
+from evaluation.steps.generated import profile as generated
+from evaluation.steps.scenarios import SCENARIOS
 from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
-from tests.diagnosis import real
 from tests.diagnosis.arbitrary import configs, profiles
 from tests.diagnosis.build import collective, config, find, matmul, op, profile
-from tests.diagnosis.generated import config as config_of
-from tests.diagnosis.generated import profile as generated
-from tests.diagnosis.scenarios import SCENARIOS
 
 #: Findings about an axis whose cost shows elsewhere: a bubble as idle time, full experts as their own time.
 BESIDE_AXIS = {"pipeline_bubble", "expert_imbalance"}

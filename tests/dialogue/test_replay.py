@@ -34,7 +34,7 @@ def recording(name: str) -> Recording:
 
 
 def bench():
-    from tests.agents.evidence import bench as made
+    from evaluation.quality.evidence import bench as made
 
     return made(RUN)
 

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
+from evaluation.steps.generated import MIDDLE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel import legality
 from perfmodel.catalogue import get_model
@@ -18,9 +21,6 @@ from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose
-from tests.diagnosis.generated import MIDDLE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 
 CORES, STEPS = 16, 4
 

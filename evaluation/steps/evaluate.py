@@ -1,4 +1,4 @@
-"""How often the Analyzer is right: `python -m tests.diagnosis.evaluate` writes what docs/accuracy.md links to.
+"""How often the Analyzer is right: `python -m evaluation.steps.evaluate` writes what docs/accuracy.md links to.
 
 Three sets: the labelled scenarios, steps drawn at random, and the paper's three experiments as printed and as shipped,
 all with durations off by ±10 % and ops missing.  What is true comes from the generator's ledger: a rule is *wanted*
@@ -19,15 +19,15 @@ from typing import Any
 from diagnosis.analyzer import diagnose, read_facts, rules
 from diagnosis.analyzer.rules import laws
 from diagnosis.report import BOTTLENECKS, Diagnosis
+from evaluation.steps import drawn, paper, real
+from evaluation.steps.generated import Ledger, Scenario, config, made
+from evaluation.steps.scenarios import SCENARIOS
+from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile
 from experiments.samples.samples import FOLDER
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import read_config
-from tests.diagnosis import drawn, paper, real
-from tests.diagnosis.generated import Ledger, Scenario, config, made
-from tests.diagnosis.scenarios import SCENARIOS
-from tests.diagnosis.variants import perturbed
 
 ROOT = Path(__file__).parents[2]
 JSON_FILE = ROOT / "diagnosis" / "accuracy.json"
@@ -302,7 +302,7 @@ def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: l
     lines = [
         "# How often the diagnosis is right",
         "",
-        "Written by `python -m tests.diagnosis.evaluate`; what [accuracy.md](accuracy.md) is for predictions, this is "
+        "Written by `python -m evaluation.steps.evaluate`; what [accuracy.md](accuracy.md) is for predictions, this is "
         "for diagnoses.",
         "",
         "Steps are generated op by op from FLOPs, bytes, links (`perfmodel`) and stated efficiencies; the generator "

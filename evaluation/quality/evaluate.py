@@ -1,4 +1,4 @@
-"""How good answers are: `python -m tests.agents.evaluate` marks the built-in reasoner and writes docs/quality.md.
+"""How good answers are: `python -m evaluation.quality.evaluate` marks the built-in reasoner and writes docs/quality.md.
 
 With `--endpoint` it marks the language model that OPENAI_* and ASAP_LLM_* name, `--repeats` times, and enters it in a
 section of its own, dated.
@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.provider.base import Provider
+from evaluation.quality.cases import PROFILES, Case, cases, otherwise
+from evaluation.quality.evidence import bench
+from evaluation.quality.score import Answer, Mark, mark
 from proposals.agents import chat, endpoint, reasoner
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Said, Turn
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
-from tests.agents.evidence import bench
-from tests.agents.quality import PROFILES, Case, cases, otherwise
-from tests.agents.quality_score import Answer, Mark, mark
 
 REPORT = Path(__file__).parents[2] / "docs" / "quality.md"
 Answerer = Callable[[Workbench, Ask], Iterator[Said]]
@@ -197,8 +197,8 @@ COLUMNS = {
 }
 PREFACE = """# How good answers are
 
-Written by `python -m tests.agents.evaluate` (`make quality`); `--endpoint` marks the language model that `OPENAI_*` and
-`ASAP_LLM_*` name and enters it below.
+Written by `make quality` (`python -m evaluation.quality.evaluate`); `--endpoint` marks the language model that
+`OPENAI_*` and `ASAP_LLM_*` name and enters it below.
 
 Cases are messages of conversations over the shipped samples and over generated steps whose bottleneck is known. What is
 true comes from these labels, from the tools called directly, and from arithmetic on what they return; nothing of the

@@ -1,4 +1,4 @@
-"""How good proposals are on cases with a known answer: `python -m tests.proposer.evaluate`, docs/accuracy-proposals.md.
+"""How good proposals are on cases with a known answer: `make accuracy`, docs/accuracy-proposals.md.
 
 Cases with a known answer (`published_cases`), and the paper's three experiments; with everything the Proposer has, and
 without its history, without the performance model, and without both.
@@ -19,6 +19,10 @@ import numpy as np
 
 from diagnosis.analyzer import diagnose
 from evaluation import proposals_report
+from evaluation.proposing.experiments import EXPERT, perturbed
+from evaluation.proposing.experiments import case as experiment
+from evaluation.proposing.published_cases import Case, cases, exact, sizes
+from evaluation.steps import paper
 from perfmodel import accounting
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, Mesh
@@ -30,10 +34,6 @@ from proposals.proposer.pricer import Pricer
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, rank
 from proposals.proposer.space import Candidates
-from tests.diagnosis import paper
-from tests.proposer.published_cases import Case, cases, exact, sizes
-from tests.proposer.test_paper import EXPERT, perturbed
-from tests.proposer.test_paper import case as experiment
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "proposals" / "accuracy.json"

@@ -1,6 +1,6 @@
 """Cases with a known answer: published recipes to be found from a poorer mesh, and sweeps in which every mesh was run.
 
-The profile of the poorer run is written op by op by the generator of `tests.diagnosis.generated`, in its own world:
+The profile of the poorer run is written op by op by the generator of `evaluation.steps.generated`, in its own world:
 its efficiencies and what it hides are drawn per case, durations are off by ±10 % and one op in twenty is missing.  It
 shares the sizes of wires with the performance model and nothing else: no fitted efficiency, no overlap, no pipeline.
 
@@ -23,6 +23,8 @@ from hashlib import sha256
 
 import numpy as np
 
+from evaluation.steps.generated import Scenario, made
+from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
 from perfmodel.calibration import mesh_distance
@@ -32,8 +34,6 @@ from perfmodel.published import PublishedRun, load_published
 from perfmodel.search import build_space, default_axes
 from perfmodel.step_time import predict
 from perfmodel.workload import micro_batches
-from tests.diagnosis.generated import Scenario, made
-from tests.diagnosis.variants import perturbed
 
 #: How much longer the start takes than the recipe, by the performance model or as measured.
 SLOWER = (1.1, 1.6)

@@ -1,4 +1,4 @@
-"""How well retrieval answers the labelled questions: `python -m tests.knowledge.evaluate` writes docs/knowledge.md.
+"""How well retrieval answers the labelled questions: `make accuracy` writes docs/knowledge.md.
 
 A question is answered when one of its expected passages is among the first five (recall@5); MRR is the mean of one over
 the rank of the first expected one among the first fifty, 0 where there is none.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 QUESTIONS = Path(__file__).with_name("questions.toml")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "knowledge.md"
-BEGIN, END = "<!-- measured by tests/knowledge/evaluate.py -->", "<!-- end -->"
+BEGIN, END = "<!-- measured by evaluation/retrieval/evaluate.py -->", "<!-- end -->"
 MODES = ("vector", "text", "fused")
 
 

@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 from math import prod
 
+from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario, made
+from evaluation.steps.variants import perturbed
 from experiments.step_profile import StepProfile
-from tests.diagnosis.generated import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario, made
-from tests.diagnosis.variants import perturbed
 
 _PLACES = (
     ("v4", (4, 4, 4)), ("v5e", (16, 16)), ("v5e", (8, 8)), ("v5p", (8, 8, 8)), ("v5p", (4, 4, 8)), ("v6e", (16, 16)),

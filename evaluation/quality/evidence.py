@@ -10,11 +10,11 @@ from typing import Any
 from agent.events import ToolReturned
 from agent.messages import ToolCall
 from agent.tools import Tool, call_tool
+from evaluation.steps import generated
+from evaluation.steps.scenarios import SCENARIOS
+from evaluation.steps.shipped import sample
 from proposals.agents.tools import all_tools
 from proposals.agents.workbench import Workbench
-from tests.diagnosis import generated
-from tests.diagnosis.scenarios import SCENARIOS
-from tests.diagnosis.test_samples import sample
 
 SAMPLES = ("asap-experiment-1", "asap-experiment-2", "asap-experiment-3", "cpu-data2-seq2-model2", "cpu-data8")
 #: Generated ones: across slices, on GPUs, with experts, and with little in the profile.

@@ -14,15 +14,15 @@ from typing import Any
 
 from agent.messages import ToolCall
 from agent.tools import call_tool
+from evaluation.quality.evidence import SAMPLES, bench
+from evaluation.quality.score import Need, Stance, Wanted, bottleneck, configuration, figure, some, told, words
+from evaluation.steps.paper import BOTTLENECK
+from evaluation.steps.scenarios import SCENARIOS
 from perfmodel.config_file import config_to_json
 from proposals.agents.conversation import ConstraintTold, FactTold
 from proposals.agents.tools import all_tools
 from proposals.agents.workbench import Workbench
 from proposals.constraints import mesh_text
-from tests.agents.evidence import SAMPLES, bench
-from tests.agents.quality_score import Need, Stance, Wanted, bottleneck, configuration, figure, some, told, words
-from tests.diagnosis.paper import BOTTLENECK
-from tests.diagnosis.scenarios import SCENARIOS
 
 #: Steps bound by each resource; on TPUs and GPUs, across slices, with experts and with a pipeline.
 GENERATED = (

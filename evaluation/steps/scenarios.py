@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.diagnosis.generated import LARGE, MIDDLE, MIXTURE, NARROW, SMALL, Scenario
+from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, NARROW, SMALL, Scenario
 
 POD = (16, 16)
 DATA_256 = (("data", 256), ("model", 1))
