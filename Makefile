@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench accuracy quality fit seeds clean
+.PHONY: help run test lint bench accuracy quality fit seeds glossary clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -45,6 +45,10 @@ seeds: ## draw the optimization database's seeds from the published tables and t
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps
+
+glossary: ## write docs/glossary.md from the file that tooltips come from
+	@bin/bootstrap run
+	@$(PYTHON) -m evaluation.glossary
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results

@@ -413,7 +413,7 @@ def calibrate(
     `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
-        raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
+        raise ValueError("the observation contains no measured part to calibrate with")
     observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):

@@ -17,10 +17,10 @@ from proposals.candidate import changes_chips
 FAILURE_WORDS = {
     "out_of_memory": "Out of memory",
     "does_not_compile": "Does not compile",
-    "illegal_mesh": "Illegal mesh",
-    "numerics": "Numerics (loss not a number, or diverged)",
+    "illegal_mesh": "Invalid mesh",
+    "numerics": "Numerics (loss NaN or diverged)",
     "hang": "Hangs",
-    "other": "Something else",
+    "other": "Other",
 }
 
 

@@ -16,12 +16,12 @@ from asapweb.user_error import UserError
 
 COMMANDS = {
     "run": "start the web application with its database, broker and worker",
-    "predict": "step time, memory and legality of a configuration",
-    "search": "the best meshes for a configuration",
-    "diagnose": "why the step of a profile is slow",
-    "compare": "two profiles side by side: what got faster, what slower",
-    "propose": "three ranked sharding proposals for a profile",
-    "replay": "recorded answers step by step, or given again by today's code",
+    "predict": "predict step time and memory of a configuration",
+    "search": "search the best meshes for a configuration",
+    "diagnose": "diagnose a profile",
+    "compare": "compare two profiles",
+    "propose": "propose three ranked sharding configurations",
+    "replay": "replay recorded answers step by step, or rerun them with the current code",
     "record": "record a profile of a small sharded training step on this machine",
 }
 
@@ -56,7 +56,7 @@ def dispatch(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = Parser(prog="asap", description="Why is this training step slow, and what should change?")
+    parser = Parser(prog="asap", description="Diagnose LLM training profiles and propose sharding configurations.")
     subparsers = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
     module = None
     if name in COMMANDS and find_spec(f"asapweb.cli.{name}") is not None:

@@ -52,7 +52,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     except Exception as error:
         logger.exception("answer %s failed", pk)
         note = (
-            f"Something went wrong in our code ({type(error).__name__}); "
+            f"Internal error ({type(error).__name__}); "
             f"ask again, and if it happens again report it with the message number {pk}."
         )
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=note)

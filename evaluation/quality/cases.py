@@ -24,9 +24,9 @@ from proposals.agents.tools import all_tools
 from proposals.agents.workbench import Workbench
 from proposals.constraints import mesh_text
 
-#: Steps bound by each resource; on TPUs and GPUs, across slices, with experts and with a pipeline.
+#: Steps bound by each resource; on TPUs and GPUs, over DCN, with experts and with a pipeline.
 GENERATED = (
-    "70B on 512 v5p, tuned", "unfused elementwise work", "gradients over the network between slices",
+    "70B on 512 v5p, tuned", "unfused elementwise work", "gradients over DCN",
     "tensor axis across NVLink domains", "expert dispatch", "pipeline of four, four micro-batches",
     "only the five largest ops, memory", "slow input", "slow dispatch", "gaps",
 )  # fmt: skip

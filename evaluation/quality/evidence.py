@@ -17,9 +17,9 @@ from proposals.agents.tools import all_tools
 from proposals.agents.workbench import Workbench
 
 SAMPLES = ("asap-experiment-1", "asap-experiment-2", "asap-experiment-3", "cpu-data2-seq2-model2", "cpu-data8")
-#: Generated ones: across slices, on GPUs, with experts, and with little in the profile.
+#: Generated ones: over DCN, on GPUs, with experts, and with little in the profile.
 GENERATED = (
-    "gradients over the network between slices", "tensor axis across NVLink domains", "expert dispatch",
+    "gradients over DCN", "tensor axis across NVLink domains", "expert dispatch",
     "only the five largest ops, memory",
 )  # fmt: skip
 PROFILES = ("asap-experiment-1", "asap-experiment-3", "cpu-data2-seq2-model2", *GENERATED)

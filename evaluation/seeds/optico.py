@@ -78,7 +78,7 @@ def _tuned(before: TunedRun, after: TunedRun, number: int) -> Record:
         "optimizer shards the state is inferred from the memory it prints; one run per row."
     ]
     if any(name == "global batch" for name, _, _ in changed):
-        caveats.append("Another global batch trains differently; only the time per token is compared.")
+        caveats.append("A different global batch changes the training; only time per token is compared.")
     if any(name == "TP" for name, _, _ in changed) and after.step_time_s is not None:
         caveats.append("All eight GPUs share one node, so tensor parallelism never leaves NVLink.")
     shape = before.config.model

@@ -188,9 +188,9 @@ def _percent(ratio: float) -> str:
 def _caveats(pair: Pair) -> Iterator[str]:
     rows = (pair.before.row, pair.after.row)
     if _bottleneck(pair):
-        yield "The bottleneck is derived: less arithmetic alone made the step this much faster."
+        yield "The bottleneck is derived: fewer FLOPs alone made the step this much faster."
     if len(changed := _changed(pair)) > 1:
-        yield f"{_listed(changed)} changed together: the effect is not one setting's alone."
+        yield f"{_listed(changed)} changed together: the effect is not due to one setting."
     if "software" in pair.kinds:
         yield _about_drift(pair)
     if pair.repeats:
@@ -199,7 +199,7 @@ def _caveats(pair: Pair) -> Iterator[str]:
         yield f"Earlier releases publish the same pair {len(pair.repeats)} times: {span}."
     known = [row["remat"] or "recompute" in (row.get("settings") or {}) for row in rows]
     if pair.before.row["framework"] == "Megatron-Bridge" and not any(known):
-        yield "The source does not say what is recomputed; recipes recompute what does not fit."
+        yield "The source does not state rematerialisation; recipes recompute what does not fit."
     if any("alternate values" in row["notes"] for row in rows):
         yield "A row prints a second set of values in parentheses; the first is kept."
     if any(row["precision"] is None for row in rows):
@@ -226,7 +226,7 @@ def _caveats(pair: Pair) -> Iterator[str]:
             "on both sides alike."
         )
     if pair.before.data["hardware"]["topology"] != pair.after.data["hardware"]["topology"]:
-        yield "The chips were wired differently: the number of slices changed with the mesh."
+        yield "The interconnect differs: the number of slices changed with the mesh."
     if any("CORRECTED" in row["notes"] for row in rows):
         yield "The source's own batch or device count contradicts its log; the log's is used."
 

@@ -264,7 +264,7 @@ SCENARIOS = (
         also=("optimizer_update",),
     ),
     Scenario(
-        "gradients over the network between slices",
+        "gradients over DCN",
         "communication",
         ("exposed_dcn",),
         "v5e",

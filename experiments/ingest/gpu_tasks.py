@@ -43,7 +43,7 @@ def read(
     left_out = set(exclude)
     wanted = [item for item in contents.found if not _excluded(item, left_out)]
     if not wanted:
-        raise IngestError("Every file of this session is left out.", "Keep at least one.", kind="empty")
+        raise IngestError("Every file of this session is excluded.", "Keep at least one.", kind="empty")
     recordings: list[Recording] = []
     for index, item in enumerate(wanted):
         which = f"Reading trace {index + 1} of {len(wanted)}" if len(wanted) > 1 else "Reading the trace"
@@ -53,7 +53,7 @@ def read(
         except IngestError as error:
             error.excludable = len(wanted) > 1
             raise
-    report("read", 0.9, "Putting ranks together" if len(recordings) > 1 else "Putting steps and ops together")
+    report("read", 0.9, "Merging ranks" if len(recordings) > 1 else "Merging steps and ops")
     return profile(
         recordings, _with_ranks(files, recordings), source_kind=kind, no_steps=no_steps, notes=notes, builder=builder
     )

@@ -114,7 +114,7 @@ def read(
             Note(
                 "info",
                 f"XProf's op tables cover the first {keep:,} of {steps:,} steps, to stay within "
-                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap are from all of them.",
+                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap use all steps.",
             )
         )
     profile = read_xprof.read(
@@ -188,14 +188,14 @@ def _load_hosts(
         go_on = bool(hosts)
         raise IngestError(
             first.message + others,
-            first.next_step if go_on else first.next_step.replace(", or go on without this host", ""),
+            first.next_step if go_on else first.next_step.replace(", or continue without this host", ""),
             first.file,
             kind=first.kind,
             excludable=go_on,
             detail="\n".join([first.detail, *(str(error) for error in broken[1:])]),
         )
     if not hosts:
-        raise IngestError("Every host of this session is left out.", "Keep at least one.", kind="empty")
+        raise IngestError("Every host of this session is excluded.", "Keep at least one.", kind="empty")
     _refuse_same_host(hosts)
     return hosts
 
@@ -304,7 +304,7 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
     notes = [note for host in hosts for note in host.notes]
     if exclude:
         left = ", ".join(sorted(exclude)[:5])
-        notes.append(Note("warning", f"Read without {left}: stragglers there stay unseen."))
+        notes.append(Note("warning", f"Read without {left}: stragglers there are not detected."))
     if contents.ignored:
         count = len(contents.ignored)
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])

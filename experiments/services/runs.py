@@ -140,7 +140,7 @@ def claim(pk: int, worker: str) -> Run | None:
             run=run,
             data={
                 "stage": str(run.status),
-                "text": "The worker stopped; another has taken over and goes on from here.",
+                "text": "The worker stopped; another has taken over and resumes from here.",
                 "fraction": None,
                 "attempt": run.attempts,
             },

@@ -52,24 +52,22 @@ def store(profile: Profile, path: str) -> None:
 def load(profile: Profile) -> Trace:
     """The profile's events.  Raises NoTrace."""
     if profile.summary.get("source_kind") in (STEP_TIME, MODEL):
-        raise NoTrace(
-            "There is no profile: this experiment rests on its step time. Upload a profile to see a timeline."
-        )
+        raise NoTrace("This experiment has only a step time. Upload a profile to see a timeline.")
     if profile.trace == "":
         raise NoTrace(
-            "The uploaded files hold sums of ops, no events, so there is no timeline. Upload the profile itself "
+            "The uploaded files contain op totals but no events, so there is no timeline. Upload the profile itself "
             "(HOST.xplane.pb, or a PyTorch or Nsight trace) instead of its tables."
         )
     if profile.trace is None:
         raise NoTrace(
-            "This profile was read before timelines were kept. Its files are read again for it.",
+            "This profile was read before timelines were stored; its files are being read again.",
             can_write=profile.files.exists() and profile.ingested_at is not None,
         )
     try:
         return _opened(storage.absolute(profile.trace))
     except (FileNotFoundError, TraceError) as error:
         logger.warning("the event store of profile %s cannot be read: %s", profile.pk, error)
-        raise NoTrace("The events of this profile are gone from the data folder.", can_write=True) from error
+        raise NoTrace("The events of this profile are no longer in the data folder.", can_write=True) from error
 
 
 def _opened(path: Path) -> Trace:

@@ -185,7 +185,7 @@ def _write(file: File[bytes]) -> tuple[str, int]:
                 size += len(chunk)
                 if size > LIMIT_BYTES:
                     raise ImportRefused(
-                        f"A file of records may hold at most {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
+                        f"A file of records is limited to {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
                         too_large=True,
                     )
                 target.write(chunk)

@@ -28,7 +28,7 @@ _SAME = (
 )  # fmt: skip
 _OTHER = ("id", "changes", "topology", "model_family", "before", "after")
 _EXTRA = tuple(field.name for field in fields(Record) if field.name not in (*_SAME, *_OTHER))
-_PUBLISHED = "This record ships with the product and stays; only records of your team can be deleted."
+_PUBLISHED = "This record ships with the product; only records of your team can be deleted."
 
 
 class RecordError(ValueError):

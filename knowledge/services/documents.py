@@ -56,8 +56,8 @@ class Received:
         title = self.document.title
         return {
             "added": f"“{title}” was added and is being read.",
-            "known": f"This file is here already, as “{title}”; nothing was added.",
-            "again": f"“{title}” could not be read before; it is tried again.",
+            "known": f"This file already exists as “{title}”; nothing was added.",
+            "again": f"“{title}” could not be read before; retrying.",
             "restored": f"This file is an earlier version of “{title}”; it is the current one again.",
         }[self.outcome]
 

@@ -202,12 +202,12 @@ def _told(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         data["model"] = {"name": facts["model.name"]}
     for path, value in facts.items():
         if not any(path.startswith(f"{part}.") for part in TELLABLE):
-            raise ConfigError(str(path)[:60], f"cannot be told; facts are about {', '.join(TELLABLE)}")
+            raise ConfigError(str(path)[:60], f"is not a supported fact; facts are about {', '.join(TELLABLE)}")
         *parents, last = path.split(".")
         inside = data
         for parent in parents:
             inside = inside.setdefault(parent, {})
             if not isinstance(inside, dict):
-                raise ConfigError(str(path)[:60], "is no path of a configuration")
+                raise ConfigError(str(path)[:60], "is not a path of a configuration")
         inside[last] = value
     return data

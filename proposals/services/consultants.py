@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 #: While a model is waited for: how often it is looked whether what it does is still wanted.
 LOOK_EVERY_S = 0.5
-OVERTAKEN = "A newer analysis of this experiment has begun, so the model stopped reading this one."
+OVERTAKEN = "A newer analysis of this experiment has started, so the model stopped this one."
 
 T = TypeVar("T")
 
@@ -57,14 +57,14 @@ def consult(pk: int, provider: Provider | None = None) -> None:
         with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, desk.look)):
             _work(desk, provider)
     except (Unavailable, ConfigError, Refused) as error:
-        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text stands.")
+        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")
     except (OperationalError, InterfaceError):
         raise  # the database is away, or full: the sweep finds a consultation that nobody has
     except Exception as error:
         logger.exception("consultation %s failed", pk)
         note = (
-            f"Something went wrong in our code ({type(error).__name__}), so the built-in text stands; ask the model "
-            f"again, and if it happens again report it with the number {pk}."
+            f"Internal error ({type(error).__name__}), so the built-in text is shown. Ask the model again; if it "
+            f"recurs, report it with the number {pk}."
         )
         consulting.end(made, worker, Consultation.Status.FAILED, note)
         raise
@@ -122,7 +122,7 @@ def _work(desk: Desk, provider: Provider | None) -> None:
     analyst = provider or endpoint.provider(analyzer_agent.AGENT)
     proposer = provider or endpoint.provider(proposal_agent.AGENT)
     if analyst is None or proposer is None:
-        raise Unavailable("No language model is configured any more.")
+        raise Unavailable("The language model is no longer configured.")
     base = _built_in_plan(made.run)
     if base is None:
         raise Unavailable("This run has no proposals to compare with.")
@@ -192,7 +192,7 @@ def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) 
     returned = backing.numbers([item.result for item in found.results])
     verdict = checks.check(record, read.config, read.diagnosis, read.profile, returned=returned)
     if verdict.broken:
-        raise Refused(f"What the model proposed did not pass the last check: {'; '.join(verdict.broken)}.")
+        raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
     checks.store(made.run, record, verdict)
     return record
 

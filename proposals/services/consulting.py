@@ -59,14 +59,14 @@ def request(experiment: Experiment, user: User) -> Consultation:
     """
     check(user, experiment, Role.ENGINEER)
     if not models():
-        raise ConsultingError("No language model is configured; the built-in reasoner did the work.")
+        raise ConsultingError("No language model is configured; the built-in reasoner was used.")
     run = runs.newest(experiment)
     if run is None or run.status != RunStatus.READY:
-        raise ConsultingError("The analysis of this experiment is not ready; the model reads it once it is.")
+        raise ConsultingError("The analysis of this experiment is not ready; the model starts once it is.")
     with transaction.atomic():
         events.lock(experiment.pk)
         if Consultation.objects.filter(run=run, status__in=OPEN).exists():
-            raise ConsultingError("The model is reading this run already; wait until it is done.")
+            raise ConsultingError("The model is already reading this run; wait until it is done.")
         return _queue(run, user)
 
 
@@ -105,7 +105,7 @@ def claim(pk: int, worker: str) -> Consultation | None:
         return None
     made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
     if made.attempts > CONSULTATIONS.most_attempts:
-        note = f"{CONSULTATIONS.gave_up}. The built-in text stands."
+        note = f"{CONSULTATIONS.gave_up}. The built-in text is shown."
         end(made, worker, Consultation.Status.FAILED, note)
         return None
     return made

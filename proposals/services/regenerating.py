@@ -45,7 +45,7 @@ def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) 
     with transaction.atomic():
         events.lock(experiment.pk)
         if PlanRequest.objects.filter(run__experiment=experiment, status__in=OPEN).exists():
-            raise RequestError("Proposals for this experiment are being made already; wait until they are there.")
+            raise RequestError("Proposals for this experiment are already being generated; wait until they are ready.")
         made = PlanRequest.objects.create(
             team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
         )
@@ -111,7 +111,7 @@ def make(pk: int) -> None:
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
-        _fail(made, f"Something went wrong in our code ({type(error).__name__}); ask again, or report request {pk}.")
+        _fail(made, f"Internal error ({type(error).__name__}); ask again, or report request {pk}.")
         raise
 
 

@@ -102,7 +102,7 @@ def test_a_bad_answer_is_marked_so(kind: str, text: str, wrong: str) -> None:
     "text",
     [
         "The step is communication-bound: 71.5 % of it.",
-        "Duty cycle is 100 %, yet that does not make the step compute-bound.",
+        "The duty cycle is 100 %, but the step is not compute-bound.",
         "Nothing is certain to be faster before it is measured.",
         "Only a reviewer can approve it.",
     ],

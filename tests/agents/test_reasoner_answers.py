@@ -124,7 +124,7 @@ EVERYTHING = (
 
 
 #: Written from first principles (`evaluation.steps.scenarios`): GPUs, experts, slices.
-WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients over the network between slices")
+WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients over DCN")
 
 
 @pytest.mark.parametrize("key", [*KEYS, "llama", *WRITTEN])
@@ -259,7 +259,7 @@ def test_a_constraint_ranks_again_and_says_what_fell() -> None:
     (told,) = said.of(ConstraintTold)
     assert told.constraint == {"keep_axes": [axis]}
     assert "**The recommendation changes**" in said.text
-    assert "is out: you asked for this" in said.text
+    assert "is out: your constraint" in said.text
     again = thread.say("which first?")
     assert f"{axis} {ran[axis]}" in again.text.split("**Proposal 1**")[1][:120]
     back = thread.say(f"forget the constraint on {axis}")

@@ -158,7 +158,7 @@ def test_where_the_model_fails_the_built_in_text_stands_and_says_so(serve: Serve
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="stopped").count() == 2
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/").content.decode()
-    assert "The model failed:" in page and "The built-in text stands." in page
+    assert "The model failed:" in page and "The built-in text is shown." in page
 
 
 def test_nothing_is_asked_where_no_model_is_configured(people: Any, ready: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_run_is_read_once_by_itself_and_never_where_that_is_switched_off(
     made = consulting.on_ready(ready.run)
     assert made is not None and made.created_by is None
     assert consulting.on_ready(ready.run) is None
-    with pytest.raises(consulting.ConsultingError, match="reading this run already"):
+    with pytest.raises(consulting.ConsultingError, match="already reading this run"):
         consulting.request(ready.experiment, people.engineer)
 
 
@@ -311,7 +311,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     assert "Ask the model" in client.get(base).content.decode()
     made = consulting.request(ready.experiment, people.engineer)
     waiting = client.get(base).content.decode()
-    assert "The agents are reading the run" in waiting and "Ask the model" not in waiting
+    assert "The agents are analysing the run" in waiting and "Ask the model" not in waiting
     again = f"{base}consultation/?where=proposals&amp;plan={ready.plan.pk}"
     assert again in client.get(f"{base}proposals/").content.decode()
     consultants.consult(made.pk)

@@ -44,7 +44,7 @@ def test_a_password_is_not_guessed_for_long(ana):
     assert tried == [422] * attempts.OF_NAME + [429] * 5
     refused = sign_in(password=RIGHT)
     assert refused.status_code == 429 and int(refused["Retry-After"]) == 900
-    assert "quarter of an hour" in refused.content.decode()
+    assert "Wait 15 minutes" in refused.content.decode()
     assert sign_in("bob").status_code == 422  # another person is not kept out
 
 

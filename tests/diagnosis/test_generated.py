@@ -69,7 +69,7 @@ THROUGH_XPROF = (
     "unfused elementwise work",
     "8-way tensor parallelism in the open",
     "gathers of sharded weights, few tokens",
-    "gradients over the network between slices",
+    "gradients over DCN",
     "expert dispatch",
     "slow input",
     "gaps",

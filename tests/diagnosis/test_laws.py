@@ -69,8 +69,8 @@ def _check_padding(finding: Finding, diagnosis: Diagnosis) -> None:
 def _check_links(finding: Finding, profile: StepProfile, run: ExperimentConfig | None) -> None:
     """No bandwidth above what the links carry, in any number that is shown."""
     name = run.hardware.chip if run is not None else profile.device.chip
-    for achieved in rows_of(finding, "bandwidth achieved per chip"):
-        possible = rows_of(finding, "bandwidth possible per chip")[0]
+    for achieved in rows_of(finding, "achieved bandwidth per chip"):
+        possible = rows_of(finding, "link bandwidth per chip")[0]
         assert (achieved.value or 0.0) <= 1.1 * (possible.value or 0.0)
     if name:
         try:
@@ -162,7 +162,7 @@ def test_a_bandwidth_above_the_links_is_not_stated() -> None:
     entry = next(entry for entry in diagnosis.ops if entry.collective)
     assert entry.achieved_bytes_per_s is None
     assert all(row["achieved_bytes_per_s"] is None and row["hidden_share"] is None for row in diagnosis.collectives)
-    assert any("more bytes than the links carry" in text for text in diagnosis.warnings)
+    assert any("more bytes than the links can carry" in text for text in diagnosis.warnings)
 
 
 def test_fully_sharded_weights_are_not_replicated() -> None:
@@ -217,19 +217,19 @@ def test_every_law_can_strike(law: laws.Law) -> None:
     product, gather = facts.ops
     row = evidence("cost", 0.4, "share")
     made = {
-        "rests on something": claim(facts, "a", "a", "a", "a", [row], 0.0, ops=[gather]),
-        "saves what it rests on": claim(facts, "a", "a", "a", "a", [row], 0.5, ops=[gather]),
-        "waste fits efficiency": claim(
+        "finding has evidence": claim(facts, "a", "a", "a", "a", [row], 0.0, ops=[gather]),
+        "saving is bounded by its evidence": claim(facts, "a", "a", "a", "a", [row], 0.5, ops=[gather]),
+        "padding fits efficiency": claim(
             facts, "a", "a", "a", "a", [row], 0.1, ops=[product], wasted=[(product, 0.984)]
         ),
-        "links carry it": claim(
+        "bandwidth within links": claim(
             facts, "a", "a", "a", "a",
-            [evidence("bandwidth achieved per chip", 6.62e11, "bytes_per_s"),
-             evidence("bandwidth possible per chip", 5.4e11, "bytes_per_s")], 0.4, ops=[gather],
+            [evidence("achieved bandwidth per chip", 6.62e11, "bytes_per_s"),
+             evidence("link bandwidth per chip", 5.4e11, "bytes_per_s")], 0.4, ops=[gather],
         ),
         "axis has time": claim(facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], axis="model"),
         "advice is new": claim(facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], advice=("shard weights",)),
-        "small means small": claim(
+        "small collectives are small": claim(
             facts, "a", "a", "a", "a", [row], 0.4, ops=[gather], advice=(COMBINE_SMALL,)
         ),
         "shares are shares": claim(

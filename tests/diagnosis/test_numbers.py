@@ -99,7 +99,7 @@ def test_report_repeats_the_kpis() -> None:
         "MFU": "mfu",
     }
     for _, diagnosis in cases():
-        section = {line.partition(":")[0]: line for line in diagnosis.report["KPI health and initial hypothesis"]}
+        section = {line.partition(":")[0]: line for line in diagnosis.report["KPIs and initial hypothesis"]}
         for words, key in names.items():
             value = diagnosis.kpis[key]
             if value is None:

@@ -17,7 +17,7 @@ import django
 FOLDER = Path(__file__).parent / "recorded"
 _CLOCK = re.compile(r'("(?:duration_s|first_token_s)":) [0-9.e-]+')
 #: Small, and nothing in it is read from a file.
-RUN = "gradients over the network between slices"
+RUN = "gradients over DCN"
 
 
 @dataclass(frozen=True)

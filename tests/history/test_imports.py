@@ -100,7 +100,7 @@ def test_a_large_file_is_left_to_a_worker_that_may_die(people, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("records.xlsx", b"PK", "are read from .csv, .json and .jsonl"),
+        ("records.xlsx", b"PK", "formats are .csv, .json and .jsonl"),
         ("records.csv", b"", "is empty"),
     ],
 )

@@ -279,7 +279,7 @@ def test_a_worker_reads_it_after_the_upload(people, django_capture_on_commit_cal
 def test_the_same_file_twice_is_one_document(people) -> None:
     first = added(people, RUNBOOK)
     again = documents.receive(people.team, people.administrator, upload(RUNBOOK, "other.md"), title="Another")
-    assert again.outcome == "known" and again.document == first and "is here already, as “runbook”" in again.sentence
+    assert again.outcome == "known" and again.document == first and "already exists as “runbook”" in again.sentence
     assert Document.objects.count() == 1
     assert len(list(documents.original(first).parent.iterdir())) == 1  # its second copy is not kept
     theirs = documents.receive(people.outsider.memberships.get().team, people.outsider, upload(RUNBOOK))

@@ -25,7 +25,7 @@ def test_a_killed_piece_is_started_again(used_home: Path, piece: str) -> None:
         now = time.time()
         assert eventually(lambda: _worker_consumes(used_home, since=now))
         assert _remembers(used_home, piece)
-    assert f"{piece} was killed by signal 9: starting it again." in application.text
+    assert f"{piece} was killed by signal 9: restarting." in application.text
 
 
 def test_a_message_that_a_killed_redis_had_accepted_is_delivered(used_home: Path) -> None:

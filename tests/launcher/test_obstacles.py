@@ -49,7 +49,7 @@ def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
             pass  # someone else holds it, which is all we need
         with running(used_home) as application:
             assert not application.address.endswith(":8000")
-            assert "Port 8000 is taken" in application.text
+            assert "Port 8000 is in use" in application.text
             assert eventually(application.is_ready)
 
 

@@ -132,7 +132,7 @@ def test_what_runs_may_stand_though_it_breaks_a_constraint_and_says_so() -> None
     kept = next(item for item in found.proposals if item.kind == "keep")
     assert kept.rank == 3
     assert [item.rule for item in kept.violations] == ["your constraint: model ≤ 2"]
-    assert any("because it is what runs" in text for text in kept.trade_offs)
+    assert any("listed only as the current configuration" in text for text in kept.trade_offs)
 
 
 def test_constraints_that_leave_too_little_are_one_sentence() -> None:

@@ -88,7 +88,7 @@ def test_on_another_part_of_the_machine_a_gain_counts_per_chip(changes: dict[str
 
 
 def test_an_alternative_is_named_by_what_it_changes() -> None:
-    assert kind_words("alternative", {"global_batch": 16}, True) == "Another batch"
+    assert kind_words("alternative", {"global_batch": 16}, True) == "Different batch"
     assert kind_words("alternative", {"remat": "none"}, False) == "Same mesh"
     assert kind_words("alternative", {}, True) == "Alternative"
     assert kind_words("safer", {"remat": "none"}, False) == "Safer step"

@@ -151,32 +151,34 @@ def _parts_fit_the_whole(facts: Facts, claim: Claim) -> bool:
 
 LAWS = (
     Law(
-        "rests on something",
-        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and rests on ops or "
+        "finding has evidence",
+        "A finding saves at least 0.1 % of the step (of the listed ops, where a list has gaps) and cites ops or "
         "stalls that took time.",
         _rests_on_something,
     ),
     Law(
-        "saves what it rests on",
-        "It saves at most the time of those ops: of collectives the exposed part, of ops below a roof or below their "
-        "links what is missing to it.",
+        "saving is bounded by its evidence",
+        "It saves at most the time of those ops: for collectives the exposed part, for ops below a roof or below their "
+        "link bandwidth the gap to it.",
         _saves_what_it_rests_on,
     ),
     Law(
-        "waste fits efficiency",
+        "padding fits efficiency",
         "Padding wastes at most one minus the measured efficiency.",
         _waste_fits_efficiency,
     ),
-    Law("links carry it", "No collective moves its bytes faster than its links carry them.", _links_carry_it),
-    Law("axis has time", "A finding on a mesh axis rests on time spent on that axis.", _axis_has_time),
+    Law("bandwidth within links", "No collective exceeds its link bandwidth.", _links_carry_it),
+    Law("axis has time", "A finding on a mesh axis cites time spent on that axis.", _axis_has_time),
     Law("advice is new", "It does not advise what the configuration already has.", _advice_is_new),
     Law(
-        "small means small",
+        "small collectives are small",
         "Combining small collectives is advised only where each of them is below 1 MB.",
         _small_means_small,
     ),
     Law(
-        "shares are shares", "A share is between 0 and 1: an efficiency above 1 is no measurement.", _shares_are_shares
+        "shares are shares",
+        "A share is between 0 and 1: an efficiency above 1 is not a valid measurement.",
+        _shares_are_shares,
     ),
     Law("parts fit the whole", "Parts do not add up to more than the whole.", _parts_fit_the_whole),
 )
