@@ -21,6 +21,8 @@ from tests.agents.evaluate import Marked, Total
 from tests.agents.quality import Case, Truth, against, cases
 from tests.agents.quality_score import Answer, Mark, configuration, figure, mark, stance
 
+pytestmark = pytest.mark.slow
+
 #: One or two of each bottleneck and of each way in which little is known; `make quality` marks all.
 PROFILES = (
     "asap-experiment-1", "asap-experiment-2", "asap-experiment-3", "cpu-data8", "expert dispatch",

@@ -7,7 +7,7 @@ import pytest
 from knowledge.models import Passage
 from tests.knowledge import evaluate
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def test_nine_of_ten_questions_find_their_passage_among_the_first_five() -> None:

@@ -24,6 +24,8 @@ from tests.diagnosis.generated import config as configured
 from tests.diagnosis.generated import profile as profiled
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 
+pytestmark = pytest.mark.slow
+
 #: Chip, topology, slices.
 MACHINES = (
     ("v5e", (4, 4), 1), ("v5e", (16, 16), 2), ("v5p", (4, 4, 4), 1), ("v5p", (2, 2, 4), 4), ("v6e", (8, 8), 1),
