@@ -124,12 +124,14 @@ def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_se
 @pytest.fixture(scope="session")
 def first_start() -> Iterator[Application]:
     """The first start on an empty folder, already stopped again by Ctrl-C."""
-    from tests.launcher.application import Application, new_folder
+    from tests.launcher.application import Application, eventually, new_folder, without_vector
 
     path = new_folder()
     application = Application(path / "data")
     application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
     application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
+    # A copy of its folder that lacked vectors would compute them beside each test.
+    assert eventually(lambda: without_vector(application.home) == 0, within_s=240)
     application.stop()
     (application.home / "reserve").unlink(missing_ok=True)  # large, and made again
     yield application

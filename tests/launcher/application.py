@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
+
 from asapweb.launcher.orphans import PIECE_MARK, find_marked
 
 CODE = Path(__file__).resolve().parent.parent.parent
@@ -142,6 +144,17 @@ def running(home: Path, *arguments: str, user: str | None = None, **variables: s
     finally:
         if application.process.poll() is None:
             application.stop()
+
+
+def without_vector(home: Path) -> int:
+    """Rows whose vectors the application still computes."""
+    with psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap") as connection:
+        row = connection.execute(
+            "select (select count(*) from knowledge_passage where embedding is null)"
+            " + (select count(*) from history_historyrecord where embedding is null)"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def new_folder() -> Path:
