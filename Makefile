@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench accuracy quality fit seeds glossary clean
+.PHONY: help run test quick lint bench accuracy quality fit seeds glossary clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -10,10 +10,14 @@ run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
 	@bin/bootstrap run
 	@exec .venv/bin/asap run
 
-test: ## run all tests; ARGS="tests/launcher -k port" for some
+test: ## run all tests in two processes; ARGS="-n 0 tests/launcher -k port" for some in one
 	@bin/bootstrap dev
 	@bin/test-tools
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest -n 2 $(ARGS)
+
+quick: ## run the fast tests: without browser, application and workers, and what else takes seconds
+	@bin/bootstrap dev
+	@$(PYTHON) -m pytest -n 2 -m "not slow" $(ARGS)
 
 lint: ## ruff, mypy, import-linter, djade, Django's checks
 	@bin/bootstrap dev

@@ -66,7 +66,7 @@ def evaluate(
     profiles: Sequence[str] = PROFILES,
     kinds: Sequence[str] = (),
     repeats: int = 1,
-    of: Callable[[str], Iterator[Case]] = cases,
+    of: Callable[[str], Iterable[Case]] = cases,
 ) -> Iterator[Marked]:
     for profile in profiles:
         for case in of(profile):

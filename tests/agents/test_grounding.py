@@ -114,6 +114,7 @@ def _caught(name: str, times: int, seed: int) -> tuple[int, int]:
     return caught, tried
 
 
+@pytest.mark.slow
 def test_random_wrong_numbers_are_caught() -> None:
     found = {name: _caught(name, 1, 7) for name in SAMPLES}
     for name, (caught, tried) in found.items():

@@ -38,6 +38,7 @@ def read(text: str) -> list[str]:
     return [name for name in (*asked, *held, *found.told.facts) if name != meaning.NOTHING]
 
 
+@pytest.mark.slow
 def test_messages_of_others_are_mostly_read_right_and_seldom_wrong() -> None:
     marks: Counter[str] = Counter()
     for line in HELD_OUT.read_text(encoding="utf-8").splitlines():

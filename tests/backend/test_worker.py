@@ -20,7 +20,7 @@ from tests.backend.broker import broker
 from tests.backend.factories import make_people
 from tests.backend.services import eventually, redis_server, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 CPU = next(sample for sample in SAMPLES if sample.key == "cpu-data8")
 

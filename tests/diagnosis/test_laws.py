@@ -112,6 +112,7 @@ def _check_verdict(diagnosis: Diagnosis) -> None:
         assert all(terms.get(name, 0.0) < 0.1 + 1e-9 for name in ("input", "host", "idle"))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), configs())
 def test_no_finding_contradicts_an_arbitrary_profile(made: StepProfile, run: ExperimentConfig | None) -> None:

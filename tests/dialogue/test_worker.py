@@ -11,7 +11,7 @@ from tests.backend.broker import broker
 from tests.backend.services import eventually, redis_server, worker
 from tests.dialogue.test_threads import _dead_process
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 OPTIONS = ("--pool", "threads", "--concurrency", "4", "--queues", "dialogue")
 

@@ -7,7 +7,7 @@ import pytest
 from evaluation.retrieval import evaluate
 from knowledge.models import Passage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def test_nine_of_ten_questions_find_their_passage_among_the_first_five() -> None:

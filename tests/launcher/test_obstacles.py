@@ -147,9 +147,11 @@ def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
     assert processes_of(folder) == []
 
 
-def test_a_path_longer_than_a_socket_address(folder: Path) -> None:
+def test_a_path_longer_than_a_socket_address(folder: Path, used_home: Path) -> None:
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER
+    home.parent.mkdir()
+    used_home.rename(home)
     with running(home) as application:
         assert eventually(application.is_ready)
     assert processes_of(home) == []
