@@ -13,7 +13,6 @@ from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATI
 
 #: `attention 56.9 %` in the sentences that sum ops by family and module.
 _NAMED_SHARE = re.compile(r"(?:: |, )(?P<name>[^:,]+?) (?P<text>[\d.,]+ %)")
-_TERM = re.compile(r"(?P<text>[\d.,]+ %)")
 _RANK = re.compile(r"^(\d)\. ")
 SECTIONS = (DETAILS, HEALTH, IDENTIFICATION, CORRELATION)
 

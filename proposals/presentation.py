@@ -192,10 +192,6 @@ class Ladder:
     def fewer_chips(self) -> bool:
         return any(card.per_chip for card in self.cards)
 
-    @property
-    def has_bars(self) -> bool:
-        return self.scale_s > 0
-
 
 def ladder(
     plan: PlanRecord, proposals: list[Proposal], config: Mapping[str, Any], diagnosis: DiagnosisRecord | None

@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from asapweb.cli.errors import UserError
 from asapweb.cli.table import as_text
+from asapweb.user_error import UserError
 
 COMMANDS = {
     "run": "start the web application with its database, broker and worker",
@@ -27,7 +27,7 @@ COMMANDS = {
 
 #: Errors of the packages below whose text is a sentence for the user.
 USER_ERRORS = (
-    ("asapweb.cli.errors", "UserError"),
+    ("asapweb.user_error", "UserError"),
     ("perfmodel.config", "ConfigError"),
     ("experiments.ingest.errors", "IngestError"),
     ("experiments.record.spec", "RecordError"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asapweb.cli.contradictions import print_contradictions
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.events import ModelRequest, event_to_json
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments.event_text import brief, cut
 from experiments.ingest import read_profile

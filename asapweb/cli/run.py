@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

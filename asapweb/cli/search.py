@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from perfmodel.config import ConfigError
 from perfmodel.config_file import read_config
 from perfmodel.search import Constraints, search

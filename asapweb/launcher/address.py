@@ -6,7 +6,7 @@ import errno
 import socket
 from dataclasses import dataclass, field
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 
 FIRST_PORT = 8000
 PORTS_TRIED = 100

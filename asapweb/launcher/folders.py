@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from disk import space
 from disk.reserve import Reserve
 

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-from asapweb.cli.errors import UserError
 from asapweb.environment import database_settings, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
 from asapweb.launcher.disks import watch_disks
@@ -38,6 +37,7 @@ from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
 from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
+from asapweb.user_error import UserError
 from knowledge.pgvector import complaint
 
 HEARTBEAT_FRESH_S = 15.0

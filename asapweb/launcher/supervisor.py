@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher.orphans import end_marked
 from asapweb.launcher.pieces import Piece
+from asapweb.user_error import UserError
 
 PROBE_EVERY_S = 5.0
 POLL_S = 0.2

@@ -13,18 +13,6 @@ from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
-CONTRACT = (
-    "step_time_s",
-    "duty_cycle",
-    "idle",
-    "communication",
-    "input",
-    "hbm_utilization",
-    "flops_utilization",
-    "mfu",
-    "goodput",
-)
-
 MFU_CONVENTION = (
     "model FLOPs utilisation: forward and backward matmuls (6 FLOPs per active parameter and token, output head "
     "included) "

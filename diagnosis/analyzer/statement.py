@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.verdict import Verdict
 from diagnosis.report import Evidence
-
-if TYPE_CHECKING:
-    from diagnosis.analyzer.bottleneck import Verdict
 
 _SOURCE_KPI = "XProf overview"
 _SOURCE_OPS = "op profile"

@@ -10,8 +10,6 @@ from experiments.step_profile import Note, Op
 
 Resource = Literal["compute", "hbm"]
 
-#: What XProf says of each resource, the op's efficiency and its count.
-_EFFICIENCY = {"compute": "compute_efficiency", "hbm": "memory_bandwidth_utilization"}
 _COUNT = {"compute": "flops", "hbm": "hbm_bytes"}
 _NAMED = 3
 

@@ -8,22 +8,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest import read_json, read_xprof
+from experiments.ingest import gpu_tasks, read_json, read_xprof
 from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import IngestError, megabytes
-from experiments.ingest.gpu import tasks as gpu_tasks
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
+from experiments.ingest.progress import Report
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
-from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS

@@ -7,19 +7,18 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from celery import current_app
 from django.db import transaction
-from kombu.exceptions import OperationalError
 
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Profile, Run, RunStatus
 from experiments.services import storage
 from experiments.step_profile import MODEL, STEP_TIME
 from experiments.trace import Trace, TraceError
+from jobs.declared import DeclaredTask
 
 logger = logging.getLogger(__name__)
 
-WRITE_TRACE = "experiments.tasks.write_trace"
+WRITE_TRACE = DeclaredTask("work.experiments.trace")
 
 #: Opened stores are kept, with what they work out about themselves; 16 of a million events are about 130 MB.
 _MOST_OPEN = 16
@@ -86,12 +85,7 @@ def _opened(path: Path) -> Trace:
 
 def ask(profile: Profile) -> bool:
     """Have a worker read the profile's files again for their events; False where the queue cannot be reached."""
-    try:
-        current_app.send_task(WRITE_TRACE, args=[profile.pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("the events of profile %s are not queued: the broker cannot be reached", profile.pk)
-        return False
-    return True
+    return WRITE_TRACE.send(profile.pk)
 
 
 def write(pk: int) -> bool:

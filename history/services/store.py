@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
@@ -121,25 +121,6 @@ def add(
             raise
         return found
     return made
-
-
-def keep_measured(
-    team: Team,
-    record: Record,
-    user: AbstractBaseUser | AnonymousUser | None,
-    experiment_before: Experiment,
-    experiment_after: Experiment | None,
-) -> str:
-    """Store what this installation measured, linked to its experiments and the newer profile; the record's id."""
-    profile = experiment_after.profiles.order_by("-pk").first() if experiment_after is not None else None
-    return add(
-        replace(record, provenance="measured"),
-        team,
-        user,
-        experiment_before=experiment_before,
-        experiment_after=experiment_after,
-        profile_after=profile,
-    ).key
 
 
 def add_many(

@@ -17,17 +17,18 @@ from agent.control import Cancel
 from agent.events import RunEvent, TextDelta, ToolReturned
 from agent.provider.base import Provider
 from experiments.models import Run
-from experiments.services import events, workers
+from experiments.services import events
 from experiments.services.text import clean_json
+from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import analyzer_agent, endpoint, proposal_agent, stored
+from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.proposal_agent import Argued, Considered
 from proposals.agents.statements import Line
 from proposals.agents.surroundings import Unavailable
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
-from proposals.services import backing, checks, consulting, context, plans, recording
+from proposals.services import backing, checks, consulting, context, plans, recording, stored
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +54,7 @@ def consult(pk: int, provider: Provider | None = None) -> None:
         return
     desk = Desk(made, worker)
     try:
-        with workers.beside(
-            f"consultation-{pk}",
-            (LOOK_EVERY_S, desk.look),
-            (workers.HEARTBEAT_EVERY_S, lambda: consulting.beat(made, worker)),
-        ):
+        with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, desk.look)):
             _work(desk, provider)
     except (Unavailable, ConfigError, Refused) as error:
         consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")

@@ -25,9 +25,10 @@ from disk import space
 from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import configuration, events, profiles, runs, storage, traces, workers
+from experiments.services import configuration, events, profiles, runs, storage, traces
 from experiments.services.text import clean, clean_json, counted
 from experiments.step_profile import PROFILE, StepProfile
+from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import from_step_time, propose
@@ -89,7 +90,7 @@ class Work:
         while True:
             try:
                 connection.close()
-                if not runs.heartbeat(self.run, self.worker):
+                if not runs.RUNS.beat(self.run.pk, self.worker):
                     raise Lost
                 self.run.refresh_from_db()
                 return True
@@ -123,7 +124,7 @@ class Reporter:
         if stage == self.stage and now - self.at < 1.0:
             return
         self.stage, self.at = stage, now
-        if not runs.heartbeat(self.work.run, self.work.worker):
+        if not runs.RUNS.beat(self.work.run.pk, self.work.worker):
             raise Lost
         self.work.progress(text, fraction)
 
@@ -139,7 +140,7 @@ def advance(run_pk: int) -> None:
     if run is None:
         return
     work = Work(run, worker)
-    with workers.beside(f"run-{run.pk}", (workers.HEARTBEAT_EVERY_S, lambda: runs.heartbeat(run, worker))):
+    with runs.RUNS.beating(run.pk, worker):
         try:
             while (stage := _STAGES.get(RunStatus(run.status))) is not None:
                 try:

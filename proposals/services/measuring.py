@@ -8,7 +8,6 @@ changes nothing, so any worker may.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -25,11 +24,11 @@ from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
 from experiments.step_profile import PROFILE
 from history.record import FAILURES, outcome_of
-from perfmodel.config import ExperimentConfig
 from proposals.candidate import chips_ratio
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import learning, unmeasured
+from proposals.services.compared import Compared
 
 logger = logging.getLogger(__name__)
 
@@ -39,21 +38,6 @@ _PLACE = "the configuration of that run"
 
 class MeasureError(Exception):
     """This run does not measure this proposal.  The text is a sentence for the user."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Two runs that do compare.  speedup: time per token (and chip, where there are fewer) before / after; caveats:
-    sentences."""
-
-    before: DiagnosisRecord
-    after: DiagnosisRecord
-    before_config: ExperimentConfig
-    after_config: ExperimentConfig
-    before_s: float
-    after_s: float
-    speedup: float
-    caveats: tuple[str, ...]
 
 
 def results(teams: Team | list[int]) -> QuerySet[Measurement]:

@@ -12,6 +12,7 @@ import pytest
 from agent.events import Complaint, Final, RunEvent, Stopped
 from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality.evidence import ask, bench, results
 from proposals.agents import proposal_agent
 from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import Considered
@@ -19,7 +20,6 @@ from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
-from tests.agents.evidence import ask, bench, results
 
 Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
 PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent.bounded import compact
+from evaluation.quality.evidence import PROFILES, ask, bench, refusal, results
 from perfmodel.config import ConfigError
 from proposals.agents.shipped import Shipped
 from proposals.agents.surroundings import PassageFound, Unavailable
@@ -17,7 +18,6 @@ from proposals.agents.tools import AGENTS, all_tools, toolbox
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from proposals.proposer import evaluate, propose
-from tests.agents.evidence import PROFILES, ask, bench, refusal, results
 
 each_profile = pytest.mark.parametrize("name", PROFILES)
 

@@ -128,7 +128,7 @@ def begun(people, ready, worker):
 
 def test_what_a_dead_worker_had_is_done_by_another_at_once(people, ready):
     made = begun(people, ready, dead_process())
-    assert regenerating.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == [made.pk]
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert (made.status, made.attempts) == (PlanRequest.Status.DONE, 2)
@@ -137,12 +137,12 @@ def test_what_a_dead_worker_had_is_done_by_another_at_once(people, ready):
 
 def test_a_worker_on_another_machine_is_dead_once_it_says_nothing(people, ready):
     made = begun(people, ready, "elsewhere/1/2/3")
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == []
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert (made.status, made.worker) == (PlanRequest.Status.WORKING, "elsewhere/1/2/3")
     PlanRequest.objects.filter(pk=made.pk).update(heartbeat_at=timezone.now() - timedelta(seconds=31))
-    assert regenerating.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == [made.pk]
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.DONE
@@ -150,7 +150,7 @@ def test_a_worker_on_another_machine_is_dead_once_it_says_nothing(people, ready)
 
 def test_a_request_that_kills_its_workers_fails_with_a_sentence(people, ready):
     made = begun(people, ready, dead_process())
-    PlanRequest.objects.filter(pk=made.pk).update(attempts=regenerating.MAX_ATTEMPTS)
+    PlanRequest.objects.filter(pk=made.pk).update(attempts=regenerating.REQUESTS.most_attempts)
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.FAILED and "died" in made.reason
@@ -158,10 +158,10 @@ def test_a_request_that_kills_its_workers_fails_with_a_sentence(people, ready):
 
 def test_a_request_whose_message_was_lost_is_queued_again_once(people, ready):
     made = regenerating.request(ready.experiment, people.engineer, KEPT)
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == []
     PlanRequest.objects.filter(pk=made.pk).update(created_at=timezone.now() - timedelta(minutes=1))
-    assert regenerating.sweep() == [made.pk]
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == []
 
 
 @pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])

@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
-from proposals.agents import analyzer_agent, proposal_agent, stored
+from proposals.agents import analyzer_agent, proposal_agent
 from proposals.models import Consultation, PlanRecord
-from proposals.services import consultants, consulting, plans
+from proposals.services import consultants, consulting, plans, stored
 from tests.agent.server import Plain as PlainReply
 from tests.agent.server import Reply, ScriptedServer, Wait, answer, calls, error, text
 
@@ -216,7 +216,7 @@ def test_another_worker_goes_on_where_a_dead_one_stopped(serve: Serve, people: A
         status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now() - timedelta(minutes=2), attempts=1,
         report=report,
     )  # fmt: skip
-    assert consulting.sweep() == [made.pk]
+    assert consulting.CONSULTATIONS.sweep() == [made.pk]
     consultants.consult(made.pk)
     made.refresh_from_db()
     assert (made.status, made.attempts, made.report["claims"]) == ("done", 2, 3)
@@ -230,7 +230,7 @@ def test_a_live_worker_keeps_it(serve: Serve, people: Any, ready: Any) -> None:
     Consultation.objects.filter(pk=made.pk).update(
         status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now(), attempts=1
     )
-    assert consulting.sweep() == []
+    assert consulting.CONSULTATIONS.sweep() == []
     consultants.consult(made.pk)
     assert not server.requests
 
@@ -254,7 +254,7 @@ def test_what_kills_its_workers_is_not_tried_for_ever(serve: Serve, people: Any,
     made = consulting.request(ready.experiment, people.engineer)
     old = timezone.now() - timedelta(minutes=2)
     Consultation.objects.filter(pk=made.pk).update(
-        status="working", worker="elsewhere/1/2/3/4", heartbeat_at=old, attempts=consulting.MAX_ATTEMPTS
+        status="working", worker="elsewhere/1/2/3/4", heartbeat_at=old, attempts=consulting.CONSULTATIONS.most_attempts
     )
     consultants.consult(made.pk)
     made.refresh_from_db()

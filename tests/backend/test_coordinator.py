@@ -32,6 +32,7 @@ def upload_sample(people, sample):
     return uploads.receive(people.team, people.engineer, files, sample.config.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.key)
 def test_every_shipped_profile_becomes_ready_and_every_number_said_is_traced(people, sample):
     experiment = upload_sample(people, sample)

@@ -19,7 +19,7 @@ from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
 from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews, unmeasured
-from proposals.tasks import take_over_stale
+from proposals.tasks import measure
 from tests.backend.factories import diagnosis
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 from tests.backend.threads import in_threads
@@ -95,7 +95,7 @@ def test_what_a_dead_worker_left_the_sweep_measures(people, approved):
     for old, new in ((RunStatus.DIAGNOSING, RunStatus.PROPOSING), (RunStatus.PROPOSING, RunStatus.CHECKING)):
         runs.move(run, old, new, actor="coordinator")
     runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")  # and here the worker dies
-    take_over_stale()
+    measure()
     made.refresh_from_db()
     assert made.status == Measurement.Status.MEASURED
 

@@ -1,7 +1,7 @@
 """What no finding may do, whatever the profile: contradict a measurement, the configuration or itself.
 
 Stated here from the outside, of the diagnosis alone, for arbitrary profiles and for every real one at hand; the
-Analyzer enforces the same in `diagnosis.analyzer.laws`, whose words are tested one by one.
+Analyzer enforces the same in `diagnosis.analyzer.rules.laws`, whose words are tested one by one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diagnosis.analyzer import diagnose, laws, read_facts, rules
+from diagnosis.analyzer import diagnose, read_facts, rules
+from diagnosis.analyzer.rules import laws
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
 from diagnosis.report import Diagnosis, Evidence, Finding
+from evaluation.steps import real
+from evaluation.steps.generated import config as config_of
+from evaluation.steps.generated import profile as generated
+from evaluation.steps.scenarios import SCENARIOS
 from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig
-from tests.diagnosis import real
 from tests.diagnosis.arbitrary import configs, profiles
 from tests.diagnosis.build import collective, config, find, matmul, op, profile
-from tests.diagnosis.generated import config as config_of
-from tests.diagnosis.generated import profile as generated
-from tests.diagnosis.scenarios import SCENARIOS
 
 #: Findings about an axis whose cost shows elsewhere: a bubble as idle time, full experts as their own time.
 BESIDE_AXIS = {"pipeline_bubble", "expert_imbalance"}
@@ -111,6 +112,7 @@ def _check_verdict(diagnosis: Diagnosis) -> None:
         assert all(terms.get(name, 0.0) < 0.1 + 1e-9 for name in ("input", "host", "idle"))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), configs())
 def test_no_finding_contradicts_an_arbitrary_profile(made: StepProfile, run: ExperimentConfig | None) -> None:

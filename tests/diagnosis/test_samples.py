@@ -6,31 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis
+from evaluation.steps import paper
+from evaluation.steps.shipped import sample
+from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
-from perfmodel.config_file import read_config
-from tests.diagnosis import paper
 from tests.diagnosis.build import find, rules
-from tests.diagnosis.variants import perturbed
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "experiments" / "samples"
 REAL = Path("/work/shared/profiles/934987a2fc2f.xplane.pb")
-
-
-@cache
-def sample(name: str) -> tuple[StepProfile, ExperimentConfig]:
-    folder = SAMPLES / name
-    config, _ = read_config(folder / "config.json")
-    return read_profile(sorted(folder.glob("*.xplane.pb.gz"))), config
 
 
 def reconstruction(number: int) -> tuple[StepProfile, ExperimentConfig]:

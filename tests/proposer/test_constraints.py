@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.proposing.experiments import case
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.plan import Plan
 from proposals.proposer import Pricer
-from tests.proposer.test_paper import case
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 FULL: dict[str, Any] = {

@@ -28,7 +28,7 @@ FUSED_ATTENTION = "fused attention"
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding before the laws (`diagnosis.analyzer.laws`): what it says and what it rests on.
+    """A finding before the laws (`diagnosis.analyzer.rules.laws`): what it says and what it rests on.
 
     ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
     `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of
@@ -150,7 +150,3 @@ def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:
         for axis in ("dcn",) if op.over_dcn else op.axes:
             costs[axis] = costs.get(axis, 0.0) + op.exposed_share
     return max(costs, key=lambda axis: costs[axis]) if costs else None
-
-
-def plural(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
