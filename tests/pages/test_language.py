@@ -12,7 +12,7 @@ import pytest
 from experiments import glossary
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("asapweb", "dialogue", "proposals", "history", "diagnosis", "experiments", "knowledge", "accounts", "agent",
+PACKAGES = ("asapweb", "dialogue", "jobs", "proposals", "history", "diagnosis", "experiments", "knowledge", "accounts", "agent",
             "perfmodel", "disk")  # fmt: skip
 #: The built-in reasoner reads and answers questions in words of its own.
 OWN_WORDS = ("proposals/agents/reasoner/",)
