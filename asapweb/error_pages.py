@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
+
+from disk import space
 
 Handler = Callable[..., HttpResponse]
 
@@ -56,4 +60,16 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 permission_denied = _answering(defaults.permission_denied, "You do not have permission to do this.")
 page_not_found = _answering(defaults.page_not_found, "Page not found.")
-server_error = _answering(defaults.server_error, "Internal error; it has been logged.")
+_server_error = _answering(defaults.server_error, "Internal error; it has been logged.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500, or 503 where no connection to the database was to be had: it is away, or all are in use."""
+    error = sys.exc_info()[1]
+    if isinstance(error, OperationalError | InterfaceError) and not space.is_full(error):
+        response = refuse(
+            request, 503, "Busy", "The server is overloaded or its database does not answer: try again in some seconds."
+        )
+        response["Retry-After"] = "10"
+        return response
+    return _server_error(request)

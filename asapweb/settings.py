@@ -81,6 +81,10 @@ AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
+PASSWORD_HASHERS = [
+    "accounts.hashing.Argon2idHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",  # of accounts made before; replaced at their next sign-in
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},

@@ -38,11 +38,11 @@ WANTED, CLAIMED, FALSE = 0.10, 0.10, 0.05
 
 
 def _replicated(s: Scenario, of: dict[str, float]) -> float:
-    """Nothing splits the layers: what whole weights cost in reductions, updates and in products that only read them."""
+    """Nothing splits the layers: what whole weights cost in updates and in matmuls that only read them."""
     if any(size > 1 for axis, size in s.ici if axis in ("model", "expert", "pipeline")):
         return 0.0
     if s.weight_sharding == "none":
-        return of.get("gradients", 0.0) + of.get("optimizer", 0.0) + of.get("whole weights", 0.0)
+        return of.get("optimizer", 0.0) + of.get("whole weights", 0.0)
     return of.get("whole weights", 0.0)
 
 

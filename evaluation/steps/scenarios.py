@@ -252,7 +252,7 @@ SCENARIOS = (
     Scenario(
         "gradients of replicated weights",
         "communication",
-        ("gradient_reduction", "replicated_weights"),
+        ("gradient_reduction",),
         "v5e",
         POD,
         (("data", 256),),
@@ -261,7 +261,7 @@ SCENARIOS = (
         512,
         weight_sharding="none",
         hidden=0.0,
-        also=("optimizer_update",),
+        also=("optimizer_update", "replicated_weights"),
     ),
     Scenario(
         "gradients over DCN",
@@ -508,7 +508,7 @@ SCENARIOS = (
     Scenario(
         "gradients over the network of H100 hosts",
         "communication",
-        ("gradient_reduction", "replicated_weights"),
+        ("gradient_reduction",),
         "h100",
         (8, 4),
         (("data", 32),),

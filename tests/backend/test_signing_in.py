@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as configured
+from django.contrib.auth.hashers import make_password
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
@@ -265,3 +266,10 @@ def test_an_administrator_sees_invitations_and_withdraws_them(ana, team_of):
     guest = Client()
     guest.force_login(ana)
     assert guest.post(f"/join/{token}/").status_code == 410
+
+
+def test_a_password_kept_the_old_way_still_opens_and_is_kept_the_new_way(db):
+    eve = User.objects.create(username="eve", password=make_password(RIGHT, hasher="pbkdf2_sha256"))
+    assert sign_in("eve", RIGHT).status_code == 302
+    eve.refresh_from_db()
+    assert eve.password.startswith("argon2$argon2id$") and eve.check_password(RIGHT)

@@ -168,8 +168,9 @@ def test_a_bandwidth_above_the_links_is_not_stated() -> None:
 
 def test_fully_sharded_weights_are_not_replicated() -> None:
     reduce = collective("all-reduce", 0.2, "replica_groups=[1,8]<=[8]", op_name="jit(s)/transpose(jvp(l))/mlp/psum")
-    made = profile(matmul("fusion.1", 0.6), reduce, op("copy.1", "copy", 0.2))
-    for sharding, wanted in (("none", True), ("zero1", True), ("fsdp", False)):
+    update = op("fusion.2", "loop fusion", 0.2, op_name="jit(s)/adamw/mul")
+    made = profile(matmul("fusion.1", 0.6), reduce, update)
+    for sharding, wanted in (("none", True), ("zero1", False), ("fsdp", False)):
         found = diagnose(made, config({"data": 8, "model": 1}, weight_sharding=sharding)).findings
         assert ("replicated_weights" in {finding.rule for finding in found}) is wanted
 

@@ -57,8 +57,12 @@ def test_replicated_weights_and_optimizer() -> None:
     update = stream("fusion.2", 0.2, op_name="jit(step)/adamw/mul")
     ops = (matmul("fusion.1", 0.6), reduce, update)
     found = find(diagnose(profile(*ops), config({"data": 8, "model": 1}, weight_sharding="none")), "replicated_weights")
-    assert found.saving_share == pytest.approx(0.4)
+    assert found.saving_share == pytest.approx(0.2 * 7 / 8)  # the reduction stays, as reduce-scatter and gathers
     assert "replicated on all 8 chips" in found.insight
+    only_reduced = profile(matmul("fusion.1", 0.8), reduce)
+    assert "replicated_weights" not in rules(
+        diagnose(only_reduced, config({"data": 8, "model": 1}, weight_sharding="none"))
+    )
     split = config({"data": 2, "model": 4}, (2, 4), weight_sharding="none")
     assert "replicated_weights" not in rules(diagnose(profile(*ops), split))
 

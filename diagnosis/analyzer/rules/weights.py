@@ -123,8 +123,8 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
         "The weights are configured as fully sharded, but their gradients are all-reduced: check the gradient "
         "sharding, since a reduce-scatter moves half the bytes of an all-reduce. "
         if sharded
-        else "Shard weights and optimizer state over that axis: a reduce-scatter moves half the bytes of an "
-        "all-reduce. "
+        else "Shard the optimizer state over that axis (zero1): a reduce-scatter moves half the bytes here, and the "
+        "gather of the updated weights can overlap with the next forward pass. "
     )
     yield claim(
         facts, "gradient_reduction", "Exposed gradient all-reduce",
@@ -153,53 +153,43 @@ def _hbm_matmuls(facts: Facts) -> tuple[OpFacts, ...]:
 
 
 def replicated_weights(facts: Facts) -> Iterator[Claim]:
-    """Every chip holds the whole model: what that costs in reductions, in updates and in HBM traffic."""
+    """Every chip holds and updates the whole model: what that costs in updates and in HBM traffic.
+
+    Reductions of gradients are no part of it: with sharded weights they become reduce-scatters beside gathers of the
+    weights, half as many bytes again (book 5.2).
+    """
     config = facts.config
     if config is None or not _unsplit(facts) or config.training.weight_sharding == "fsdp":
         return
     hbm = _hbm_matmuls(facts)
-    reductions = facts.where(
-        lambda op: (
-            op.collective is not None
-            and not op.over_dcn
-            and (
-                op.collective.tensor in ("gradients", "parameters")
-                or (op.collective.kind in ("all-reduce", "collective") and not op.collective.tensor)
-            )
-        )
-    )
     none = config.training.weight_sharding == "none"
     updates = facts.where(lambda op: not op.collective and op.module == "optimizer") if none else ()
-    moved = total_exposed(reductions) + total_share(updates)
-    if moved + total_share(hbm) < WORTH_SAYING:
+    chips = config.hardware.chips
+    saved = total_share(updates) * (1.0 - 1.0 / chips) + _above_compute(hbm)
+    if saved < WORTH_SAYING:
         return
-    chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
-    rows: list[Evidence | None] = [chips]
-    how = (
-        f"Weights, gradients and optimizer state are replicated on all {chips} chips."
+    count = evidence("chips", float(chips), "count", "measured", source="configuration")
+    rows: list[Evidence | None] = [count]
+    text = (
+        f"Weights, gradients and optimizer state are replicated on all {count} chips."
         if none
-        else f"Under ZeRO-1, weights and gradients are replicated on all {chips} chips; only the optimizer state is "
+        else f"Under ZeRO-1, weights and gradients are replicated on all {count} chips; only the optimizer state is "
         "sharded."
     )
-    text = how
-    if moved > 0:
-        cost = evidence(
-            "exposed reductions and updates of full weights", moved, "share", "computed",
-            "Σ exposed time of reductions and self time of updates ÷ step time", "op profile",
-            tuple(op.key for op in (*reductions, *updates))[:50],
-        )  # fmt: skip
+    action = ""
+    if updates:
+        cost = time_of(facts, "updates of full weights", updates)
         rows.append(cost)
-        text += f" Reducing and updating them takes {cost} {facts.base}."
+        text += f" Every chip updates all of them, {cost} {facts.base}."
+        action = "Shard the optimizer state or the weights over the batch axes (zero1, fsdp): each chip updates a part."
     if total_share(hbm) >= WORTH_SAYING:
         bound = time_of(facts, "HBM-bound matmuls", hbm)
         rows.append(bound)
         text += f" HBM-bound matmuls, which read full weights, take {bound}."
+        action += " Add a tensor axis, so that each chip reads only a part of every weight."
     yield claim(
-        facts, "replicated_weights", "Weights replicated on every chip", text,
-        "Shard weights and optimizer state over the batch axes (FSDP): this moves 1.5× the bytes of an all-reduce, "
-        "but layer by layer, where compute can hide them. Or add a tensor axis, so that each chip reads, reduces "
-        "and updates only a part of every weight.",
-        rows, moved + _above_compute(hbm), ops=(*reductions, *updates, *hbm), advice=(SHARD_WEIGHTS,),
+        facts, "replicated_weights", "Weights replicated on every chip", text, action.strip(), rows, saved,
+        ops=(*updates, *hbm), advice=(SHARD_WEIGHTS,) if updates else (),
     )  # fmt: skip
 
 
