@@ -13,7 +13,6 @@ from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATI
 
 #: `attention 56.9 %` in the sentences that sum ops by family and module.
 _NAMED_SHARE = re.compile(r"(?:: |, )(?P<name>[^:,]+?) (?P<text>[\d.,]+ %)")
-_TERM = re.compile(r"(?P<text>[\d.,]+ %)")
 _RANK = re.compile(r"^(\d)\. ")
 SECTIONS = (DETAILS, HEALTH, IDENTIFICATION, CORRELATION)
 
@@ -117,7 +116,7 @@ def _correlation(text: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
              "text": format_share(value), "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip
-    if text.startswith("Of communication, "):
+    if text.startswith("Waiting for asynchronous collectives accounts for "):
         waiting = presentation.waiting_share(data)
         return [{"label": "waiting for asynchronous collectives", "value": waiting, "unit": "share", "ref": "waiting",
                  "origin": "measured", "text": format_share(waiting)}]  # fmt: skip
