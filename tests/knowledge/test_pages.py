@@ -98,7 +98,9 @@ def test_a_result_says_why_it_was_found(people, passages):
     assert "<mark>Activations</mark>" in text(page)
 
 
-@pytest.mark.parametrize(("mode", "shown", "not_shown"), [("vector", "Semantic", "Fused"), ("text", "Keywords", "Semantic")])
+@pytest.mark.parametrize(
+    ("mode", "shown", "not_shown"), [("vector", "Semantic", "Fused"), ("text", "Keywords", "Semantic")]
+)
 def test_one_list_alone_shows_its_own_score(people, passages, mode, shown, not_shown):
     page = people.client("viewer").get(f"/knowledge/?q=axis&mode={mode}")
     why = text(page).split("Why it was found", 2)[1].split("</li>")[0]
