@@ -86,7 +86,7 @@ def _timeout_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
         told = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
         return fault("connect", f"{told}; check OPENAI_BASE_URL and the network.")
-    return fault("timeout", f"The language model at {settings.base_url} timed out.")
+    return fault("timeout", f"The language model at {settings.base_url} gave no data within the time limit.")
 
 
 def _connection_fault(error: Exception, settings: Settings) -> Fault:
