@@ -97,7 +97,7 @@ def _connection_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return fault("tls", f"No secure connection to {where}: its certificate or protocol is not accepted.")
     if any(isinstance(cause, httpx2.ConnectError | httpx2.ProxyError | ConnectionRefusedError) for cause in causes):
-        return fault("connect", f"Connection to {where} refused; check OPENAI_BASE_URL and that the server is running.")
+        return fault("connect", f"No server answers at {where}; check OPENAI_BASE_URL and that the server is running.")
     return truncated_fault(settings)
 
 

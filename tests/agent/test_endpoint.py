@@ -139,7 +139,7 @@ def test_retry_after_is_read_in_all_its_forms() -> None:
             "forbidden",
             "does not permit this key to use scripted: “Project has no access”",
         ),
-        (error(404, "The model does not exist"), "not_found", "knows no model scripted"),
+        (error(404, "The model does not exist"), "not_found", "has no model scripted"),
         (error(429, "Quota", "insufficient_quota"), "quota", "quota of this key"),
         (error(400, "temperature is odd"), "bad_request", "refused the request with status 400: “temperature is odd”"),
         (error(422, "Unprocessable"), "bad_request", "status 422"),
@@ -187,14 +187,14 @@ def test_nobody_listens(serve: Serve) -> None:
     provider = OpenAIProvider(settings_for(server, base_url=f"http://127.0.0.1:{port}/v1"))
     events, outcome = ask(provider)
     kind, sentence = stop(outcome)
-    assert kind == "connect" and "Nothing answers at http://127.0.0.1" in sentence and "(tried 3 times)" in sentence
+    assert kind == "connect" and "No server answers at http://127.0.0.1" in sentence and "(tried 3 times)" in sentence
     assert retries(events) == ["connect", "connect"]
 
 
 def test_a_host_that_is_not_known(serve: Serve) -> None:
     provider = OpenAIProvider(settings_for(serve([]), base_url="http://no-such-host.invalid/v1"))
     kind, sentence = stop(ask(provider)[1])
-    assert kind == "dns" and "The host of http://no-such-host.invalid/v1 is not known" in sentence
+    assert kind == "dns" and "The host of http://no-such-host.invalid/v1 cannot be resolved" in sentence
 
 
 def test_a_server_without_tls_where_https_is_asked(serve: Serve) -> None:
