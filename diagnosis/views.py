@@ -76,7 +76,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(data),
         "report": _by_heading(data),
-        "strips": strips.strips(data.get("timeline")),
+        "strips": strips.strips(data.get("timeline"), bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,

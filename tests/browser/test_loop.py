@@ -47,6 +47,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
 ) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-1").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
     expect(card).to_contain_text("Awaiting measurement")
     assert violations(page) == []
@@ -106,6 +107,7 @@ def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any
 def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-3").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     page.locator("#proposal-3").get_by_text("It failed…").click()
     page.get_by_label("Failure").select_option("out_of_memory")
     page.get_by_label("Error message").fill("RESOURCE_EXHAUSTED")

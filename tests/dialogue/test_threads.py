@@ -250,7 +250,7 @@ def test_who_left_the_team_is_not_answered(people, thread):
     Membership.objects.filter(user=people.engineer).delete()
     respond(answer.pk, Scripted(final("never said")))
     answer.refresh_from_db()
-    assert answer.status == "failed" and "no member" in answer.note
+    assert answer.status == "failed" and "no longer a member" in answer.note
 
 
 def test_a_mesh_is_offered_and_survives_as_data(people, thread):
