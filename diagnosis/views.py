@@ -83,6 +83,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
         "terms": terms,
         "terms_total": total,
+        "terms_largest": max((term.value for term in terms), default=0.0),
         "matrix": presentation.matrix(data, mesh, step_s),
         "roofline": presentation.roofline(data, record.ops.all(), BOUNDS),
         "modules": modules,

@@ -138,6 +138,8 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, found: 
         "bar_unit": "share" if basis == "share" else "s",
         "was": was,
         "now": now,
+        "was_total": sum(term.value for term in was),
+        "now_total": sum(term.value for term in now),
         "terms": terms,
         "scale": max(sum(term.value for term in side) for side in (was, now)) if was or now else 0.0,
         "largest_term": max((abs(row.change) for row in found.breakdown), default=0.0),

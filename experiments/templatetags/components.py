@@ -196,25 +196,6 @@ def memory_bar(parts: Mapping[str, float], label: str) -> SafeString:
 
 
 @register.simple_tag
-def share_bar(share: float | None, css: str = "ink", scale: float = 1.0, classes: str = "cellbar") -> SafeString:
-    """A single bar of a table cell; decorative, since the number stands beside it."""
-    return format_html(
-        '<svg class="{}" aria-hidden="true"><rect class="f-{}" width="{}" height="100%"/></svg>',
-        classes, css, bars.percent(share or 0.0, scale),
-    )  # fmt: skip
-
-
-@register.simple_tag
-def fill_bar(value: float, scale: float, css: str = "ink") -> SafeString:
-    """Achieved of possible: a bar within its track."""
-    return format_html(
-        '<svg class="cellbar" aria-hidden="true"><rect class="f-soft" width="100%" height="100%"/>'
-        '<rect class="f-{}" width="{}" height="100%"/></svg>',
-        css, bars.percent(value, scale),
-    )  # fmt: skip
-
-
-@register.simple_tag
 def range_bar(side: Any, ladder: Any) -> SafeString:
     """A predicted time as a mark within its 80 % range; the baseline is dashed."""
     at = bars.percent(side.time_s or 0.0, ladder.scale_s)
@@ -233,3 +214,26 @@ def range_bar(side: Any, ladder: Any) -> SafeString:
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
         words, parts,
     )  # fmt: skip
+
+
+@register.simple_tag
+def share_bar(
+    share: float | None, css: str = "ink", scale: float = 1.0, track: bool = False, mark: float | None = None
+) -> SafeString:
+    """A single bar of a table cell; decorative, since the number stands beside it.
+
+    track: the whole scale is seen, so that the bar is a part of it; mark: a second value, as a line.
+    """
+    parts = SafeString('<rect class="f-soft" width="100%" height="100%"/>' if track else "")
+    parts += format_html('<rect class="f-{}" width="{}" height="100%"/>', css, bars.percent(share or 0.0, scale))
+    if mark is not None:
+        parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="10"/>', bars.percent(mark, scale))
+    return format_html(
+        '<svg class="cellbar{}" aria-hidden="true">{}</svg>', " errbar" if mark is not None else "", parts
+    )
+
+
+@register.filter
+def late_choice(facet: Any, shown: int) -> bool:
+    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
+    return any(value.chosen for value in facet.values[shown:])

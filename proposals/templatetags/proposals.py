@@ -37,25 +37,10 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @register.filter
-def rule_words(rule: str) -> str:
-    """A rule's name as people say it: `Your constraint: …`, `KV heads`."""
-    words = rule.replace("_", " ").strip()
-    return "KV heads" if words == "kv heads" else words[:1].upper() + words[1:]
-
-
-@register.filter
 def setting_words(name: str, inside: bool = False) -> str:
     """A setting of the training as people say it (`Weight sharding`), or inside a sentence; an axis by its name."""
     words = TRAINING_WORDS.get(name, name)
     return words[0].lower() + words[1:] if inside and not words[:2].isupper() else words
-
-
-@register.filter
-def held(value: float | None, unit: str) -> str:
-    """What a chip holds (`bytes`) or works on (`count`, fractions of a sequence included)."""
-    if value is None:
-        return "–"
-    return formatting.significant(value) if unit == "count" and value < 100 else str(formatting.quantity(value, unit))
 
 
 @register.simple_tag
@@ -79,15 +64,6 @@ def error_words(value: float | None) -> str:
     digits = 1 if size < 0.1 else 0
     way = "more" if value > 0 else "less"
     return f"{formatting.number(size * 100, digits)}{formatting.NBSP}% {way} than predicted"
-
-
-@register.filter
-def signed_percents(value: float) -> str:
-    """`+4.2 %`, `−11 %`."""
-    size = abs(value) * 100
-    digits = 1 if size < 10 else 0
-    sign = "−" if value < 0 else "+"
-    return f"{sign}{formatting.number(size, digits)}{formatting.NBSP}%"
 
 
 @register.simple_tag
