@@ -84,7 +84,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole applications, browsers and committed rows are slow; of several processes the first begins with the slowest."""
+    """Whole applications, browsers and committed rows are slow; of several processes one begins with the slowest."""
     for item in items:
         if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
