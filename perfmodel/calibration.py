@@ -27,7 +27,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
-from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
+from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of
 from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
@@ -430,7 +430,7 @@ def calibrate(
     `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
-        raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
+        raise ValueError("the observation contains no measured part to calibrate with")
     observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
@@ -510,5 +510,4 @@ __all__ = [
     "ObservedCollective",
     "calibrate",
     "mesh_distance",
-    "observed_weight_sharding",
 ]

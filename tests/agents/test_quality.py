@@ -12,14 +12,14 @@ import pytest
 from agent.events import Final
 from agent.messages import Usage
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality import evaluate
+from evaluation.quality.cases import Case, Truth, against, cases
+from evaluation.quality.evaluate import Marked, Total
+from evaluation.quality.score import Answer, Mark, configuration, figure, mark, stance
 from proposals.agents.conversation import Ask, Said
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import settings_for
 from tests.agent.server import ScriptedServer, text
-from tests.agents import evaluate
-from tests.agents.evaluate import Marked, Total
-from tests.agents.quality import Case, Truth, against, cases
-from tests.agents.quality_score import Answer, Mark, configuration, figure, mark, stance
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +110,7 @@ def test_a_bad_answer_is_marked_so(kind: str, text: str, wrong: str) -> None:
     "text",
     [
         "The step is communication-bound: 71.5 % of it.",
-        "Duty cycle is 100 %, yet that does not make the step compute-bound.",
+        "The duty cycle is 100 %, but the step is not compute-bound.",
         "Nothing is certain to be faster before it is measured.",
         "Only a reviewer can approve it.",
     ],

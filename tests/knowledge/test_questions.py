@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation.retrieval import evaluate
 from knowledge.models import Passage
-from tests.knowledge import evaluate
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher import postgres
 from asapweb.launcher.address import choose_address
 from asapweb.launcher.folders import FIRST_START_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
+from asapweb.user_error import UserError
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
 AS_ROOT = os.getuid() == 0
@@ -49,7 +49,7 @@ def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
             pass  # someone else holds it, which is all we need
         with running(used_home) as application:
             assert not application.address.endswith(":8000")
-            assert "Port 8000 is taken" in application.text
+            assert "Port 8000 is in use" in application.text
             assert eventually(application.is_ready)
 
 

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
@@ -19,9 +22,6 @@ from proposals.candidate import candidate
 from proposals.constraints import Constraints, same_mesh
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
-from tests.diagnosis.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 
 pytestmark = pytest.mark.slow

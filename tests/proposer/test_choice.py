@@ -22,7 +22,7 @@ from tests.proposer.test_any_run import TIMES, pricer, runs
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 #: How a note begins that says why a verdict is not answered.
-EXCUSES = ("The verdict asks for less", "No mesh and no training key")
+EXCUSES = ("The bottleneck is ", "No mesh or training setting")
 #: What counts as less of something.
 LESS = 0.9
 

@@ -8,6 +8,9 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
+from evaluation.steps.generated import MIDDLE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
@@ -15,9 +18,6 @@ from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose
-from tests.diagnosis.generated import MIDDLE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 
 CORES, STEPS = 16, 4
 
@@ -138,7 +138,7 @@ def test_what_ran_though_the_model_says_it_cannot_is_followed_by_nothing_larger(
     for proposal in found.proposals:
         assert needs_bytes(candidate(setup, proposal.mesh, proposal.changes)) <= needs_bytes(setup)
         assert not any("fits" in line for line in proposal.raises)
-        assert any("By the model it needs" in line for line in proposal.lowers)
+        assert any("It is predicted to need" in line for line in proposal.lowers)
     assert any("needs" in note and "Correct the configuration first" in note for note in found.notes)
 
 
@@ -157,7 +157,7 @@ def test_waiting_does_not_hide_a_mesh_that_surely_gains() -> None:
     verdict = Bottleneck("idle", 0.7, "The device is idle 12.0 % of the step.")
     found = propose(profile, setup, replace(diagnose(profile, setup), bottleneck=verdict))
     assert found.proposals[0].kind == "recommendation" and found.proposals[0].confidence > 0.5
-    assert any("No mesh answers that" in line for line in found.proposals[0].reasoning)
+    assert any("No mesh change removes that" in line for line in found.proposals[0].reasoning)
 
 
 def test_a_proposal_called_keep_first_is_more_likely_right_than_not() -> None:
@@ -194,7 +194,7 @@ def test_a_batch_is_never_changed_first_and_its_price_is_named() -> None:
     assert "global_batch" not in found.proposals[0].changes
     for item in found.proposals:
         if "global_batch" in item.changes:
-            assert any("Another batch is another training" in text for text in item.trade_offs)
+            assert any("different batch changes the training" in text for text in item.trade_offs)
 
 
 def test_the_three_do_not_all_stand_on_one_assumption() -> None:
@@ -220,4 +220,4 @@ def test_recomputation_that_the_profile_does_not_show_is_nothing_to_gain_from() 
         own = bench.evaluate(setup.mesh.to_json(), lighter)
         assert ((own.predicted.speedup or 0.0) > 1.1) is gains
         assert (own.predicted.speedup == pytest.approx(1.0)) is not gains
-        assert any("no recomputation" in text for text in bench.propose().notes) is not gains
+        assert any("no recompute;" in text for text in bench.propose().notes) is not gains
