@@ -96,7 +96,10 @@ def test_one_host_of_ipv6_is_one_address_however_many_it_takes():
 def test_a_name_written_in_other_characters_is_the_same_name(people):
     """The sign-in form reads full-width letters as plain ones: such an account would pass for another's."""
     client = people.client("administrator")
-    assert "/join/" in client.post("/settings/members/", {"username": "ｏｕｔｓｉｄｅｒ", "role": "viewer"}).content.decode()
+    assert (
+        "/join/"
+        in client.post("/settings/members/", {"username": "ｏｕｔｓｉｄｅｒ", "role": "viewer"}).content.decode()
+    )
     client.post("/settings/members/", {"username": "ａｎａ", "role": "viewer"})
     assert User.objects.filter(username="ana").exists()
     assert not User.objects.exclude(username__regex=r"^[a-z_]+$").exists()

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.http.response import HttpResponseBase
 from django.test import Client
 from knox.models import AuthToken
@@ -22,8 +23,8 @@ CONTENTS = {"notes.md": b"# Notes\n\nOverlap it.\n", "records.csv": b"id\nx\n", 
 
 @dataclass(frozen=True)
 class Caller:
-    """user: primary key, 0 for nobody.  role: in the first team, None for a stranger.  marks: what no answer to them may
-    hold."""
+    """user: primary key, 0 for nobody.  role: in the first team, None for a stranger.  marks: what no answer to them
+    may hold."""
 
     name: str
     by: str
@@ -49,8 +50,16 @@ class Caller:
         cookies = self.client.cookies.copy()
         response = getattr(self.client, method)(address, headers=self.headers, **more)
         self.client.cookies = cookies
-        content = b"".join(response) if response.streaming else response.content
-        return response, content.decode("utf-8", "replace")
+        return response, content_of(response).decode("utf-8", "replace")
+
+
+def content_of(response: Any) -> bytes:
+    async def joined() -> bytes:
+        return b"".join([piece async for piece in response.streaming_content])
+
+    if not response.streaming:
+        return bytes(response.content)
+    return async_to_sync(joined)() if response.is_async else b"".join(response.streaming_content)
 
 
 def callers(site: Site) -> dict[str, list[Caller]]:
@@ -110,5 +119,3 @@ def filled(value: Any, named: dict[str, Any]) -> Any:
             found = found[part] if isinstance(found, dict) else getattr(found, part)
         return found
     return value.format(**named) if isinstance(value, str) and value.startswith("/") else value
-
-

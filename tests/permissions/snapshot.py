@@ -11,7 +11,9 @@ from django.db import connection, transaction
 
 #: Of whoever asks, written by any request: who is signed in, and how often a password was tried.
 OF_ANY_REQUEST = ("django_session", "accounts_signinattempt")
-_WRITES = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables WHERE relname <> ALL(%s)"
+_WRITES = (
+    "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables WHERE relname <> ALL(%s)"
+)
 
 
 @cache

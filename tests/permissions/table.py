@@ -105,7 +105,9 @@ OVERVIEW = (
 )
 
 EXPERIMENTS = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /experiments/{experiment}/configuration/ /experiments/{experiment}/events/ /experiments/{experiment}/progress/
         /experiments/{experiment}/xprof/ /experiments/{experiment}/profile.zip /experiments/{experiment}/hbm/
         /experiments/{experiment}/memory/ /experiments/{experiment}/memory/{event}/
@@ -113,12 +115,16 @@ EXPERIMENTS = (
         /api/experiments/{experiment}/ /api/experiments/{experiment}/configuration/
         /api/experiments/{experiment}/events/ /api/experiments/{experiment}/events.jsonl/
         /api/profiles/{profile}/ /api/profiles/{profile}/data/ /api/runs/{run}/
-        """),
+        """,
+    ),
     *reads(NOBODY, "/experiments/{experiment}/xprof/pages/a-token/data/plugin/profile/", refused=404),  # by its link
     *reads(SIGNED_IN, "/api/experiments/ /api/profiles/ /api/runs/"),
-    *reads(ENGINEER, """
+    *reads(
+        ENGINEER,
+        """
         /experiments/new/ /experiments/new/step-time/ /experiments/{undecided}/delete/
-        """),
+        """,
+    ),
     stores(ENGINEER, "/experiments/new/", files=PROFILE, name="new"),
     stores(ENGINEER, "/experiments/new/step-time/", **MEASURED_AS_FILE),
     asks(VIEWER, "/experiments/configuration/check/", experiment="{experiment}", way="form"),
@@ -140,7 +146,9 @@ EXPERIMENTS = (
 )
 
 DIAGNOSIS = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /experiments/{experiment}/ /experiments/{experiment}/ops/ /experiments/{experiment}/ops/1/
         /experiments/{experiment}/modules/ /experiments/{experiment}/report/ /experiments/{experiment}/report.md
         /experiments/{experiment}/report.json /experiments/{experiment}/evidence/kpi-step_time_s/
@@ -153,16 +161,20 @@ DIAGNOSIS = (
         /api/diagnoses/{diagnosis}/ /api/diagnoses/{diagnosis}/ops/
         /api/experiments/{experiment}/timeline/ /api/experiments/{experiment}/timeline/sums/?t0=0&t1=1
         /api/experiments/{experiment}/timeline/tiles/44/0/
-        """),
+        """,
+    ),
     *reads(SIGNED_IN, "/api/diagnoses/"),
     asks(ENGINEER, "/experiments/{experiment}/timeline/read/"),
 )
 
 KNOWLEDGE = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /knowledge/?q=all-gather /knowledge/passages/{passage}/ /knowledge/documents/ /knowledge/documents/{document}/
         /knowledge/documents/{document}/file/ /api/knowledge/passages/{passage}/ /api/knowledge/documents/{document}/
-        """),
+        """,
+    ),
     *reads(SIGNED_IN, "/api/knowledge/search/?q=notes /api/knowledge/passages/ /api/knowledge/documents/"),
     *reads(ADMINISTRATOR, "/knowledge/documents/{document}/delete/", also="author"),
     stores(ENGINEER, "/knowledge/documents/", file=NOTES),
@@ -172,10 +184,13 @@ KNOWLEDGE = (
 )
 
 HISTORY = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /history/ /history/{record}/ /history/export.csv /history/cited/{key}/ /history/waiting/
         /api/history/records/{record}/ /api/history/records/{record}/similar/ /api/history/imports/{import}/
-        """),
+        """,
+    ),
     *reads(SIGNED_IN, "/api/history/ /api/history/records/ /api/history/records/export/ /api/history/imports/"),
     *reads(ENGINEER, "/history/import/ /history/import/{import}/"),
     *reads(ADMINISTRATOR, "/history/{record}/delete/"),
@@ -189,17 +204,23 @@ HISTORY = (
 )
 
 PROPOSALS = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /experiments/{experiment}/proposals/ /experiments/{experiment}/proposals/rejected/
         /experiments/{experiment}/proposals/asked/ /experiments/{experiment}/consultation/
         /experiments/{experiment}/launch/ /plans/{plan}/own/ /proposals/{proposal}/launch/
         /proposals/{proposal}/launch/launch.zip /measurements/
         /api/plans/{plan}/ /api/proposals/{proposal}/ /api/proposals/{proposal}/launch/
         /api/measurements/{measurement}/ /api/plan-requests/{request}/
-        """),
-    *reads(SIGNED_IN, """
+        """,
+    ),
+    *reads(
+        SIGNED_IN,
+        """
         /api/plans/ /api/proposals/ /api/reviews/ /api/measurements/ /api/measurements/summary/ /api/plan-requests/
-        """),
+        """,
+    ),
     *reads(ENGINEER, "/proposals/{approved}/upload/ /proposals/{approved}/step-time/"),
     stores(REVIEWER, "/proposals/{proposal}/decision/", decision="approved"),
     stores(REVIEWER, "/api/reviews/", proposal="{proposal}", decision="rejected"),
@@ -220,12 +241,15 @@ PROPOSALS = (
 )
 
 DIALOGUE = (
-    *reads(VIEWER, """
+    *reads(
+        VIEWER,
+        """
         /experiments/{experiment}/dialogue/ /experiments/{experiment}/dialogue/{thread}/
         /experiments/{experiment}/dialogue/panel/ /experiments/{experiment}/dialogue/news/
         /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
-        """),
+        """,
+    ),
     *reads(SIGNED_IN, "/api/threads/ /api/held/"),
     *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),
     *reads(ENGINEER, "/experiments/{experiment}/replay/run/{run}/analyzer/", missing=True),
@@ -267,17 +291,21 @@ STREAMS = ("/experiments/{experiment}/events/", "/answers/{answer}/stream/")
 #: What our administrator, and one of both teams, asks with an object of the other team where one of ours belongs:
 #: nothing of theirs is shown to who is not in that team, and nothing changes for anybody.
 CROSSED = (
-    *reads(NOBODY, """
+    *reads(
+        NOBODY,
+        """
         /experiments/{experiment}/memory/{their.event}/ /experiments/{experiment}/memory/{their.event}/data/
         /experiments/{experiment}/memory/?thread={their.thread} /experiments/{experiment}/memory/?run={their.run}
         /experiments/{experiment}/proposals/?plan={their.plan}
         /experiments/{experiment}/proposals/rejected/?plan={their.plan}
         /experiments/{experiment}/consultation/?where=proposals&plan={their.plan}
-        /experiments/{experiment}/dialogue/{their.thread}/ /experiments/{experiment}/dialogue/panel/?thread={their.thread}
+        /experiments/{experiment}/dialogue/{their.thread}/
+        /experiments/{experiment}/dialogue/panel/?thread={their.thread}
         /experiments/{experiment}/dialogue/?proposal={their.proposal}
         /experiments/{experiment}/replay/{their.answer}/ /experiments/{experiment}/replay/?thread={their.thread}
         /plans/{plan}/own/?proposal={their.proposal}
-        /experiments/{experiment}/timeline/?profile={their.profile} /api/experiments/{experiment}/timeline/?profile={their.profile}
+        /experiments/{experiment}/timeline/?profile={their.profile}
+        /api/experiments/{experiment}/timeline/?profile={their.profile}
         /compare/?a={profile}&b={their.profile} /compare/?a={their.profile}&b={profile}
         /compare/ops/?a={profile}&b={their.profile} /compare/evidence/0/?a={profile}&b={their.profile}
         /explore/?experiment={their.experiment} /experiments/?team={their.team} /history/?team={their.team}
@@ -292,7 +320,8 @@ CROSSED = (
         /api/proposals/?experiment={their.experiment} /api/reviews/?experiment={their.experiment}
         /api/measurements/?experiment={their.experiment} /api/plan-requests/?experiment={their.experiment}
         /api/threads/?experiment={their.experiment} /api/held/?thread={their.thread}
-        """),
+        """,
+    ),
     asks(NOBODY, "/experiments/{failed}/files/{their.file}/exclude/"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{their.plan}"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{plan}", exclude="{their.proposal}"),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.permissions import snapshot
-from tests.permissions.callers import filled
+from tests.permissions.callers import Caller
 from tests.permissions.doors import Doors
 from tests.permissions.page_forms import FILE, forms_of, merged
 from tests.permissions.table import ANYONE, ROWS, STREAMS, Row
@@ -47,67 +47,63 @@ def sent(names: dict[str, set[str]]) -> st.SearchStrategy[dict[str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def offered(doors: Doors) -> dict[tuple[str, str], dict[str, set[str]]]:
-    """What the pages offer to fill in, as an administrator and a visitor see them."""
+    """What the pages offer to fill in, as an administrator, and before signing in."""
     found = []
     for row in pages("get"):
-        caller = doors.callers["anonymous" if row.least == ANYONE else "administrator"][0]
         with snapshot.undone():
-            _, text = caller.send("get", doors.address(row), {})
+            _, text = asking(doors, row).send("get", doors.address(row), {})
         found += forms_of(text, doors.address(row))
     return merged(found)
+
+
+def asking(doors: Doors, row: Row) -> Caller:
+    return doors.callers["anonymous" if row.least == ANYONE else "administrator"][0]
 
 
 def pages(method: str) -> list[Row]:
     left_out = (*STREAMS, *NOT_SENT)
     return [
-        row for row in ROWS if row.method == method and not row.address.startswith("/api/") and row.address not in left_out
+        row
+        for row in ROWS
+        if row.method == method and not row.address.startswith("/api/") and row.address not in left_out
     ]
 
 
+def failure(doors: Doors, row: Row, names: dict[str, set[str]], examples: int) -> str:
+    """What was sent that ended in a server error; empty where nothing did."""
+    caller, address = asking(doors, row), doors.address(row)
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(values=sent(names))
+    def send(values: dict[str, list[Any]]) -> None:
+        body, asked = values, address
+        if row.method == "get":
+            body, asked = {}, address + ("&" if "?" in address else "?") + urlencode(values, doseq=True)
+        with snapshot.undone():
+            response, _ = caller.send(row.method, asked, body)
+        assert response.status_code < 500, f"{asked} {body}"
+
+    try:
+        send()
+    except AssertionError as error:
+        return f"{address}: {error}"[:600]
+    return ""
+
+
 def test_no_form_ends_in_a_server_error(doors: Doors, offered: Any) -> None:
-    failed: dict[str, str] = {}
-    assert sum(method == "post" for method, _ in offered) > 25
+    failed = []
     for row in pages("post"):
         body = {name: {FILE} if str(value).startswith("file: ") else {str(value)} for name, value in row.body.items()}
-        names = body | offered.get(("post", doors.route(row)), {})
-        caller = doors.callers["anonymous" if row.least == ANYONE else "administrator"][0]
-        address = doors.address(row)
-
-        @settings(max_examples=12, suppress_health_check=list(HealthCheck))
-        @given(values=sent(names))
-        def send(values: dict[str, list[Any]], caller: Any = caller, address: str = address) -> None:
-            with snapshot.undone():
-                response, _ = caller.send("post", address, values)
-            assert response.status_code < 500, f"{address} {values}"
-
-        try:
-            send()
-        except AssertionError as error:
-            failed[address] = str(error)[:400]
-    assert not failed, failed
+        failed.append(failure(doors, row, body | offered.get(("post", doors.route(row)), {}), 12))
+    assert not list(filter(None, failed))
+    assert sum(method == "post" for method, _ in offered) > 25
 
 
 def test_no_filter_ends_in_a_server_error(doors: Doors, offered: Any) -> None:
-    failed: dict[str, str] = {}
-    filters = 0
-    for row in {doors.route(row): row for row in pages("get")}.values():
-        names = offered.get(("get", doors.route(row)), {}) | {"page": set(), "q": set(), "sort": set()}
+    failed, filters = [], 0
+    for route, row in {doors.route(row): row for row in pages("get")}.items():
+        names: dict[str, set[str]] = offered.get(("get", route), {}) | {"page": set(), "q": set(), "sort": set()}
         filters += len(names)
-        caller = doors.callers["anonymous" if row.least == ANYONE else "administrator"][0]
-        address = filled(row.address, doors.named)
-
-        @settings(max_examples=8, suppress_health_check=list(HealthCheck))
-        @given(values=sent(names))
-        def send(values: dict[str, list[Any]], caller: Any = caller, address: str = address) -> None:
-            joint = "&" if "?" in address else "?"
-            asked = address + joint + urlencode(values, doseq=True)
-            with snapshot.undone():
-                response, _ = caller.send("get", asked, {})
-            assert response.status_code < 500, asked
-
-        try:
-            send()
-        except AssertionError as error:
-            failed[address] = str(error)[:400]
-    assert not failed, failed
+        failed.append(failure(doors, row, names, 8))
+    assert not list(filter(None, failed))
     assert filters > 150

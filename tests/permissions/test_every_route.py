@@ -42,7 +42,7 @@ def test_every_route_has_a_row(doors: Doors) -> None:
 def may(row: Row, caller: Caller) -> bool:
     """By the table alone."""
     is_api = row.address.startswith("/api/")
-    if row.least == ANYONE or row.also == caller.name and (is_api or caller.by == "session"):
+    if row.least == ANYONE or (row.also == caller.name and (is_api or caller.by == "session")):
         return True
     if caller.name == "anonymous" or (caller.by == "token" and not is_api):
         return False
@@ -72,9 +72,11 @@ def refusals(row: Row, caller: Caller) -> set[int]:
 
 def who_tries(doors: Doors, row: Row) -> list[Caller]:
     names = ["anonymous", *ROLES, "visitor", "outsider", "confined", "teamless"]
-    everyone = [each for name in names + [row.also] for each in doors.callers.get(name, ())]
+    everyone = [each for name in [*names, row.also] for each in doors.callers.get(name, ())]
     # A token opens no page, whosever it is.
-    return [each for each in everyone if row.address.startswith("/api/") or each.by == "session" or each.name == ROLES[-1]]
+    return [
+        each for each in everyone if row.address.startswith("/api/") or each.by == "session" or each.name == ROLES[-1]
+    ]
 
 
 @pytest.mark.parametrize("area", AREAS)
@@ -176,5 +178,3 @@ def test_a_method_that_no_row_names_is_refused(area: str, doors: Doors) -> None:
                 if status not in expected or changed or any(mark in text for mark in caller.marks):
                     wrong.append(f"{method.upper()} {doors.address(row)} by {caller}: {status} {' '.join(changed)}")
     assert not wrong, "\n".join(wrong)
-
-
