@@ -151,7 +151,7 @@ DIAGNOSIS = (
         """
         /experiments/{experiment}/ /experiments/{experiment}/ops/ /experiments/{experiment}/ops/1/
         /experiments/{experiment}/modules/ /experiments/{experiment}/report/ /experiments/{experiment}/report.md
-        /experiments/{experiment}/report.json /experiments/{experiment}/evidence/kpi-step_time_s/
+        /experiments/{experiment}/report.json /experiments/{experiment}/evidence/bottleneck-0/
         /experiments/{experiment}/timeline/ /experiments/{experiment}/timeline/tiles/x/44/0/
         /experiments/{experiment}/timeline/sums/?t0=0&t1=1 /experiments/{experiment}/timeline/spans/?q=op
         /experiments/{experiment}/timeline/event/?track=0&t=0.000001&slack=1

@@ -27,7 +27,7 @@ def routes() -> set[str]:
 
 def _walk(resolver: URLResolver, before: str) -> Iterator[str]:
     for pattern in resolver.url_patterns:
-        path = before + str(pattern.pattern)
+        path = before + str(pattern.pattern).removeprefix("^")  # as a match writes its route
         if isinstance(pattern, URLResolver):
             yield from _walk(pattern, path)
         elif isinstance(pattern, URLPattern):
