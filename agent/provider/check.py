@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.control import Cancel
-from agent.messages import JsonValue, UserMessage
+from agent.messages import JsonValue, UserMessage, clean
 from agent.provider.base import Completion, ProviderError, Request, ToolSpec
 from agent.provider.settings import Settings
 
@@ -53,7 +53,7 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
         return ConnectionReport(False, sentence, model, where)
     tools = _calls_tools(provider)
     schema = _schema_mode(provider)
-    lacking = "" if tools else " It called no tool when asked to, so agents will hardly work with it."
+    lacking = "" if tools else " It did not call a tool when asked to, so agents will not work well with it."
     sentence = f"{model} at {where} answers; first word after {first_s:.1f} s.{lacking}"
     return ConnectionReport(True, sentence, model, where, first_s, tools, schema)
 
@@ -109,5 +109,6 @@ def _offered(provider: OpenAIProvider) -> str:
         names = provider.models()
     except FAILURES:
         return ""
-    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    shown = ", ".join(provider.settings.redact(clean(name))[:60] for name in names[:8])
+    shown += ", …" if len(names) > 8 else ""
     return f" It offers: {shown}." if names else ""

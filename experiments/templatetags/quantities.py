@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting
+from experiments import formatting, glossary
 
 register = template.Library()
 
@@ -26,6 +26,13 @@ ORIGINS = {
 register.filter("topology", formatting.topology)
 register.filter("duration", formatting.duration)
 register.filter("dollars", formatting.dollars)
+
+
+@register.filter
+def tooltip(name: str) -> str:
+    """What the glossary says of a KPI, by its key, or of a term; empty where it is not in the glossary."""
+    known = glossary.by_key().get(name) or next((term for term in glossary.load() if term.term == name), None)
+    return known.meaning if known else ""
 
 
 @register.filter
@@ -78,7 +85,7 @@ def whole_percent(value: float) -> str:
 @register.simple_tag
 def big(value: float, unit: str) -> SafeString:
     """A tile's number, its unit set small."""
-    parts = formatting.seconds(value, precise=True) if unit == "s" else formatting.quantity(float(value), unit)
+    parts = formatting.quantity(float(value), unit)
     return format_html("{}<small>{}</small>", parts.number, parts.unit) if parts.unit else escape(parts.number)
 
 

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from accounts.models import Role
 from experiments import bars, formatting
 from history.presentation import TRAINING_WORDS
+from history.record import outcome_of
 from proposals.models import Measurement
 from proposals.services import unmeasured
 
@@ -105,7 +106,8 @@ def speedup_bar(row: Any, scale: float) -> SafeString:
         parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
         words.append(f"predicted {formatting.quantity(row.predicted, 'speedup')}")
     if row.measured is not None:
-        parts += format_html('<circle class="f-measured" cx="{}" cy="5" r="5"/>', bars.percent(row.measured, scale))
+        css = "f-loss" if outcome_of(row.measured) == "slower" else "f-measured"
+        parts += format_html('<circle class="{}" cx="{}" cy="5" r="5"/>', css, bars.percent(row.measured, scale))
         words.append(f"measured {formatting.quantity(row.measured, 'speedup')}")
     return format_html(
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',

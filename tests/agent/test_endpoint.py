@@ -114,7 +114,7 @@ def test_a_wait_longer_than_the_run_is_not_waited(serve: Serve) -> None:
     _, outcome = ask(server, clock=time_.clock(), limits=Limits(time_s=60))
     assert time_.slept_s == []
     kind, sentence = stop(outcome)
-    assert kind == "rate_limit" and "asks to wait 3600 s, which is longer than this run may still take" in sentence
+    assert kind == "rate_limit" and "asks to wait 3600 s, longer than the time left for this run" in sentence
 
 
 def test_retry_after_is_read_in_all_its_forms() -> None:
@@ -137,7 +137,7 @@ def test_retry_after_is_read_in_all_its_forms() -> None:
         (
             error(403, "Project has no access"),
             "forbidden",
-            "does not let this key use scripted: “Project has no access”",
+            "does not permit this key to use scripted: “Project has no access”",
         ),
         (error(404, "The model does not exist"), "not_found", "knows no model scripted"),
         (error(429, "Quota", "insufficient_quota"), "quota", "quota of this key"),

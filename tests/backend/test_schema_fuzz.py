@@ -69,6 +69,7 @@ def headers_of(api):
     return {"Authorization": f"Token {api.token}", "Host": "localhost", "Accept-Encoding": "identity"}
 
 
+@pytest.mark.slow
 def test_no_request_ends_in_a_server_error(api):
     headers = headers_of(api)
     tried = set()
@@ -90,6 +91,7 @@ def test_no_request_ends_in_a_server_error(api):
     assert {"/api/experiments/", "/api/reviews/", "/api/predict/"} <= tried
 
 
+@pytest.mark.slow
 def test_no_sequence_of_requests_ends_in_a_server_error(api):
     """What one answer names, the next request asks for, changes or deletes; each sequence is taken back."""
     answered = Counter()
