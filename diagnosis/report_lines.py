@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnosis import presentation
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.quantity import digits, format_share, format_value
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 
@@ -105,14 +106,14 @@ def _correlation(text: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
     if text.startswith("Predicted breakdown "):
         shares = data.get("breakdown_share") or {}
         return [
-            {"label": key.replace("ici:", "ICI "), "value": value, "unit": "share", "origin": "predicted",
+            {"label": bar_label(key), "value": value, "unit": "share", "origin": "predicted",
              "text": f"{digits(100.0 * value, 2)} %", "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip
     if text.startswith("Breakdown "):
         shares = data.get("breakdown_share") or {}
         return [
-            {"label": key.replace("ici:", "ICI "), "value": value, "unit": "share", "origin": "computed",
+            {"label": bar_label(key), "value": value, "unit": "share", "origin": "computed",
              "text": format_share(value), "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip

@@ -110,7 +110,7 @@ def pv(origin: str, how: str = "") -> SafeString:
 @register.simple_tag
 def big(value: float, unit: str) -> SafeString:
     """A tile's number, its unit set small."""
-    parts = formatting.seconds(value, precise=True) if unit == "s" else formatting.quantity(float(value), unit)
+    parts = formatting.quantity(float(value), unit)
     return format_html("{}<small>{}</small>", parts.number, parts.unit) if parts.unit else escape(parts.number)
 
 

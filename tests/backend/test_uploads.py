@@ -111,7 +111,7 @@ class Lying(SimpleUploadedFile):
 
 def test_the_limit_holds_for_what_arrives_not_for_what_was_announced(people, settings, data_folder):
     settings.UPLOAD_LIMIT_BYTES = 1_000_000
-    with pytest.raises(uploads.UploadError, match="at most"):
+    with pytest.raises(uploads.UploadError, match="limited to"):
         uploads.receive(people.team, people.engineer, [Lying("a.xplane.pb", b"")])
     assert stored_files(data_folder) == []
 

@@ -139,7 +139,7 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     answer.get_by_role("button", name="Add as a proposal").click()
     card = page.locator("#proposal-4")
     expect(card).to_contain_text("Your own")
-    card.get_by_text("One step away").click()
+    card.get_by_text("Neighbouring configurations").click()
     card.get_by_role("link", name=re.compile("^Open ")).first.click()
     expect(page.locator("#own-answer")).to_contain_text("Step time")
 
