@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from diagnosis.report import Diagnosis
+
 #: As the Analyzer counts it (`diagnosis.analyzer.kpis`), where the profile does not state how it did.
 FORMULAS = {
     "step_time_s": "mean over the profiled steps and cores",
@@ -33,10 +35,10 @@ OF_STEPS = frozenset(("step_time_s", "step_time_spread"))
 OF_CORES = frozenset(("stragglers", "duty_cycle", "idle"))
 
 
-def formula(key: str, data: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def formula(key: str, diagnosis: Diagnosis, summary: Mapping[str, Any]) -> str:
     """How the KPI was counted; as the profile's reader noted it, else as the Analyzer counts it."""
     noted = (summary.get("computed") or {}).get(key) or (summary.get("computed") or {}).get(key.removesuffix("_s"))
     text = noted or FORMULAS.get(key, "")
-    if key == "mfu" and data.get("mfu_convention"):
-        text = f"{text}\n{data['mfu_convention']}"
+    if key == "mfu" and diagnosis.mfu_convention:
+        text = f"{text}\n{diagnosis.mfu_convention}"
     return text

@@ -1,9 +1,16 @@
-"""Diagnosis: the Analyzer's answer as values.  `to_json` is the contract of `asap diagnose` and the API."""
+"""Diagnosis: the Analyzer's answer as values, and their one way to JSON and back.
+
+`DIAGNOSIS` and `OP` write what is stored and read it as the value it was; `to_json` is the contract of `asap diagnose`
+and the API.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from experiments.codec import Codec
+from experiments.step_profile import PROFILE, Timeline
 
 #: `memory` is HBM bandwidth; capacity is a finding.
 BOTTLENECKS = ("compute", "memory", "communication", "input", "host", "idle", "unknown")
@@ -127,8 +134,7 @@ class Diagnosis:
     and core, hidden_share 0–1 of in_flight_s, None where the profile has no intervals.
     groups: the ops summed by `category`, `module`, `source` and `bound_by`, each a list of at most 40 rows {value,
     count, time_s, share, flops, hbm_bytes} by descending share; ops without the property stand under an empty value.
-    timeline: `experiments.step_profile.Timeline` as JSON: {cores, hosts, steps, durations_s[core][step],
-    parts_s{part: [core][step]}, cores_total, steps_total}; empty where no core marks steps.
+    timeline: the profile's own steps by cores; without steps where no core marks them.
     report: the four sections of the paper's report, {heading: [sentence, …]}.
     basis: what it rests on: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
     was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
@@ -148,13 +154,26 @@ class Diagnosis:
     report: dict[str, list[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     groups: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    timeline: dict[str, Any] = field(default_factory=dict)
-    basis: str = "profile"
+    timeline: Timeline = field(default_factory=Timeline)
+    basis: str = PROFILE
     predicted_step_time_s: float | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether a profile stands behind it: otherwise the breakdown and the bottleneck are predicted."""
+        return self.basis == PROFILE
+
+    @property
+    def cited(self) -> tuple[Evidence, ...]:
+        """The evidence of the bottleneck and of every finding."""
+        return (*self.bottleneck.evidence, *(item for finding in self.findings for item in finding.evidence))
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
-        data = asdict(replace(self, ops=()))
-        data["top_ops"] = [asdict(op) for op in self.ops[:top]]
-        del data["ops"]
+        data = DIAGNOSIS.write(replace(self, ops=self.ops[:top]))
+        data["top_ops"] = data.pop("ops")
         return data
+
+
+DIAGNOSIS = Codec(Diagnosis)
+OP = Codec(OpDiagnosis)

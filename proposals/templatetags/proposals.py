@@ -13,6 +13,7 @@ from accounts.models import Role
 from experiments import bars, formatting
 from history.presentation import TRAINING_WORDS
 from proposals.models import Measurement
+from proposals.plan import Citation
 from proposals.services import unmeasured
 
 register = template.Library()
@@ -58,11 +59,11 @@ def held(value: float | None, unit: str) -> str:
 
 
 @register.simple_tag
-def cited_at(cite: dict[str, Any]) -> str:
+def cited_at(cite: Citation) -> str:
     """The address at which a citation opens in place; empty where it only has its own statement."""
-    place = _CITED.get(cite.get("source", "")) if cite.get("key") else None
+    place = _CITED.get(cite.source) if cite.key else None
     try:
-        return reverse(place, args=[cite["key"]]) if place else ""
+        return reverse(place, args=[cite.key]) if place else ""
     except NoReverseMatch:
         return ""
 
