@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.report import Diagnosis, Evidence, Finding
+from diagnosis.report import AxisCollective, Diagnosis, Evidence, Finding
 from experiments import bars, formatting
 from experiments.step_profile import Timeline
 
@@ -228,10 +228,10 @@ _COLLECTIVE_FACTS = (
 
 
 def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
-    row = _at(record.value.collectives, rest)
-    if not row:
+    row: AxisCollective | None = _at(record.value.collectives, rest)
+    if row is None:
         return None
-    achieved, possible = row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s")
+    achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
     about = ""
     if achieved and possible:
         about = (
@@ -239,32 +239,31 @@ def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
             f"{formatting.quantity(possible, 'bytes_per_s')} that the links of this axis could give"
         )
     rows = [
-        (words, str(formatting.quantity(row[key], unit)))
+        (words, str(formatting.quantity(value, unit)))
         for words, key, unit in _COLLECTIVE_FACTS
-        if row.get(key) is not None
+        if (value := getattr(row, key)) is not None
     ]
-    in_seconds = row.get("time_s") is not None
+    in_seconds = row.time_s is not None
     return Panel(
-        f"{row.get('kind', 'collective')} on {presentation.axis_name(row.get('axis'))}",
-        row["time_s"] if in_seconds else row.get("share"), "s" if in_seconds else "share", "measured",
+        f"{row.kind} on {presentation.axis_name(row.axis)}",
+        row.time_s if in_seconds else row.share, "s" if in_seconds else "share", "measured",
         "self time of these ops, per step and core", "participants from replica_groups and the mesh",
-        about, rows=rows, **_keyed(record, row.get("ops") or ()),
+        about, rows=rows, **_keyed(record, row.ops),
     )  # fmt: skip
 
 
 def _axis(record: DiagnosisRecord, axis: str) -> Panel | None:
-    rows = [row for row in record.value.collectives if presentation.axis_name(row.get("axis")) == axis]
+    rows = [row for row in record.value.collectives if presentation.axis_name(row.axis) == axis]
     if not rows:
         return None
-    times = [row.get("time_s") for row in rows]
-    in_seconds = None not in times
-    value = sum(row["time_s"] if in_seconds else row.get("share") or 0.0 for row in rows)
-    exposed = [row["exposed_s"] for row in rows if row.get("exposed_s") is not None]
+    in_seconds = all(row.time_s is not None for row in rows)
+    value = sum((row.time_s or 0.0) if in_seconds else row.share for row in rows)
+    exposed = [row.exposed_s for row in rows if row.exposed_s is not None]
     about = f"{formatting.seconds(sum(exposed))} of it exposed" if exposed else ""
     return Panel(
         f"collectives on {axis}", value, "s" if in_seconds else "share", "measured",
         "self time of these ops, per step and core", "participants from replica_groups and the mesh", about,
-        **_keyed(record, [key for row in rows for key in row.get("ops") or ()]),
+        **_keyed(record, [key for row in rows for key in row.ops]),
     )  # fmt: skip
 
 

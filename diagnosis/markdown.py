@@ -109,13 +109,13 @@ def _breakdown(diagnosis: Diagnosis) -> list[str]:
 def _collectives(diagnosis: Diagnosis) -> list[str]:
     rows = [
         (
-            _code(presentation.axis_name(row.get("axis"))),
-            _text(row.get("kind") or "collective"),
-            _number(row.get("time_s"), "s"),
-            _number(row.get("share"), "share"),
-            _number(presentation.exposed_share(row), "share"),
-            _number(row.get("achieved_bytes_per_s"), "bytes_per_s"),
-            _number(row.get("possible_bytes_per_s"), "bytes_per_s"),
+            _code(presentation.axis_name(row.axis)),
+            _text(row.kind),
+            _number(row.time_s, "s"),
+            _number(row.share, "share"),
+            _number(row.exposed_share, "share"),
+            _number(row.achieved_bytes_per_s, "bytes_per_s"),
+            _number(row.possible_bytes_per_s, "bytes_per_s"),
         )
         for row in diagnosis.collectives
     ]

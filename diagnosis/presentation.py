@@ -199,19 +199,19 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
     shares: dict[str, float] = {}
     exposed: dict[str, float] = {}
     collectives = diagnosis.collectives
-    unit = "s" if any(row.get("time_s") is not None for row in collectives) else "share"
+    unit = "s" if any(row.time_s is not None for row in collectives) else "share"
     for index, row in enumerate(collectives):
-        axis, kind = axis_name(row.get("axis")), row.get("kind") or "collective"
+        axis, kind = axis_name(row.axis), row.kind
         if kind not in kinds:
             kinds.append(kind)
         cell = Cell(
-            index, row.get("time_s") if unit == "s" else row.get("share"), row.get("achieved_bytes_per_s"),
-            row.get("possible_bytes_per_s"), exposed_share(row), ", ".join(row.get("tensors") or ()),
+            index, row.time_s if unit == "s" else row.share, row.achieved_bytes_per_s, row.possible_bytes_per_s,
+            row.exposed_share, ", ".join(row.tensors),
         )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
-        shares[axis] = shares.get(axis, 0.0) + (row.get("share") or 0.0)
-        if row.get("exposed_s") is not None:
-            exposed[axis] = exposed.get(axis, 0.0) + row["exposed_s"]
+        shares[axis] = shares.get(axis, 0.0) + row.share
+        if row.exposed_s is not None:
+            exposed[axis] = exposed.get(axis, 0.0) + row.exposed_s
     order = {axis: place for place, axis in enumerate(sizes)}
     rows = []
     for axis in sorted(table, key=lambda a: (a == "dcn", order.get(bars.axes_of(a)[0], 99), a)):
@@ -224,15 +224,9 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
     return Matrix(kinds, rows, unit, bool(exposed))
 
 
-def exposed_share(row: Mapping[str, Any]) -> float | None:
-    """Of a collective's time in flight, the share 0–1 that no other op hid."""
-    hidden = row.get("hidden_share")
-    return None if hidden is None else min(1.0, max(0.0, 1.0 - hidden))
-
-
 def waiting_share(diagnosis: Diagnosis) -> float:
     """Share 0–1 of the step in the -done ops of asynchronous collectives."""
-    return sum(row.get("waiting_share") or 0.0 for row in diagnosis.collectives)
+    return sum(row.waiting_share for row in diagnosis.collectives)
 
 
 def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
@@ -258,8 +252,7 @@ def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, st
     step or `percent` of the device time.
     """
     facts = diagnosis.roofline
-    peak = facts.get("peak_flops_per_s")
-    bandwidth = facts.get("peak_hbm_bytes_per_s") or facts.get("hbm_bytes_per_s")
+    peak, bandwidth = facts.peak_flops_per_s, facts.peak_hbm_bytes_per_s
     rate, intensity = "data__flops_per_s", "data__operational_intensity"
     products = ops.filter(rank__lte=MAX_RANK, mesh_axis="", data__collective=None)
     products = products.filter(**{f"{rate}__gt": 0, f"{intensity}__gt": 0}).order_by("rank")

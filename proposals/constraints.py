@@ -65,13 +65,13 @@ class Constraints:
             value = getattr(self, item.name)
             if isinstance(value, Mapping):
                 for axis, size in value.items():
-                    yield f"{item.name}.{axis}", Constraints(**{item.name: {axis: size}})
+                    yield f"{item.name}.{axis}", _only(item.name, {axis: size})
             elif isinstance(value, tuple):
                 for number, one in enumerate(value):
                     part = number if item.name == "excluded" else one
-                    yield f"{item.name}.{part}", Constraints(**{item.name: (one,)})
+                    yield f"{item.name}.{part}", _only(item.name, (one,))
             elif value != getattr(_NONE, item.name):
-                yield item.name, Constraints(**{item.name: value})
+                yield item.name, _only(item.name, value)
 
     def joined(self, other: Constraints) -> Constraints:
         """Both; where they say different things of the same axis or key, the other's word counts."""
@@ -159,6 +159,10 @@ class Constraints:
             found.append("No XLA flags are changed.")
         found += [f"The mesh {mesh_text(mesh)} is left out." for mesh in self.excluded]
         return tuple(found)
+
+
+def _only(name: str, value: Any) -> Constraints:
+    return Constraints(**{name: value})
 
 
 _BOUNDS = ("fixed", "at_least", "at_most")

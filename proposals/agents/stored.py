@@ -17,15 +17,15 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Run
 from experiments.services import profiles
 from experiments.services.text import clean
+from history.likeness import Case
 from history.models import HistoryRecord
 from history.record import Record
 from history.services import search, similar
 from history.services.filters import Filters
 from history.services.store import to_record
-from history.services.words import family_of
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.surroundings import Case, Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.surroundings import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 from proposals.agents.workbench import Standing, Workbench
 from proposals.models import PlanRecord
 from proposals.services import context, plans
@@ -108,14 +108,9 @@ class Around:
         return found, page.notes
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
-        wanted = similar.Features(
-            chip=case.chip, chips=case.chips, model_name=case.model_name, model_family=family_of(case.model_name),
-            parameters=case.parameters, bottleneck=case.bottleneck, move=case.move, changes=case.changes,
-            roles=case.roles, text=case.text,
-        )  # fmt: skip
         return [
             RecordFound(to_record(item.record), item.score, tuple(part.text for part in item.parts))
-            for item in similar.similar(self._team, wanted, k)
+            for item in similar.similar(self._team, case, k)
         ]
 
     def record(self, id: str) -> Record | None:

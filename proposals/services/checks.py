@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from django.db import transaction
 
@@ -126,9 +127,12 @@ def _common(plan: Plan, config: ExperimentConfig, diagnosis: Diagnosis, profile:
 
 def _without(value: ProposalPlan, gone: Collection[tuple[str, str]]) -> ProposalPlan:
     """The proposal less these sentences, each with the field that it stands in."""
-    kept = {field: tuple(text for text in getattr(value, field) if (field, text) not in gone) for field in TEXTS}
-    reasons = kept["reasoning"] or ("The reasons given could not be traced to the profile and were removed.",)
-    return replace(value, **{**kept, "reasoning": reasons})
+    kept: dict[str, Any] = {
+        field: tuple(text for text in getattr(value, field) if (field, text) not in gone) for field in TEXTS
+    }
+    if not kept["reasoning"]:
+        kept["reasoning"] = ("The reasons given could not be traced to the profile and were removed.",)
+    return replace(value, **kept)
 
 
 def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
