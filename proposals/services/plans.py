@@ -51,8 +51,9 @@ def store(
             precedents=list(precedents),
             created_by=user,
         )
-        Proposal.objects.bulk_create(row(run, record, item) for item in plan.proposals)
-        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(plan.proposals))
+        rows = [row(run, record, item) for item in plan.proposals]
+        Proposal.objects.bulk_create(rows)
+        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(rows))
         undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
         undecided.update(review=ReviewState.OPEN)
         events.append(
@@ -75,14 +76,14 @@ def store(
     return record
 
 
-def _best_speedup(proposals: Sequence[ProposalPlan]) -> float | None:
+def _best_speedup(proposals: Sequence[Proposal]) -> float | None:
     """The largest predicted gain among proposals that are more likely faster than not; else the first one's.
 
     None where that is to keep what runs, which gains nothing.
     """
     proposals = [item for item in proposals if item.kind != "keep"] if proposals and proposals[0].kind != "keep" else []
-    likely = [item.predicted.speedup for item in proposals if item.confidence >= 0.5 and item.predicted.speedup]
-    return max(likely) if likely else proposals[0].predicted.speedup if proposals else None
+    likely = [item.predicted_speedup for item in proposals if item.confidence >= 0.5 and item.predicted_speedup]
+    return max(likely) if likely else proposals[0].predicted_speedup if proposals else None
 
 
 def said(item: ProposalPlan) -> dict[str, Any]:
