@@ -46,6 +46,8 @@ from agent.tools import Tool, by_name, call_tool, refused
 M = TypeVar("M", bound=BaseModel)
 A = TypeVar("A")
 
+#: Of one answer; a model that is told of so many mistakes writes anew.
+_MOST_COMPLAINTS = 25
 #: Fewer tokens than this are not worth a request.
 _LEAST_ANSWER_TOKENS = 32
 
@@ -374,6 +376,8 @@ class _Loop:
             except AnswerError as error:
                 return None, "form", error.complaints
         told = [] if self.check is None else list(self.check(value, tuple(self.results)))
+        if len(told) > _MOST_COMPLAINTS:
+            told = [*told[:_MOST_COMPLAINTS], f"There are {len(told) - _MOST_COMPLAINTS} more such points."]
         return value, "content", told
 
     def _complain(self, text: str, about: Literal["form", "content"], complaints: list[str]) -> Complaint:

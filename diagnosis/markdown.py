@@ -49,7 +49,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
 
 def _kept(experiment: Experiment) -> list[str]:
     said = against_profile.caveats(experiment)
-    return ["The profile contradicts its configuration, which its user kept:", *_list(said)] if said else []
+    return ["The profile contradicts the configuration, which the user kept:", *_list(said)] if said else []
 
 
 def _text(value: Any) -> str:
@@ -88,7 +88,7 @@ def _kpis(diagnosis: Diagnosis) -> list[str]:
     for tile in presentation.tiles(diagnosis):
         value = _number(tile.value, tile.unit) if tile.value is not None else "not measured"
         rows.append((_text(tile.label), value, _ORIGINS.get(tile.origin, ""), _text(tile.note)))
-    return _table(("Figure", "Value", "Origin", "What it is"), rows)
+    return _table(("Figure", "Value", "Origin", "Finding"), rows)
 
 
 def _breakdown(diagnosis: Diagnosis) -> list[str]:
@@ -103,7 +103,7 @@ def _breakdown(diagnosis: Diagnosis) -> list[str]:
         share = _number(term.value / total, "share")
         rows.append((_text(term.label), _number(term.value, "s"), share) if in_seconds else (_text(term.label), share))
     said = "" if diagnosis.measured else " (predicted, not measured)"
-    return [f"## Where the step goes{said}", *_table(head, rows)]
+    return [f"## Step-time breakdown{said}", *_table(head, rows)]
 
 
 def _collectives(diagnosis: Diagnosis) -> list[str]:
@@ -125,7 +125,7 @@ def _collectives(diagnosis: Diagnosis) -> list[str]:
 
 def _findings(found: Sequence[Finding]) -> list[str]:
     if not found:
-        return ["No rule found anything that costs a noticeable part of the step."]
+        return ["No rule found a significant cost."]
     parts = []
     for number, finding in enumerate(found, start=1):
         parts.append(f"### {number}. {_text(finding.title)}")
@@ -152,7 +152,7 @@ def _ops(record: DiagnosisRecord, profiled: bool) -> list[str]:
     ]  # fmt: skip
     head = ("Op", "Category", "Axis", "Per step", "Share", "Bound by", "Of roofline", "Source")
     if not rows:
-        return ["The profile lists no ops." if profiled else "No profile was recorded, so no ops are known."]
+        return ["The profile lists no ops." if profiled else "No profile was recorded, so there are no ops."]
     return [*_table(head, rows), *([presentation.OVER_ROOF] if over else [])]
 
 

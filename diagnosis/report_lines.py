@@ -13,7 +13,6 @@ from diagnosis.report import Diagnosis, Evidence, OpDiagnosis
 
 #: `attention 56.9 %` in the sentences that sum ops by family and module.
 _NAMED_SHARE = re.compile(r"(?:: |, )(?P<name>[^:,]+?) (?P<text>[\d.,]+ %)")
-_TERM = re.compile(r"(?P<text>[\d.,]+ %)")
 _RANK = re.compile(r"^(\d)\. ")
 SECTIONS = (DETAILS, HEALTH, IDENTIFICATION, CORRELATION)
 
@@ -130,7 +129,7 @@ def _correlation(text: str, diagnosis: Diagnosis) -> list[Item]:
             Item(_term(key), value, "share", "computed", format_share(value), ref=f"term-{key}")
             for key, value in diagnosis.breakdown_share.items()
         ]
-    if text.startswith("Of communication, "):
+    if text.startswith("Waiting for asynchronous collectives accounts for "):
         waiting = presentation.waiting_share(diagnosis)
         label = "waiting for asynchronous collectives"
         return [Item(label, waiting, "share", "measured", format_share(waiting), ref="waiting")]

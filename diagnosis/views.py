@@ -23,7 +23,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
-BOUNDS = {"compute": "Matrix units", "Compute": "Matrix units", "MXU": "Matrix units"}
+BOUNDS = {"compute": "Compute", "Compute": "Compute", "MXU": "Compute"}
 OPS_ON_PAGE = 25
 #: On the diagnosis page itself: ops of its table, and the part of the module tree that is worth its space there.
 OPS_IN_REPORT = 10

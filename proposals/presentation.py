@@ -21,7 +21,7 @@ from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejec
 
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
-    "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
+    "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep current",
     "alternative": "Alternative", "own": "Your own",
 }  # fmt: skip
 
@@ -29,7 +29,7 @@ KIND_WORDS = {
 def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
     """What a proposal is proposed as; an alternative by what it changes."""
     if kind == "alternative" and "global_batch" in changed:
-        return "Another batch"
+        return "Different batch"
     return "Same mesh" if kind == "alternative" and not new_mesh else KIND_WORDS.get(kind, kind)
 
 
@@ -192,10 +192,6 @@ class Ladder:
     def fewer_chips(self) -> bool:
         return any(card.per_chip for card in self.cards)
 
-    @property
-    def has_bars(self) -> bool:
-        return self.scale_s > 0
-
 
 def ladder(
     plan: PlanRecord, proposals: list[Proposal], config: Mapping[str, Any], diagnosis: DiagnosisRecord | None
@@ -284,7 +280,7 @@ def _traffic(communication: Sequence[Communication], roles: Mapping[str, str]) -
     for row in communication:
         names = " + ".join(row.axes)
         css = "dcn" if row.dcn else bars.axis_class(row.axes[0], roles) if row.axes else "ici"
-        words = f"{names} across slices" if row.dcn and names else names or "not told by the profile"
+        words = f"{names} over DCN" if row.dcn and names else names or "unattributed"
         timed = row.before_s is not None
         before, after = (row.before_s, row.after_s) if timed else (row.before_share, row.after_share)
         rows.append(Traffic(words, css, row.moves, before or 0.0, after or 0.0, "s" if timed else "share"))

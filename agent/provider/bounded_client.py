@@ -22,6 +22,7 @@ def bounded_client(longest_bytes: int, line: Callable[[], Line | None]) -> httpx
             raise ResponseTooLong("compressed")  # it might unpack to any length
         assert isinstance(response.stream, httpx2.SyncByteStream)
         response.stream = BoundedStream(response.stream, longest_bytes)
+        response.encoding = "utf-8"  # JSON has no other, and `charset=zlib` would unpack to any length
 
     def trace(request: httpx2.Request) -> None:
         current = line()

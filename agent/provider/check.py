@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.control import Cancel
-from agent.messages import JsonValue, UserMessage
+from agent.messages import JsonValue, UserMessage, clean
 from agent.provider.base import Completion, ProviderError, Request, ToolSpec
 from agent.provider.settings import Settings
 
@@ -109,5 +109,6 @@ def _offered(provider: OpenAIProvider) -> str:
         names = provider.models()
     except FAILURES:
         return ""
-    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    shown = ", ".join(provider.settings.redact(clean(name))[:60] for name in names[:8])
+    shown += ", …" if len(names) > 8 else ""
     return f" It offers: {shown}." if names else ""

@@ -153,7 +153,12 @@ def words_of(error: openai.APIError) -> str:
     body = error.body
     if isinstance(body, dict):
         found = body.get("message") or body.get("detail")
-        return found if isinstance(found, str) else json.dumps(body, ensure_ascii=False, default=str)
+        if isinstance(found, str):
+            return found
+        try:
+            return json.dumps(body, ensure_ascii=False, default=str)
+        except RecursionError:  # nested too deep to be read
+            return ""
     if isinstance(body, str):
         return body
     return "" if error.message.startswith("Error code:") else error.message
@@ -179,5 +184,8 @@ def retry_after_s(headers: Any) -> float | None:
             seconds_s = math.nan
         if math.isfinite(seconds_s) and seconds_s >= 0:
             return seconds_s
-    date = email.utils.parsedate_tz(str(headers.get("retry-after") or ""))
-    return None if date is None else max(email.utils.mktime_tz(date) - time.time(), 0.0)
+    try:
+        date = email.utils.parsedate_tz(str(headers.get("retry-after") or "")[:100])
+        return None if date is None else max(email.utils.mktime_tz(date) - time.time(), 0.0)
+    except (ValueError, OverflowError, TypeError, IndexError):  # a day or a year that no calendar has
+        return None

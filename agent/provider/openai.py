@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -38,7 +39,8 @@ _LONGEST_BYTES = 16_000_000
 
 #: What a server can bring about by what it sends.
 FAILURES = (
-    openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError, RecursionError, OverflowError,
+    openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError, LookupError, RecursionError,
+    OverflowError,
 )  # fmt: skip
 
 _FORMAT_WORDS = re.compile(
@@ -98,8 +100,7 @@ class OpenAIProvider:
 
     def for_agent(self, agent: str) -> OpenAIProvider:
         """The same endpoint with this agent's model; connections and what was learnt are shared."""
-        other = object.__new__(OpenAIProvider)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.model = self.settings.model_for(agent)
         other.price = self.settings.prices.get(other.model)
         return other
@@ -127,9 +128,9 @@ class OpenAIProvider:
             try:
                 with closing(self._chunks(sent, line, timeout_s)) as chunks:
                     for chunk in chunks:
-                        text = self.settings.hide(held + assembly.feed(chunk))
-                        cut = len(text) - self.settings.open_secret(text)
-                        text, held = text[:cut], text[cut:]
+                        held += assembly.feed(chunk)
+                        cut = len(held) - self.settings.open_secret(held)
+                        text, held = self.settings.hide(held[:cut]), held[cut:]
                         if text:
                             yield text
                         if assembly.chars > request.max_tokens * _RUNAWAY:
@@ -144,7 +145,7 @@ class OpenAIProvider:
         if assembly.finish is None:
             raise self._spent(faults.truncated_fault(self.settings), assembly)
         if held:
-            yield held
+            yield self.settings.hide(held)
         yield self._without_secrets(assembly.completion())
 
     def _chunks(self, sent: dict[str, Any], line: Line, timeout_s: float) -> Generator[dict[str, Any], None, None]:
@@ -212,4 +213,5 @@ class OpenAIProvider:
         """A server may echo what it was sent; the key must not enter the record of a run."""
         hide, message = self.settings.hide, completion.message
         calls = tuple(ToolCall(hide(call.id), hide(call.name), hide(call.arguments)) for call in message.tool_calls)
-        return replace(completion, message=replace(message, text=hide(message.text), tool_calls=calls))
+        message = replace(message, text=hide(message.text), tool_calls=calls)
+        return replace(completion, message=message, model=hide(completion.model))

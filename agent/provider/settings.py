@@ -7,16 +7,17 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent.limits import Limits, Price
+from agent.provider.hiding import HIDDEN, Hiding
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9*._-]{6,}|(?<=Bearer )\S+")
-_HIDDEN = "[hidden]"
 
 
 class SettingsError(ValueError):
@@ -99,25 +100,24 @@ class Settings:
         """
         return (self.api_key,) if len(self.api_key) >= 8 else ()
 
+    @cached_property
+    def _hiding(self) -> Hiding:
+        return Hiding(self.secrets)
+
     def hide(self, text: str) -> str:
-        """The text without these secrets."""
-        for secret in self.secrets:
-            text = text.replace(secret, _HIDDEN)
-        return text
+        """The text without these secrets, spelt out or encoded."""
+        return self._hiding.hide(text)
 
     def open_secret(self, text: str) -> int:
         """Characters at the end of a text that comes in pieces with which one of these secrets may begin."""
-        return max(
-            (size for secret in self.secrets for size in range(1, len(secret)) if text.endswith(secret[:size])),
-            default=0,
-        )
+        return self._hiding.open_chars(text)
 
     def redact(self, text: str) -> str:
         """The text without these secrets, and without anything that looks like a key."""
-        return _KEY_LIKE.sub(_HIDDEN, self.hide(text))
+        return _KEY_LIKE.sub(HIDDEN, self.hide(text))
 
     def __repr__(self) -> str:
-        key = _HIDDEN if self.api_key else "none"
+        key = HIDDEN if self.api_key else "none"
         return f"Settings(model={self.model!r}, base_url={self.base_url!r}, api_key={key}, models={dict(self.models)})"
 
 

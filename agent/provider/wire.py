@@ -16,6 +16,9 @@ from agent.strict_json import loads
 #: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
 _MOST_TOKENS = 10_000_000
 
+#: Characters of a model's name, of a tool's and of a call's id: servers' own are shorter, and events hold each.
+_LONGEST_NAME = 200
+
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -97,17 +100,22 @@ class Assembly:
     _usage: Usage | None = None
     _calls_chars: int = 0
     _text_chars: int = 0
+    _choice: object = None  # index of the one that is read, where a server writes several
     _held: str | None = ""  # start of a text that may be a <think> block; None once that is decided
 
     def feed(self, chunk: dict[str, Any]) -> str:
         """Takes a chunk; returns the text that it adds."""
-        self.model = str(chunk.get("model") or self.model)
+        self.model = str(chunk.get("model") or self.model)[:_LONGEST_NAME]
         if isinstance(usage := chunk.get("usage"), dict):
             self._usage = _usage(usage) or self._usage
         choices = chunk.get("choices")
         if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
             return ""
         choice = choices[0]
+        if self._choice is None:
+            self._choice = choice.get("index")
+        elif choice.get("index", self._choice) != self._choice:
+            return ""
         delta = choice.get("delta") or choice.get("message") or {}
         self.finish = choice.get("finish_reason") or self.finish
         self.refusal += str(delta.get("refusal") or "")
@@ -121,6 +129,7 @@ class Assembly:
         index = delta.get("index")
         index = index if isinstance(index, int) else position
         given = str(delta.get("id") or "")
+        given = given if len(given) <= _LONGEST_NAME else ""
         call = self._by_index.get(index)
         if call is None or (given and call.id and given != call.id):  # some servers number every call 0
             call = self._by_index[index] = _Call()
@@ -129,7 +138,7 @@ class Assembly:
         function = delta.get("function") or {}
         name, arguments = str(function.get("name") or ""), function.get("arguments")
         if name and name != call.name and not call.arguments:  # some servers repeat the name in every piece
-            call.name += name
+            call.name = (call.name + name)[:_LONGEST_NAME]
             self._calls_chars += len(name)
         if arguments:
             written = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -186,8 +195,9 @@ def _usage(usage: dict[str, Any]) -> Usage | None:
     """As the server counts; None where that is no count of tokens."""
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    counted = Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
-    return counted if max(counted.tokens, counted.tokens_cached) <= _MOST_TOKENS else None
+    tokens_in = _count(usage.get("prompt_tokens"))
+    counted = Usage(tokens_in, _count(usage.get("completion_tokens")), min(_count(cached), tokens_in))
+    return counted if counted.tokens <= _MOST_TOKENS else None
 
 
 def _count(value: object) -> int:

@@ -10,8 +10,9 @@ from accounts.models import Membership, Role, User
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
-from experiments.services.jobs import Jobs
 from experiments.services.text import clean, title
+from jobs.declared import DIALOGUE_QUEUE
+from jobs.jobs import Jobs
 
 #: Of one question.
 MOST_CHARACTERS = 8_000
@@ -19,9 +20,8 @@ MOST_CHARACTERS = 8_000
 MOST_MESSAGES = 400
 MOST_THREADS = 200
 TITLE_CHARACTERS = 80
-ANSWER = "dialogue.tasks.answer"
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
-ANSWERS = Jobs(Message, ANSWER, *OPEN)
+ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2)
 
 
 NOT_YOURS = "A conversation is deleted by who opened it, or by an administrator of the team."
@@ -121,5 +121,5 @@ def _queue(question: Message) -> Message:
     answer = Message.objects.create(
         thread=question.thread, role=Message.Role.ASSISTANT, question=question, status=Message.Status.QUEUED
     )
-    transaction.on_commit(lambda: ANSWERS.send(answer.pk))
+    ANSWERS.enqueue(answer.pk)
     return answer

@@ -13,12 +13,13 @@ from dialogue.models import Held, Message
 from dialogue.services import answering, holding
 from experiments.models import Event, Experiment
 from perfmodel.config import ConfigError
-from proposals.agents import replaying, stored
+from proposals.agents import replaying
 from proposals.agents.conversation import Ask
 from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
 from proposals.agents.replaying import NoRecording, Recording, Rerun, Step
 from proposals.agents.surroundings import Unavailable
 from proposals.models import PlanRecord
+from proposals.services import stored
 
 #: Answers that a list shows, newest first.
 MOST = 100

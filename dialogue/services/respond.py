@@ -11,13 +11,14 @@ from django.http import Http404
 from agent.control import Cancel
 from agent.events import Final, Stopped
 from dialogue.models import Message
-from dialogue.services import answering
+from dialogue.services import answering, asking
 from dialogue.services.answering import Writing
-from experiments.services import workers
+from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import chat, stored
+from proposals.agents import chat
 from proposals.agents.conversation import Said
 from proposals.agents.surroundings import Unavailable
+from proposals.services import stored
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +40,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
         return
     writing = Writing(answer, worker, Cancel())
     try:
-        with workers.beside(
-            f"answer-{pk}",
-            (LOOK_EVERY_S, writing.flush),
-            (LOOK_EVERY_S, writing.look),
-            (workers.HEARTBEAT_EVERY_S, writing.beat),
-        ):
+        with asking.ANSWERS.beating(pk, worker, (LOOK_EVERY_S, writing.flush), (LOOK_EVERY_S, writing.look)):
             _write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
@@ -56,7 +52,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     except Exception as error:
         logger.exception("answer %s failed", pk)
         note = (
-            f"Something went wrong in our code ({type(error).__name__}); "
+            f"Internal error ({type(error).__name__}); "
             f"ask again, and if it happens again report it with the message number {pk}."
         )
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=note)

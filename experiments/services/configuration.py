@@ -201,7 +201,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any], accept: Co
         status = RunStatus(run.status)
         if status == RunStatus.CONFIGURING:
             runs.move(run, status, RunStatus.DIAGNOSING, actor="user", user=user)
-            runs.enqueue(run)
+            runs.RUNS.enqueue(run.pk)
         elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (same and status != RunStatus.FAILED):
             pass  # the worker that reads the profile takes the configuration from the experiment
         elif not run.profile.data or runs.is_without_profile(run):

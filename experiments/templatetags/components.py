@@ -59,7 +59,7 @@ def bottleneck(name: str) -> SafeString:
 _BOTTLENECK_WORDS = {
     "compute": "Bound by compute", "memory": "Bound by HBM bandwidth", "communication": "Bound by communication",
     "input": "Bound by input", "host": "Bound by the host", "idle": "Mostly idle",
-    "unknown": "The bottleneck is not clear from this profile",
+    "unknown": "Bottleneck not determined",
 }  # fmt: skip
 
 

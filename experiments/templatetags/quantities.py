@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting
+from experiments import formatting, glossary
 
 register = template.Library()
 
@@ -26,6 +26,13 @@ ORIGINS = {
 register.filter("topology", formatting.topology)
 register.filter("duration", formatting.duration)
 register.filter("dollars", formatting.dollars)
+
+
+@register.filter
+def tooltip(name: str) -> str:
+    """What the glossary says of a KPI, by its key, or of a term; empty where it is not in the glossary."""
+    known = glossary.by_key().get(name) or next((term for term in glossary.load() if term.term == name), None)
+    return known.meaning if known else ""
 
 
 @register.filter

@@ -123,5 +123,5 @@ def document_state(document: Document) -> SafeString:
     if document.state == State.READY and getattr(document, "replaced", False):
         word, kind = f"Replaced version {document.version}", "plain"
     elif document.state == State.READY and document.embedded < document.living:  # type: ignore[attr-defined]
-        word, kind = "Ready for words", "running"
+        word, kind = "Ready for keyword search", "running"
     return format_html('<span class="badge badge--{}">{}</span>', kind, word)

@@ -31,6 +31,8 @@ AGENT: Agent = "coordinator"
 FIRST_LOOK = ("run", "bottleneck", "proposals")
 #: Of a rejected answer, what must be left after striking for it to stand; below, the built-in answer is better.
 LEFT_AFTER_STRIKING = 0.6
+#: Characters of an answer: some ten pages, which nobody reads in a dialogue.
+LONGEST_ANSWER = 30_000
 #: Configurations offered to be added, of all that an answer speaks of.
 MOST_OFFERED = 3
 
@@ -89,6 +91,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
         return Evidence.of((*seen, *results), words)
 
     def check(text: str, results: tuple[ToolReturned, ...]) -> list[str]:
+        if len(text) > LONGEST_ANSWER:
+            return [f"The answer has {len(text):,} characters, and may have {LONGEST_ANSWER:,}; answer more briefly."]
         wrong = [str(complaint) for complaint in grounding.check(text, evidence(results))]
         return [*wrong, *claimed_acts(text, bench.proposals)]
 
@@ -115,6 +119,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
 def _struck(stopped: Stopped, evidence: Evidence) -> str | None:
     """The rejected answer without what nothing backs; None where too little would be left of it."""
     text = stopped.last_answer or ""
+    if len(text) > LONGEST_ANSWER:
+        return None
     complaints = grounding.check(text, evidence)
     gone = sum(end - start for start, end in {(c.start, c.end) for c in complaints})
     if gone > (1.0 - LEFT_AFTER_STRIKING) * len(text):

@@ -126,7 +126,9 @@ class PlanContractSerializer(PlanSerializer):
 
 class OwnMeshRequest(serializers.Serializer[Any]):
     mesh = serializers.DictField(help_text='{"ici": {axis: size}, "dcn": {axis: size}}')
-    changes = serializers.DictField(required=False, default=dict, help_text="Training keys that differ from what ran.")
+    changes = serializers.DictField(
+        required=False, default=dict, help_text="Training keys that differ from the current configuration."
+    )
 
 
 class OwnMeshSerializer(serializers.Serializer[Any]):
@@ -185,8 +187,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         """What would launch this proposal with MaxText, plain JAX, AXLearn, Megatron-LM, and as our configuration.
 
         A tool that cannot express the proposal has `produced` false, no text, and the reason among its notes.
-        They are those of the configuration that the proposal was priced with, whatever was saved since.
-        409 where that cannot be read any more.
+        The files use the configuration that the proposal was priced with.  409 where that is no longer valid.
         """
         proposal = self.get_object()
         try:

@@ -42,8 +42,8 @@ def _priced_with(proposal: Proposal) -> ExperimentConfig:
     config = unmeasured.before_config(proposal)
     if config is None:
         raise LaunchError(
-            "The configuration that this proposal was made for cannot be read any more; open Configuration, save it "
-            "again, and take a proposal of the new analysis."
+            "The configuration that this proposal was priced with is no longer valid; open Configuration, save it "
+            "again, and run the analysis again."
         )
     return config
 
@@ -54,7 +54,7 @@ def _written(proposal: Proposal, config: ExperimentConfig, title: str = "") -> t
         return launch.files(config, value.mesh, value.changes, title)
     except ConfigError as error:
         raise LaunchError(
-            f"The proposal does not match the configuration that it was made for: {error.message}. Analyse it again."
+            f"The proposal does not match the configuration it was priced with: {error.message}. Run the analysis again."
         ) from error
 
 

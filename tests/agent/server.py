@@ -54,7 +54,14 @@ class Plain:
     before: Wait | None = None
 
 
-Reply = Stream | Plain
+@dataclass(frozen=True)
+class Raw:
+    """The bytes of the connection, status line included, as long as the iterator has some, then its end; `Wait`."""
+
+    parts: Callable[[], Iterable[bytes | Wait]]
+
+
+Reply = Stream | Plain | Raw
 Script = Sequence[Reply] | Callable[[dict[str, Any]], Reply]
 
 
@@ -235,6 +242,9 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(reply, Plain):
             self._plain(reply)
             return
+        if isinstance(reply, Raw):
+            self._raw(reply)
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
@@ -256,6 +266,17 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             script.hung_up.set()
             self.close_connection = True
+
+    def _raw(self, reply: Raw) -> None:
+        self.close_connection = True
+        try:
+            for part in reply.parts():
+                if not isinstance(part, Wait):
+                    self.wfile.write(part)
+                elif not self.server.script.wait(part, self.connection):
+                    return
+        except OSError:
+            self.server.script.hung_up.set()
 
     def _plain(self, reply: Plain) -> None:
         if reply.before is not None and not self.server.script.wait(reply.before, self.connection):

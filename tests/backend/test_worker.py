@@ -14,13 +14,13 @@ from django.db import connection
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Event, Run, RunStatus
 from experiments.samples.samples import SAMPLES
-from experiments.services import queue, runs, uploads
+from experiments.services import runs, uploads
 from proposals.models import PlanRecord, Proposal
 from tests.backend.broker import broker
 from tests.backend.factories import make_people
 from tests.backend.services import eventually, redis_server, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 CPU = next(sample for sample in SAMPLES if sample.key == "cpu-data8")
 
@@ -158,7 +158,7 @@ def test_a_task_delivered_many_times_is_done_once(queued, data_folder):
     experiment = upload_sample(people)
     run = runs.newest(experiment)
     for _ in range(5):
-        queue._send(run.pk)
+        runs.RUNS.send(run.pk)
     with worker(queued.url, data_folder), worker(queued.url, data_folder):
         run = ended(experiment)
     assert_done_once(run)

@@ -101,7 +101,7 @@ def test_a_waiting_run_goes_on_with_the_confirmed_configuration(server: str, as_
 
     experiment, run = make_configuring(as_engineer, "To configure")
     page.goto(f"{server}/experiments/{experiment.pk}/")
-    expect(page.get_by_role("heading", name="The profile is read; confirm its configuration")).to_be_visible()
+    expect(page.get_by_role("heading", name="Profile read: confirm the configuration")).to_be_visible()
     expect(page.get_by_label("Chip")).to_have_value("v5p")
     assert violations(page) == []
     page.get_by_label("Size of data").first.fill("63")
@@ -149,7 +149,7 @@ def test_go_on_without_a_broken_host(server: str, as_engineer: Any, page: Page) 
     page.goto(f"{server}/experiments/{experiment.pk}/")
     expect(page.get_by_role("alert")).to_contain_text("host1.xplane.pb ends after 2 B")
     assert violations(page) == []
-    page.get_by_role("button", name="Go on without it host1.xplane.pb").click()
+    page.get_by_role("button", name="Continue without it host1.xplane.pb").click()
     expect(page.locator("#steps")).to_contain_text("1 file")
     newest = experiment.runs.order_by("-pk").first()
     assert newest is not None and newest.status == RunStatus.UPLOADED
@@ -235,7 +235,7 @@ def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, 
     drawer = page.get_by_role("dialog", name="Evidence")
     expect(drawer).to_contain_text("on the model axis")
     expect(drawer).to_contain_text("reduce-scatter.9")
-    expect(drawer.locator("tr", has_text="Sum")).to_contain_text("520.0 ms")
+    expect(drawer.locator("tr", has_text="Sum")).to_contain_text("520 ms")
     drawer.get_by_role("button", name="Close").click()
     page.locator(".kpi", has_text="MFU").click()
     expect(drawer).to_contain_text("33.4 %")
@@ -296,7 +296,7 @@ def test_an_administrator_adds_a_member_who_signs_in_once(
     expect(page.locator("main")).to_contain_text("new.person")
     page.get_by_role("button", name="Sign out").click()
     page.goto(link)
-    expect(page.get_by_role("heading", name="This link does not work any more")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
 
 
 def test_a_token_is_shown_once(server: str, as_engineer: Any, page: Page) -> None:

@@ -65,7 +65,7 @@ def test_uneven_experts() -> None:
     diagnosis = diagnose(profile(expert("fusion.1", 0.4, 1.5), even, exchange), mesh)
     found = find(diagnosis, "expert_imbalance")
     assert found.saving_share == pytest.approx(0.2) and found.mesh_axis == "expert"
-    assert "1.50× as long on the fullest core" in found.insight and "host-a TPU:3" in found.insight
+    assert "1.50× as long on the most loaded core" in found.insight and "host-a TPU:3" in found.insight
     assert "expert_imbalance" not in rules(diagnose(profile(expert("fusion.1", 0.4, 1.02), even, exchange), mesh))
 
 
@@ -89,8 +89,8 @@ def test_a_heavy_stage() -> None:
     found = find(diagnose(made, mesh), "pipeline_bubble")
     values = {row.label: row.value for row in found.evidence}
     assert values["the heaviest stage"] == 2
-    assert values["own work of the heaviest stage per step"] == pytest.approx(0.8)
-    assert values["mean own work of a stage per step"] == pytest.approx(0.65)
+    assert values["busy time of the heaviest stage per step"] == pytest.approx(0.8)
+    assert values["mean busy time of a stage per step"] == pytest.approx(0.65)
     assert "the others wait for it" in found.insight
 
 

@@ -36,7 +36,7 @@ def test_more_than_the_chips_can_do_is_a_wrong_configuration() -> None:
     )
     diagnosis = diagnose(profile(matmul("m", 1.0)), setup)
     assert diagnosis.kpis["mfu"] is None
-    assert "times the chips' peak" in diagnosis.not_measured["mfu"]
+    assert "× the chips' peak" in diagnosis.not_measured["mfu"]
 
 
 def test_mfu_says_what_it_lacks() -> None:

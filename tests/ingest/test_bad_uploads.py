@@ -156,14 +156,14 @@ def test_a_broken_host_is_named_and_the_rest_can_be_read_without_it(save: Save) 
     error = refusal(good, broken)
     assert error.file == "t1v-n-1.xplane.pb"
     assert error.excludable
-    assert "go on without this host" in error.next_step
+    assert "continue without this host" in error.next_step
     profile = read_profile([good, broken], exclude=[error.file])
     assert profile.device.host_count == 1
     assert any("t1v-n-1" in note.message and note.severity == "warning" for note in profile.notes)
 
 
 def test_leaving_every_host_out_is_refused(save: Save) -> None:
-    assert "left out" in refusal(save(), exclude=["host-0"]).message
+    assert "excluded" in refusal(save(), exclude=["host-0"]).message
 
 
 def test_markup_in_names_stays_text(save: Save) -> None:

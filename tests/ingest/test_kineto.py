@@ -282,7 +282,7 @@ def test_what_kineto_writes_beyond_json_is_read(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         (json.dumps(training().document())[:-200], "cut off"),
-        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"b"}]}', "no valid JSON"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"b"}]}', "not valid JSON"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "GC", "ts": 1, "dur": 2}]}', "without any event"),
         ('{"schemaVersion": 1, "traceEvents": []}', "without any event"),
         ('{"displayTimeUnit": "ns", "traceEvents": []}', "trace viewer"),

@@ -118,10 +118,10 @@ def test_a_proposal_that_no_longer_passes_its_checks_is_said(people: People, rea
     }  # 16 ways on 8 chips
     ready.plan.save()
     html = people.client("viewer").get(pages[0]).content.decode()
-    assert "cannot be read any more" in html
+    assert "is no longer valid" in html
     assert people.client("viewer").get(pages[2]).status_code == 404
     answer = people.api("viewer").get(f"/api{pages[1]}")
-    assert answer.status_code == 409 and "cannot be read any more" in answer.json()["detail"]
+    assert answer.status_code == 409 and "is no longer valid" in answer.json()["detail"]
 
 
 def test_without_proposals_the_page_says_why(people: People) -> None:

@@ -9,9 +9,9 @@ import json
 
 import pytest
 
+from evaluation.proposing.evaluate import NUMBERS, VARIANTS, Outcome, outcomes, shares
+from evaluation.proposing.published_cases import cases, recipes, sizes, sweeps
 from perfmodel import legality
-from tests.proposer.evaluate import NUMBERS, VARIANTS, Outcome, outcomes, shares
-from tests.proposer.published_cases import cases, recipes, sizes, sweeps
 
 EVERY = 2
 

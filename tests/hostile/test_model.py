@@ -1,0 +1,108 @@
+"""A language model that means harm, behind a real HTTP endpoint, and one that obeys whatever it reads.
+
+Whatever it does, the question ends answered or failed with a reason; nothing secret, nothing of another team and nothing
+that a page would run is shown at any moment; nothing changes beside the answer; and what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from dialogue.models import Message
+from dialogue.services.respond import respond
+from experiments.models import Event
+from tests.agent.server import ScriptedServer
+from tests.hostile.attack import KEY, THEIRS, Behaviour, shows_key
+from tests.hostile.house import House, active, built, events_of, seen, sent, tables
+from tests.hostile.transport import CONNECTIONS, SHAPES
+from tests.hostile.words import CALLS, CLAIMS, MARKUP, ORDERS, SECRETS
+
+TABLE = (*CONNECTIONS, *SHAPES, *CALLS, *SECRETS, *MARKUP, *CLAIMS, *ORDERS)
+MOST_REQUESTS = 40
+MOST_EVENTS = 160
+MOST_EVENT_CHARS = 6_000_000
+MOST_PAGE_BYTES = 400_000
+MOST_NOTE_CHARS = 600
+
+
+@pytest.fixture(scope="module")
+def house(django_db_setup: None, django_db_blocker, tmp_path_factory) -> Iterator[House]:
+    folder: Path = tmp_path_factory.mktemp("hostile")
+    with django_db_blocker.unblock(), override_settings(ASAP_HOME=folder), built() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("behaviour", TABLE, ids=lambda each: each.name[:60])
+def test_whatever_a_model_does(behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog) -> None:
+    before = tables()
+    thread = house.thread()
+    earlier = list(thread.messages.values())
+    with ScriptedServer(behaviour.script(house.attack(elsewhere.url))) as server:
+        environment = {
+            "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted",
+            "ASAP_LLM_TIME_S": str(behaviour.time_s), **behaviour.more,
+        }  # fmt: skip
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        answer = house.ask(thread)
+        respond(answer.pk)
+        asked = sent(server.requests)
+        assert 0 < len(server.requests) <= MOST_REQUESTS
+    answer.refresh_from_db()
+
+    # It ends, and says why where the answer is not the model's.
+    assert answer.status == Message.Status.DONE, answer.note
+    assert answer.text.strip()
+    if behaviour.stands != "either":
+        assert (answer.provider == "built-in") == (behaviour.stands == "built-in"), (answer.provider, answer.note)
+    if answer.provider == "built-in":
+        assert answer.note and re.search(behaviour.says, answer.note), answer.note
+    assert len(answer.note) <= MOST_NOTE_CHARS and "\n" not in answer.note
+    assert answer.cost_usd is None or answer.cost_usd >= 0
+    for words in behaviour.absent:
+        assert words not in answer.text
+    assert behaviour.read in asked
+
+    # What is kept and shown is bounded, and holds nothing that it may not.
+    kept, versions = events_of(answer), seen(answer)
+    page = house.client.get(f"/experiments/{house.ready.experiment.pk}/dialogue/{thread.pk}/").content.decode()
+    assert kept.count("\n") <= MOST_EVENTS and len(kept) <= MOST_EVENT_CHARS
+    assert len(page) <= MOST_PAGE_BYTES
+    assert not active(page)
+    assert not any(shows_key(version) for version in versions)
+    assert not shows_key(kept) and not shows_key(page) and not shows_key(asked)
+    assert KEY not in caplog.text
+    for shown in (*versions, kept, page, asked):
+        assert f"{THEIRS} " not in shown and f"{THEIRS}.md" not in shown
+
+    # Nothing else happened.
+    assert tables() == before
+    assert list(thread.messages.values())[: len(earlier)] == earlier
+    assert thread.messages.count() == len(earlier) + 2
+    assert not elsewhere.requests
+
+
+def test_what_is_kept_of_it_all_is_neither_secret_nor_active(house: House) -> None:
+    """The Sharding Memory, its export, the replay and the steps, after everything above."""
+    pk = house.ready.experiment.pk
+    assert Event.objects.filter(experiment=pk).count() > 100
+    export = b"".join(house.client.get(f"/experiments/{pk}/memory.jsonl").streaming_content).decode()
+    assert not shows_key(export) and f"{THEIRS} " not in export
+    answers = Message.objects.filter(thread__experiment=pk, role="assistant").exclude(steps=[])
+    paths = [f"/experiments/{pk}/memory/", f"/experiments/{pk}/replay/", f"/experiments/{pk}/dialogue/"]
+    paths += [f"/experiments/{pk}/memory/{event}/" for event in Event.objects.values_list("pk", flat=True)[::40]]
+    paths += [f"/answers/{answer}/steps/{n}/" for answer in answers.values_list("pk", flat=True)[::9] for n in (1, 4)]
+    for path in paths:
+        page = house.client.get(path).content.decode()
+        assert not active(page) and not shows_key(page), path
