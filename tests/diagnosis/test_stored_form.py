@@ -10,11 +10,11 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import DIAGNOSIS, OP, Evidence, OpDiagnosis
+from evaluation.steps import paper
+from evaluation.steps.generated import LARGE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from experiments.step_profile import Timeline
-from tests.diagnosis import paper
-from tests.diagnosis.generated import LARGE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 
 RUN = Scenario(
     "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), LARGE, 256, 4096, remat="full"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from proposals.constraints import Constraints
 from proposals.plan import PLAN, PROPOSAL, Neighbour, Predicted, ProposalPlan
 from proposals.proposer import Pricer
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 from tests.proposer.test_fewer_chips import RUN
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
