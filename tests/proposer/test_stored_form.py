@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import MIDDLE, Scenario
 from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
 from proposals.constraints import Constraints
 from proposals.plan import PLAN, PROPOSAL, Neighbour, Predicted, ProposalPlan
 from proposals.proposer import Pricer
-from tests.proposer.test_fewer_chips import RUN
 
+RUN = Scenario(
+    "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), MIDDLE, 256, 4096, remat="full"
+)  # fmt: skip
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 SIZES = st.dictionaries(st.text(max_size=8), st.integers(1, 4096), max_size=4)
 MESHES = st.fixed_dictionaries({"ici": SIZES, "dcn": SIZES})
