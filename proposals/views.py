@@ -54,6 +54,8 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "missing": facts.in_words(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),
             "considered": value.considered,
+            "priced": value.priced,
+            "model_error": value.model_error,
             "rejected_count": len(value.rejected),
             "failures": FAILURE_WORDS,
             "may_decide": page.membership.may(Role.REVIEWER),
