@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from diagnosis import presentation
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.quantity import digits, format_share, format_value
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 from diagnosis.report import Diagnosis, Evidence, OpDiagnosis
@@ -121,12 +122,12 @@ def _correlation(text: str, diagnosis: Diagnosis) -> list[Item]:
             return _referred(finding.evidence, f"finding-{index}")
     if text.startswith("Predicted breakdown "):
         return [
-            Item(_term(key), value, "share", "predicted", f"{digits(100.0 * value, 2)} %", ref=f"term-{key}")
+            Item(bar_label(key), value, "share", "predicted", f"{digits(100.0 * value, 2)} %", ref=f"term-{key}")
             for key, value in diagnosis.breakdown_share.items()
         ]
     if text.startswith("Breakdown "):
         return [
-            Item(_term(key), value, "share", "computed", format_share(value), ref=f"term-{key}")
+            Item(bar_label(key), value, "share", "computed", format_share(value), ref=f"term-{key}")
             for key, value in diagnosis.breakdown_share.items()
         ]
     if text.startswith("Waiting for asynchronous collectives accounts for "):
@@ -134,7 +135,3 @@ def _correlation(text: str, diagnosis: Diagnosis) -> list[Item]:
         label = "waiting for asynchronous collectives"
         return [Item(label, waiting, "share", "measured", format_share(waiting), ref="waiting")]
     return [*_referred(diagnosis.bottleneck.evidence, "bottleneck"), *_kpis(diagnosis)]
-
-
-def _term(key: str) -> str:
-    return key.replace("ici:", "ICI ")

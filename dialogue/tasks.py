@@ -38,4 +38,4 @@ def _warm() -> None:
     try:
         current_embedder().embed(["runs like this one"])
     except EmbeddingError:
-        logger.warning("the model of the vectors is not there", exc_info=True)
+        logger.warning("the embedding model is missing", exc_info=True)

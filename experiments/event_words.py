@@ -43,6 +43,8 @@ _SAID = {
     "constraints": {"text"},
     "message": {"thread", "message", "text", "again", "renamed", "released", "sentence", "deleted", "title"},
 }
+#: A measured slowdown is no success.
+_OUTCOME_TONES = {"faster": "ok", "slower": "err"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
             title = f"{who} added proposal {items[0].get('rank')}"
         return title, " ".join(f"{i.get('rank')}: {i.get('title')}." for i in items if isinstance(i, dict)), ""
     if kind == "measurement":
-        return (*_measurement(data, who), {"measured": "ok", "refused": "err"}.get(str(data.get("status", "")), ""))
+        tone = "err" if data.get("status") == "refused" else _OUTCOME_TONES.get(str(data.get("outcome", "")), "")
+        return (*_measurement(data, who), tone)
     if kind == "retention":
         size = formatting.quantity(data.get("bytes") or 0, "bytes")
         title = f"{data.get('events', 0):,} payloads removed, {size}"

@@ -58,7 +58,7 @@ class Jobs(Generic[M]):
     @property
     def gave_up(self) -> str:
         """The beginning of the sentence with which a row ends that killed its workers."""
-        return f"This was tried {self.most_attempts} times and its worker died each time"
+        return f"The worker died in each of {self.most_attempts} attempts"
 
     def send(self, pk: int, after_s: float = 0.0) -> bool:
         """Hand it to the workers.  Where the broker cannot be reached the sweep does so later."""

@@ -17,7 +17,7 @@ from knowledge.retrieval import RANK_CONSTANT
 from knowledge.services import browse, embedding, search
 from knowledge.services.browse import Facet, Filters
 
-MODE_WORDS = {"fused": "both", "vector": "meaning", "text": "words"}
+MODE_WORDS = {"fused": "both", "vector": "semantic", "text": "keywords"}
 #: Passages on the page of one that are near to it.
 ALIKE = 5
 

@@ -21,7 +21,7 @@ from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejec
 
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
-    "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep current",
+    "recommendation": "Recommended", "safer": "Lower risk", "bolder": "Higher potential", "keep": "Keep current",
     "alternative": "Alternative", "own": "Your own",
 }  # fmt: skip
 

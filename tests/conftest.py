@@ -84,13 +84,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole applications and browsers are slow; where processes share the tests, what takes longest begins."""
+    """Whole applications, browsers and committed rows are slow; of several processes the first begins with the slowest."""
     for item in items:
-        if item.nodeid.startswith((*APPLICATIONS, BROWSER)):
+        if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (not item.nodeid.startswith(APPLICATIONS), not item.nodeid.startswith(BROWSER)))
     _skip_without_browser(items)
+
+
+def _commits_rows(item: pytest.Item) -> bool:
+    """Whether all tables are emptied after the test, which takes longer than most tests."""
+    marker = item.get_closest_marker("django_db")
+    return bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in getattr(item, "fixturenames", ())
 
 
 def _skip_without_browser(items: list[pytest.Item]) -> None:

@@ -102,7 +102,7 @@ class Supervisor:
         if piece.is_healthy():
             piece.last_well = time.monotonic()
         elif time.monotonic() - piece.last_well > piece.hung_after_s:
-            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} does not answer: ending it.")
+            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} does not answer: stopping it.")
             piece.kill()
 
     def stop(self) -> None:

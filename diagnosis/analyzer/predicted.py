@@ -15,6 +15,7 @@ from scipy.special import ndtr
 
 from diagnosis.analyzer import report
 from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.quantity import digits, evidence, format_time
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
@@ -228,7 +229,7 @@ def _report(
     details = [line for line in report.details(facts) if not line.startswith("Profile:")]
     measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
     known = [line for line in report.health(facts) if "not measured" not in line]
-    parts = ", ".join(f"{name.replace('ici:', 'ICI ')} {digits(100.0 * value, 2)} %" for name, value in shares.items())
+    parts = ", ".join(f"{bar_label(name)} {digits(100.0 * value, 2)} %" for name, value in shares.items())
     return {
         report.DETAILS: [*details, f"Profile: none, {measured}."],
         report.HEALTH: [*known, "All other KPIs: not measured (they need a profile)."],

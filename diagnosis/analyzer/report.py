@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.quantity import format_share, format_time, format_value
 from diagnosis.report import Bottleneck, Finding
@@ -186,11 +187,7 @@ def _ops(facts: Facts) -> list[str]:
 def _correlation(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> list[str]:
     said = [bottleneck.statement, *bottleneck.contradictions]
     if facts.shares and not facts.thin:
-        parts = [
-            f"{bar.replace('ici:', 'ICI ')} {format_share(value)}"
-            for bar, value in facts.shares.items()
-            if value >= 0.0005
-        ]
+        parts = [f"{bar_label(bar)} {format_share(value)}" for bar, value in facts.shares.items() if value >= 0.0005]
         said.append(f"Breakdown {facts.base}: " + ", ".join(parts) + ".")
     talking = facts.collectives
     if talking and not facts.thin:

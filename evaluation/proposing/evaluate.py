@@ -173,9 +173,11 @@ def _per_token(case: Case, config: Any) -> float:
     return case.world_s(config) / config.training.global_batch
 
 
-def outcomes(variant: Variant, apart: bool | None = None, every: int = 1) -> tuple[Outcome, ...]:
-    """Of the open half, of the half kept apart, or of both; of every so many only."""
-    chosen = [case for case in cases() if apart is None or case.apart == apart]
+def outcomes(
+    variant: Variant, apart: bool | None = None, every: int = 1, source: str | None = None
+) -> tuple[Outcome, ...]:
+    """Of the open half, of the half kept apart, or of both; of every so many only, and of one source or all."""
+    chosen = [case for case in cases() if apart in (None, case.apart) and source in (None, case.source)]
     chosen = [case for case in chosen if case.source == "recipe"] if variant.held else chosen
     return tuple(one for case in chosen[::every] if (one := _outcome(case, variant)) is not None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ _DEPTH = 8
 
 class NothingKnown(IngestError):
     """A document that is none of XProf's exports."""
+
+
+def is_tool_export(name: str) -> bool:
+    """Whether a file is named after nothing but the tool it comes from: `hlo_stats.json`, `op_profile (1).json`."""
+    return re.sub(r"_\d+$", "", key_of(re.sub(r"(?i)\.json(\.gz)?$", "", name))) in _TOOLS
 
 
 def load(path: Path, name: str) -> Any:

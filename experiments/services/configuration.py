@@ -126,6 +126,15 @@ def keep(experiment: Experiment, checked: Checked) -> None:
         setattr(experiment, name, value)
 
 
+def what_ran(checked: Checked) -> str:
+    """`llama3-8b on 256 v5e`; empty where the configuration is not whole."""
+    if checked.config is None:
+        return ""
+    hardware, model = checked.config.hardware, checked.config.model
+    what = (model.name if model is not None else "") or "custom model"
+    return f"{what} on {hardware.chips:,} {hardware.chip}"
+
+
 def _rename(experiment: Experiment, checked: Checked) -> None:
     """A name that was changed in the configuration is the experiment's; one that stayed leaves it as it is."""
     before = (experiment.config or {}).get("name", experiment.name)

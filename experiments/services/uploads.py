@@ -14,11 +14,13 @@ from django.conf import settings
 from django.core.files import File
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
+from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.text import display_name
 from disk import space
+from experiments.ingest.json_documents import is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import against_profile, configuration, events, runs, storage
 from experiments.services.text import title
@@ -277,6 +279,10 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
     given = (name or "").strip()
     if not given and checked is not None:
         given = str(checked.data.get("name") or "").strip()
+    if not given and all(is_tool_export(file.name) for file in stored):
+        # such files are named after the tool, and so would be every experiment
+        given = configuration.what_ran(checked) if checked is not None else ""
+        given = given or f"XProf tables of {timezone.localtime():%-d %B %Y, %H:%M}"
     if not given:
         first = stored[0].name
         ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")

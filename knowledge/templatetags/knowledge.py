@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import template
-from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from knowledge.models import Document, Kind, Passage, State
-from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE, Facet
+from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE
 
 register = template.Library()
 
@@ -62,19 +61,6 @@ def _tame(tokens: Sequence[Token]) -> None:
             token.attrs["tabindex"] = "0"
         if token.children:
             _tame(token.children)
-
-
-@register.simple_tag
-def knowledge_link(query: str) -> SafeString:
-    """Attributes of a link to the list under another query: `href`, and the same by htmx."""
-    address = reverse("knowledge") + (f"?{query}" if query else "")
-    return format_html('href="{0}" hx-get="{0}" hx-target="#passages" hx-push-url="true"', address)
-
-
-@register.filter
-def late_choice(facet: Facet, shown: int) -> bool:
-    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
-    return any(value.chosen for value in facet.values[shown:])
 
 
 @register.filter

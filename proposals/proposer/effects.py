@@ -29,10 +29,11 @@ def expected_impact(case: Case) -> Iterator[str]:
         each = f"; {predicted.speedup / chips:.2f}× per token and chip" if chips < 1 else ""
         how = "predicted" if case.observed.basis == MODEL else "measured"
         low, high = predicted.speedup_low80 or predicted.speedup, predicted.speedup_high80 or predicted.speedup
+        doubt = ", inconclusive" if low <= 1.0 <= high else ""
         yield (
             f"Step time {format_time(predicted.step_time_s['estimate'], 2)} predicted against "
             f"{format_time(before.step_time_s['estimate'])} {how}: {predicted.speedup:.2f}× per token, "
-            f"80 % interval {low:.2f}× to {high:.2f}×{each}."
+            f"80 % interval {low:.2f}× to {high:.2f}×{doubt}{each}."
         )
     else:
         yield f"Device time is predicted to improve {predicted.speedup:.2f}×; the step time itself was not measured."

@@ -54,7 +54,8 @@ def _written(proposal: Proposal, config: ExperimentConfig, title: str = "") -> t
         return launch.files(config, value.mesh, value.changes, title)
     except ConfigError as error:
         raise LaunchError(
-            f"The proposal does not match the configuration it was priced with: {error.message}. Run the analysis again."
+            f"The proposal does not match the configuration it was priced with: {error.message}. "
+            "Run the analysis again."
         ) from error
 
 

@@ -104,14 +104,14 @@ def _claim(pk: int, worker: str) -> PlanRequest | None:
         return None
     made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
     if made.attempts > REQUESTS.most_attempts:
-        _fail(made, f"{REQUESTS.gave_up}; ask for less, or retry.")
+        _fail(made, f"{REQUESTS.gave_up}; relax the constraints, or retry.")
         return None
     return made
 
 
 def _make(made: PlanRequest) -> None:
     run, experiment = made.run, made.run.experiment
-    events.progress(run, "Pricing the legal meshes within the constraints", actor="proposer")
+    events.progress(run, "Pricing the legal meshes under the constraints", actor="proposer")
     found = context.of_run(run, experiment.config)
     constraints = made.asked
     known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)

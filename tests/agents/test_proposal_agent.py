@@ -21,6 +21,8 @@ from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
 
+pytestmark = pytest.mark.slow
+
 Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
 PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
 

@@ -36,6 +36,8 @@ from proposals.constraints import Constraints
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 from tests.proposer.test_propose import config as configured
 
+pytestmark = pytest.mark.slow
+
 KEYS = tuple(sample.key for sample in SAMPLES)
 
 
@@ -128,7 +130,6 @@ WRITTEN = ("tensor axis across NVLink domains", "expert dispatch", "gradients ov
 
 
 # One of the paper's and one recorded; `test_quality` asks the others, and of claims without evidence it finds none.
-@pytest.mark.slow
 @pytest.mark.parametrize("key", ["asap-experiment-1", "cpu-data2-seq2-model2", "llama", *WRITTEN])
 def test_every_figure_of_every_answer_stands_in_its_own_tool_results(key: str) -> None:
     thread = Thread(llama() if key == "llama" else written(key) if key in WRITTEN else sample(key))

@@ -69,7 +69,7 @@ def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
         ({"keep_axes": ["depth"]}, "'depth' is neither an axis of the mesh"),
         ({"memory_margin": "much"}, "memory_margin: must be a share"),
         ({"fixed": {"seq": "four"}}, "fixed.seq: must be a whole number"),
-        ({"wish": 1}, "wish: is not known"),
+        ({"wish": 1}, "wish: is unknown"),
         ({"at_least": {"seq": 8}, "at_most": {"seq": 2}}, "asks for seq of at least 8 and at most 2"),
     ):
         with pytest.raises(regenerating.RequestError, match=words):
@@ -185,7 +185,7 @@ def test_one_constraint_can_be_taken_away():
         assert Constraints.from_json(all_of_them).without(name) == Constraints.from_json(left)
     assert [chip.text for chip in constraint_form.chips(Constraints.from_json(all_of_them))] == [
         "Keep the global batch", "Keep the size of the seq axis", "Keep the size of the data axis",
-        "The model axis has size 1", "The mesh data 16 is left out",
+        "Pin the model axis to 1", "Exclude the mesh data 16",
     ]  # fmt: skip
 
 

@@ -258,7 +258,7 @@ def test_what_kills_its_workers_is_not_tried_for_ever(serve: Serve, people: Any,
     )
     consultants.consult(made.pk)
     made.refresh_from_db()
-    assert made.status == Consultation.Status.FAILED and "its worker died each time" in made.note
+    assert made.status == Consultation.Status.FAILED and "The worker died in each of" in made.note
 
 
 def test_a_newer_analysis_ends_it_while_the_model_is_waited_for(serve: Serve, people: Any, ready: Any) -> None:

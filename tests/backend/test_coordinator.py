@@ -68,7 +68,7 @@ def test_a_profile_with_nothing_to_price_fails_with_a_sentence_about_it(people):
     coordinator.advance(run.pk)
     run.refresh_from_db()
     assert run.status == RunStatus.FAILED
-    assert "our code" not in run.reason
+    assert "Internal error" not in run.reason
     assert DiagnosisRecord.objects.filter(run=run).exists()  # what can be said is said
 
 

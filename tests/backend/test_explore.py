@@ -175,7 +175,7 @@ def test_nothing_legal_beats_the_front():
 def test_the_page_shows_what_the_model_predicts(people: People):
     html = page(people.client("viewer"), address(V5E))
     wanted = predict(parse_config(V5E)[0])
-    step = formatting.seconds(wanted.step_time_s["estimate"], precise=True)
+    step = formatting.seconds(wanted.step_time_s["estimate"])
     assert re.search(rf'id="k-step">{re.escape(step.number)}<small>{step.unit}</small><span class="pv pv-p"', html)
     hbm = formatting.quantity(wanted.hbm_per_chip_bytes["total"], "bytes")
     assert f'id="k-hbm">{hbm.number}<small>{hbm.unit}</small>' in html
@@ -199,7 +199,7 @@ def test_without_a_mesh_the_fastest_legal_one_is_shown(people: People):
 @pytest.mark.parametrize(
     ("lacks", "says"),
     [
-        ("model", "Choose a model or give its shape"),
+        ("model", "Choose a model or enter its shape"),
         ("global_batch", "Enter the global batch"),
         ("seq_len", "Enter the sequence length"),
     ],

@@ -87,7 +87,7 @@ def test_added_it_is_a_proposal_like_any_other(people, ready, other):
 
 def test_the_same_is_not_added_twice(people, ready, other):
     own_mesh.add(ready.plan, people.engineer, other, {})
-    with pytest.raises(own_mesh.OwnMeshError, match="This is proposal 4 already"):
+    with pytest.raises(own_mesh.OwnMeshError, match="This is already proposal 4"):
         own_mesh.add(ready.plan, people.engineer, {"ici": {"data": 4, "seq": 2, "model": 2}}, {})
 
 

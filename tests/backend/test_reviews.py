@@ -50,7 +50,7 @@ def test_the_experiment_shows_where_its_review_stands(people, ready):
 
 @pytest.mark.parametrize("name", ["engineer", "viewer"])
 def test_below_reviewer_nobody_decides(people, ready, name):
-    with pytest.raises(PermissionDenied, match="reviewer role"):
+    with pytest.raises(PermissionDenied, match="role of a reviewer"):
         reviews.decide(ready.plan.proposals.first(), getattr(people, name), "approved")
     assert Review.objects.count() == 0
 
@@ -71,7 +71,7 @@ def test_a_decision_stands(people, ready):
 
 @pytest.mark.parametrize("decision", ["", "maybe", "proposed"])
 def test_a_decision_is_to_approve_or_to_reject(people, ready, decision):
-    with pytest.raises(reviews.ReviewError, match="approve or to reject"):
+    with pytest.raises(reviews.ReviewError, match="Approve or reject"):
         reviews.decide(ready.plan.proposals.first(), people.reviewer, decision)
 
 

@@ -21,7 +21,7 @@ PAGES = {
     "/explore/?chip=v5e&topology=4x4&ici_name=data&ici_size=3&follow=none": "cannot be priced yet",
     "/explore/?chip=h100&topology=8x4&model=mixtral-8x7b&global_batch=256&seq_len=4096": "pipeline",
     "/experiments/{pk}/explore/": "Measured",
-    "/accuracy/": "Worst rows",
+    "/accuracy/": "Largest errors",
 }
 
 

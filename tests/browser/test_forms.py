@@ -162,16 +162,38 @@ def test_a_decision_is_shown_with_its_author_and_kept(server: str, as_reviewer: 
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     page.get_by_label("Comment on proposal 1").fill("Enough memory <b>left</b>.")
     page.get_by_role("button", name="Approve proposal 1").click()
+    assert violations(page) == []
+    page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
     expect(card).to_contain_text("by pages-reviewer")
     expect(card).to_contain_text("Enough memory <b>left</b>.")
     expect(card.get_by_role("button", name="Approve")).to_have_count(0)
     page.get_by_role("button", name="Reject proposal 2").click()
+    page.get_by_role("button", name="Confirm rejection").click()
     expect(page.locator("#proposal-2")).to_contain_text("Rejected")
     assert violations(page) == []
     page.goto(server + "/history/")  # it waits there for its measurement
     expect(page.locator("#waiting")).to_contain_text("Halve tensor parallelism, double data parallelism")
     assert violations(page) == []
+
+
+def test_no_key_decides_by_itself(server: str, as_reviewer: Any, page: Page) -> None:
+    """Enter in the comment is a new line; on a button it asks, and again it cancels."""
+    from tests.browser.factories import make_ready
+
+    experiment = make_ready(as_reviewer, "Not to decide by a slip")
+    page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
+    page.get_by_label("Comment on proposal 1").press("Enter")
+    expect(page.get_by_label("Comment on proposal 1")).to_have_value("\n")
+    for name in ("Approve proposal 1", "Reject proposal 1"):
+        opener = page.get_by_role("button", name=name)
+        opener.press("Enter")
+        question = page.get_by_role("dialog", name=f"{name}?")
+        expect(question.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(question).to_be_hidden()
+        expect(opener).to_be_focused()
+    assert {row.status for row in experiment.proposals.all()} == {"proposed"}
 
 
 def test_who_comes_second_is_told_who_was_first(
@@ -185,6 +207,7 @@ def test_who_comes_second_is_told_who_was_first(
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     reviews.decide(experiment.proposals.get(rank=1), people.administrator, "rejected", "")
     page.get_by_role("button", name="Approve proposal 1").click()
+    page.get_by_role("button", name="Confirm approval").click()
     expect(page.locator("#toasts")).to_contain_text("pages-administrator already rejected this proposal")
     expect(page.locator("#proposal-1")).to_contain_text("Rejected")
 

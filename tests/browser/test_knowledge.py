@@ -87,12 +87,12 @@ def test_search_filters_and_lists_keep_each_other_and_the_address(
     first = page.locator(".found > li").first
     expect(first).to_contain_text("Tensor parallel", ignore_case=True)
     why = first.get_by_role("group", name="Why it was found")
-    for word in ("Meaning", "Words", "Fused", "rank"):
+    for word in ("Semantic", "Keywords", "Fused", "rank"):
         expect(why).to_contain_text(word)
     expect(first.locator("mark").first).to_be_visible()
-    page.get_by_role("link", name="words", exact=True).click()
+    page.get_by_role("link", name="keywords", exact=True).click()
     page.wait_for_url("**mode=text**")
-    expect(page.locator(".found").get_by_text("Meaning", exact=True)).to_have_count(0)
+    expect(page.locator(".found").get_by_text("Semantic", exact=True)).to_have_count(0)
     page.get_by_role("link", name="Remove the filter Communication").click()
     expect(page.get_by_role("link", name="Remove the filter Communication")).to_have_count(0)
     expect(page.get_by_label("Search the passages")).to_have_value("how wide may tensor parallelism be")

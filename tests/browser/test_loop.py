@@ -47,6 +47,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
 ) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-1").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
     expect(card).to_contain_text("Awaiting measurement")
     assert violations(page) == []
@@ -106,6 +107,7 @@ def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any
 def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-3").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     page.locator("#proposal-3").get_by_text("It failed…").click()
     page.get_by_label("Failure").select_option("out_of_memory")
     page.get_by_label("Error message").fill("RESOURCE_EXHAUSTED")
@@ -137,7 +139,7 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     answer.get_by_role("button", name="Add as a proposal").click()
     card = page.locator("#proposal-4")
     expect(card).to_contain_text("Your own")
-    card.get_by_text("One step away").click()
+    card.get_by_text("Neighbouring configurations").click()
     card.get_by_role("link", name=re.compile("^Open ")).first.click()
     expect(page.locator("#own-answer")).to_contain_text("Step time")
 

@@ -120,7 +120,7 @@ def test_a_replay_goes_step_by_step_and_runs_again(server: str, long: Any, as_en
     expect(page.locator(".replay__body")).to_contain_text("is in no tool result")
     page.get_by_role("link", name="All", exact=True).click()
     expect(page.get_by_role("heading", name="All 12 steps")).to_be_visible()
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Rerun").click()
     # The recording is of another run, so the tools of this one return something else.
     expect(page.locator("#rerun")).to_contain_text("Differs at step 2 of 12", timeout=60_000)
     page.get_by_role("link", name="Show step 2").click()

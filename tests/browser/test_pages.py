@@ -24,7 +24,7 @@ PAGES = {
     "/experiments/{pk}/modules/": "Module tree",
     "/experiments/{pk}/report/": "1. Experiment details",
     "/experiments/{pk}/evidence/step-3-0/": "Step 7 on TPU:3",
-    "/compare/": "Two profiles of one experiment or of two",
+    "/compare/": "Compare two profiles",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
     "/experiments/{pk}/configuration/": "The same as a file",
     "/experiments/{pk}/delete/": "cannot be undone",

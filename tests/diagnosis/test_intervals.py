@@ -38,7 +38,7 @@ def test_exposure_per_op_and_axis() -> None:
     row = next(row for row in diagnosis.collectives if row.axis == "model" and row.exposed_s is not None)
     assert (row.in_flight_s, row.exposed_s, row.hidden_share) == pytest.approx((0.5, 0.2, 0.6))
     text = find(diagnosis, "async_collective_waits").insight
-    assert "hide 60.0 % of their time in flight" in text
+    assert "hide 60.0 % of the time they are in flight" in text
 
 
 def test_what_other_streams_hide_is_no_cost() -> None:

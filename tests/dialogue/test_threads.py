@@ -120,7 +120,7 @@ def test_what_cannot_be_held_is_said_and_names_what_to_do(people, thread):
     answered(thread, people.engineer, ConstraintTold({"fixed": {"warp": 2}}, "Warp 2."), final("Noted."))
     answer, scripted = answered(thread, people.engineer, final("never said"))
     assert scripted.asked == [] and answer.status == "failed"
-    assert "'warp' is neither an axis of the mesh" in answer.note and "Take it back" in answer.note
+    assert "'warp' is neither an axis of the mesh" in answer.note and "Remove them" in answer.note
 
 
 def test_an_answer_is_stopped_while_it_is_written(people, thread):
@@ -250,7 +250,7 @@ def test_who_left_the_team_is_not_answered(people, thread):
     Membership.objects.filter(user=people.engineer).delete()
     respond(answer.pk, Scripted(final("never said")))
     answer.refresh_from_db()
-    assert answer.status == "failed" and "no member" in answer.note
+    assert answer.status == "failed" and "no longer a member" in answer.note
 
 
 def test_a_mesh_is_offered_and_survives_as_data(people, thread):

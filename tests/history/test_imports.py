@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_read_fails_with_its_sentence(people):
 
 def test_too_large_a_file_leaves_nothing_behind(people, monkeypatch, data_folder):
     monkeypatch.setattr(imports, "LIMIT_BYTES", 1000)
-    with pytest.raises(ImportRefused, match="at most") as refused:
+    with pytest.raises(ImportRefused, match="limited to") as refused:
         imports.receive(people.team, people.engineer, file([record(f"r{n}") for n in range(5)]))
     assert refused.value.too_large
     assert not list((data_folder / imports.IMPORTS).rglob("*"))

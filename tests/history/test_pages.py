@@ -198,7 +198,7 @@ def test_similar_records_say_what_is_alike(people, seeded, own):
     page = people.client("viewer").get(f"/history/{own.pk}/")
     first = page.context["alike"][0]
     assert first.record.key == "asap-1"  # the same move on the same chip
-    assert "the mesh moved the same way" in text(page)
+    assert "the same mesh change" in text(page)
 
 
 def test_measured_records_lead_to_their_runs_and_profiles(people, ready):
@@ -257,7 +257,7 @@ def test_a_checked_file_can_be_left(people):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("sweep.xlsx", "PK", "is none of them"),
+        ("sweep.xlsx", "PK", "is none of these"),
         ("empty.csv", "", "is empty"),
         ("sweep.csv", None, "Choose a file"),
     ],

@@ -60,7 +60,7 @@ def test_text_and_other_files(tmp_path: Path) -> None:
     for name, content, expected in (
         ("notes.xplane.pb", b"loss 1.2\nloss 1.1\n", "text file"),
         ("notes.txt", "größer\n".encode(), "text file"),
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "no profile"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not a profile"),
         ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "trace viewer"),
     ):
         path = tmp_path / name
@@ -207,5 +207,5 @@ def test_too_many_ops_for_the_memory_are_refused_before_the_converter_starts(sav
 
 def test_missing_path_and_folder(tmp_path: Path) -> None:
     assert "cannot be opened" in refusal(tmp_path / "none.xplane.pb").message
-    assert "is no file" in refusal(tmp_path).message
+    assert "is not a file" in refusal(tmp_path).message
     assert refusal().kind == "empty"

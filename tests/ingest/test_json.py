@@ -241,7 +241,7 @@ def test_export_of_an_empty_profile_is_no_measurement(tmp_path: Path) -> None:
         ('{"hello": "world"}', "contains no KPIs and no ops"),
         ("[]", "contains no KPIs and no ops"),
         ('{"hardware": {"chip": "v5e"}, "mesh": {"ici": {}}}', "configuration"),
-        ('{"kpis": [1]}', "kpis is no object"),
+        ('{"kpis": [1]}', "kpis is not an object"),
     ],
 )
 def test_bad_exports_are_refused_with_the_place(tmp_path: Path, document: str, expected: str) -> None:

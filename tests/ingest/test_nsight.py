@@ -90,7 +90,7 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
 def test_a_cut_off_database_is_refused(tmp_path: Path, cut: int) -> None:
     path = iterations(tmp_path / "run.sqlite", count=200)
     path.write_bytes(path.read_bytes()[:-cut])
-    _refused(path, "cut off")
+    _refused(path, "truncated")
 
 
 def test_overwritten_pages_are_refused(tmp_path: Path) -> None:

@@ -92,13 +92,15 @@ def test_a_result_says_why_it_was_found(people, passages):
     first = page.context["page"].rows[0]
     assert first.passage.key == "remat"
     shown = re.sub(r"<[^>]+>|\s+", " ", text(page).split("Why it was found", 2)[1])
-    assert re.search(r"Meaning +rank 1 +0\.\d\d", shown) and re.search(r"Words +rank 1 +\d+\.\d\d", shown)
+    assert re.search(r"Semantic +rank 1 +0\.\d\d", shown) and re.search(r"Keywords +rank 1 +\d+\.\d\d", shown)
     assert f"{2 / 61:.4f}" in shown  # first in both lists
     assert "matched: activations, " in re.sub(" +", " ", shown)
     assert "<mark>Activations</mark>" in text(page)
 
 
-@pytest.mark.parametrize(("mode", "shown", "not_shown"), [("vector", "Meaning", "Fused"), ("text", "Words", "Meaning")])
+@pytest.mark.parametrize(
+    ("mode", "shown", "not_shown"), [("vector", "Semantic", "Fused"), ("text", "Keywords", "Semantic")]
+)
 def test_one_list_alone_shows_its_own_score(people, passages, mode, shown, not_shown):
     page = people.client("viewer").get(f"/knowledge/?q=axis&mode={mode}")
     why = text(page).split("Why it was found", 2)[1].split("</li>")[0]
@@ -202,12 +204,12 @@ def test_the_empty_knowledge_base_says_why(people):
 def test_passages_without_vectors_are_counted_and_found_by_words(people, passages, own):
     client = people.client("viewer")
     page = client.get("/knowledge/?q=micro-batch+memory")
-    assert "2 of 8 passages have no vector yet" in text(page)
+    assert "2 of 8 passages have no embedding yet" in text(page)
     assert f"doc-{own.pk}-2" in {row.passage.key for row in page.context["page"].rows}
-    assert "found by words" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
+    assert "keyword search only" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
     assert "0 of 2 passages have their vector" in text(client.get(f"/knowledge/documents/{own.pk}/"))
     assert embed_some(Passage) == "none"
-    assert "no vector yet" not in text(client.get("/knowledge/"))
+    assert "no embedding yet" not in text(client.get("/knowledge/"))
 
 
 def test_an_endpoint_that_is_down_leaves_words_and_says_so(people, passages, use_endpoint):

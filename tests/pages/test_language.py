@@ -12,8 +12,10 @@ import pytest
 from experiments import glossary
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("asapweb", "dialogue", "proposals", "history", "diagnosis", "experiments", "knowledge", "accounts", "agent",
-            "perfmodel", "disk")  # fmt: skip
+PACKAGES = (
+    "asapweb", "dialogue", "jobs", "proposals", "history", "diagnosis", "experiments", "knowledge", "accounts", "agent",
+    "perfmodel", "disk",
+)  # fmt: skip
 #: The built-in reasoner reads and answers questions in words of its own.
 OWN_WORDS = ("proposals/agents/reasoner/",)
 #: Strings that are patterns, not texts.

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {
     "name": "llama3.1-8b on v6e-16",
     "hardware": {"chip": "v6e", "topology": [4, 4], "slices": 1},

@@ -10,6 +10,8 @@ import pytest
 from asapweb.cli import main
 from experiments.samples.samples import SAMPLES
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = next(item for item in SAMPLES if item.key == "asap-experiment-3")
 RUN = ["propose", *map(str, SAMPLE.files), "--config", str(SAMPLE.config)]
 

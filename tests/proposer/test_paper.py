@@ -78,4 +78,4 @@ def test_unknown_facts_are_named_and_forbid_numbers() -> None:
     found = plan(*case(2))
     assert set(found.missing) == {"model", "training.global_batch", "training.seq_len"}
     assert found.proposals[0].predicted.hbm_per_chip_bytes is None
-    assert any("not known" in text for text in found.proposals[0].lowers)
+    assert any("unknown" in text for text in found.proposals[0].lowers)

@@ -10,6 +10,9 @@ from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, costliest_axis_
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.report import Evidence
 
+#: A hidden share from here on prints as all of it, which would contradict the finding.
+MOSTLY_HIDDEN = 0.995
+
 
 def _opaque(op: OpFacts) -> bool:
     unlabelled = (op.op.bound_by or "unknown").strip().lower() in ("unknown", "none", "-", "")
@@ -78,7 +81,7 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
         "but the compute it overlaps with is too short to hide it."
     )
     hidden = hidden_part(ops)
-    if hidden is not None:
+    if hidden is not None and hidden < MOSTLY_HIDDEN:
         row = evidence(
             "hidden share of time in flight", hidden, "share", "measured",
             "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
