@@ -63,8 +63,8 @@ def links(page, inside):
 
 
 def test_every_number_of_the_report_opens_its_rows_or_names_a_source_line(record):
-    largest = [{**op.data, "rank": op.rank} for op in record.ops.order_by("rank")[:5]]
-    for section in report_lines.sections(record.data, largest, "/ops/")[1:]:
+    largest = [op.value for op in record.ops.order_by("rank")[:5]]
+    for section in report_lines.sections(record.value, largest, "/ops/")[1:]:
         for line in section.lines:
             spans = [(start, end) for start, end, _ in _places(line)]
             for number in formatting.written_numbers(line.text):
