@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -30,6 +31,26 @@ CONFIG: dict[str, Any] = {
 }
 
 
+class Reader(Client):
+    """A client whose pages are read as a browser shows them: line breaks of a template are no text."""
+
+    def request(self, **request: Any) -> Any:
+        answer = super().request(**request)
+        if not answer.streaming and answer.headers.get("content-type", "").startswith("text/html"):
+            answer.content = _as_shown(answer.content.decode()).encode()
+        return answer
+
+
+def _as_shown(page: str) -> str:
+    """Whitespace collapsed, and left out at both ends of an element; kept where a browser keeps it."""
+    kept = re.split(r"(<(pre|textarea|script)\b.*?</\2>)", page, flags=re.S)
+    parts = [(kept[at], at % 3 == 0) for at in range(len(kept)) if at % 3 != 2]
+    return "".join(
+        re.sub(r"(<[a-z][^<>]*>) | (?=</|>)", r"\1", re.sub(r"\s+", " ", part)) if flows else part
+        for part, flows in parts
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class People:
     """Everyone who may knock: four roles in one team, a stranger in another, and somebody in no team."""
@@ -44,7 +65,7 @@ class People:
     teamless: User
 
     def client(self, name: str) -> Client:
-        client = Client()
+        client = Reader()
         if name != "anonymous":
             client.force_login(getattr(self, name))
         return client
@@ -195,9 +216,7 @@ def make_experiment(people: People, name: str = "baseline", config: bool = True)
     return uploads.receive(people.team, people.engineer, [upload()], json.dumps(CONFIG) if config else None, name)
 
 
-def make_ready(
-    people: People, name: str = "baseline", op_count: int = 3, profile: StepProfile | None = None
-) -> Stored:
+def make_ready(people: People, name: str = "baseline", op_count: int = 3, profile: StepProfile | None = None) -> Stored:
     """An experiment as the Coordinator leaves it, stored by the services it uses."""
     experiment = make_experiment(people, name)
     run = runs.newest(experiment)

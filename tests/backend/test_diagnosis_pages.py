@@ -143,7 +143,7 @@ def test_an_op_shows_its_neighbours_and_its_collective(paper, people):
     op = paper.ops.exclude(collective="").order_by("rank").first()
     page = people.client("viewer").get(f"{base(paper)}ops/{op.rank}/").content.decode()
     assert "Participants" in page and "Exposed" in page and op.source in page
-    assert f'Others of <code class="wrapany">{op.scope.rpartition("/")[0]}</code>' in page
+    assert f'Other ops in <code class="wrapany">{op.scope.rpartition("/")[0]}</code>' in page
     beside, _ = services.neighbours(op, 12)
     assert op not in beside and {other.scope.rpartition("/")[0] for other in beside} >= {op.scope.rpartition("/")[0]}
 
