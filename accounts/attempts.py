@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from datetime import timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -47,4 +48,15 @@ class Attempt:
 def _address(request: HttpRequest) -> str:
     """The client's; behind the proxy of a deployment the one that the proxy has added."""
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    return forwarded.rpartition(",")[2].strip() or str(request.META.get("REMOTE_ADDR") or "")
+    return _network(forwarded.rpartition(",")[2].strip() or str(request.META.get("REMOTE_ADDR") or ""))
+
+
+def _network(text: str) -> str:
+    """The address; of IPv6 its /64, of which one host takes as many addresses as it likes."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from accounts.models import Invitation, Membership, Role, Team, User
+from accounts.models import Invitation, Membership, Role, SignInLink, Team, User
 from accounts.services import create_sign_in_link, hash_of, new_token
 from accounts.text import one_line
 
@@ -20,13 +20,18 @@ class MemberError(Exception):
     """The change cannot be made.  The text is a sentence for the user."""
 
 
+def account_name(text: str) -> str:
+    """The name as the sign-in form reads it, so that no two accounts differ only in how their names are encoded."""
+    return User.normalize_username(text.strip())
+
+
 @transaction.atomic
 def add(team: Team, username: str, role: str, full_name: str = "") -> Membership | None:
     """A new user of this name in the team with the role.
 
     None where somebody has the name already: a name proves nothing about a person, so they are asked (`invite`).
     """
-    username = username.strip()
+    username = account_name(username)
     if not re.fullmatch(r"[\w.@+-]{1,150}", username):
         raise MemberError("A user name has letters, digits and @ . + - _ only, such as ana or ana@example.org.")
     if role not in Role.values:
@@ -45,7 +50,7 @@ def add(team: Team, username: str, role: str, full_name: str = "") -> Membership
 @transaction.atomic
 def invite(team: Team, username: str, role: str) -> str:
     """The token of a new invitation for the user of this name, valid for a week; earlier ones end."""
-    user = User.objects.get(username=username.strip())
+    user = User.objects.get(username=account_name(username))
     if Membership.objects.filter(user=user, team=team).exists():
         raise MemberError(f"{user} is in this team already; change the role in the list.")
     token, token_hash = new_token()
@@ -101,6 +106,7 @@ def change_role(membership: Membership, role: str) -> None:
         raise MemberError("Choose one of the four roles.")
     if role != Role.ADMINISTRATOR:
         _keep_an_administrator(membership)
+        _end_links_of_administrator(membership)
     if Membership.objects.filter(pk=membership.pk).exclude(role=role).update(role=role):
         membership.sign_in_links.filter(used_at=None).delete()
 
@@ -108,6 +114,7 @@ def change_role(membership: Membership, role: str) -> None:
 @transaction.atomic
 def remove(membership: Membership) -> None:
     _keep_an_administrator(membership)
+    _end_links_of_administrator(membership)
     membership.delete()
 
 
@@ -122,6 +129,12 @@ def link_for(membership: Membership) -> str:
             "of the operator (manage.py sign_in_link)."
         )
     return create_sign_in_link(membership.user, LINK_VALID_FOR, membership)
+
+
+def _end_links_of_administrator(membership: Membership) -> None:
+    """Who is no administrator any more may have kept a link to sign in as another member: unused ones end."""
+    if Membership.objects.filter(pk=membership.pk, role=Role.ADMINISTRATOR).exists():
+        SignInLink.objects.filter(membership__team=membership.team_id, used_at=None).delete()
 
 
 def _keep_an_administrator(membership: Membership) -> None:

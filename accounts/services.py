@@ -38,6 +38,7 @@ def create_sign_in_link(user: User, valid_for: timedelta, membership: Membership
 
     It takes the place of the user's earlier links of the same reach: only the newest works.
     """
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # of two made at once only one stays
     SignInLink.objects.filter(user=user, membership=membership, used_at=None).delete()
     token, token_hash = new_token()
     expires_at = timezone.now() + valid_for

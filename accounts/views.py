@@ -140,7 +140,7 @@ def add_member(request: HttpRequest) -> HttpResponse:
     if added is not None:
         return _with_link(request, added)
     address = request.build_absolute_uri(reverse("join", args=[invitation]))
-    return _settings(request, invitation=address, invitation_for=username.strip())
+    return _settings(request, invitation=address, invitation_for=members.account_name(username))
 
 
 @require(Role.ADMINISTRATOR)

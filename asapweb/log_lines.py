@@ -1,11 +1,12 @@
-"""Lines of the log, without what opens a door: sign-in links and invitations stand in the addresses of requests."""
+"""Lines of the log, without what opens a door: sign-in links, invitations and links to XProf's pages stand in the
+addresses of requests."""
 
 from __future__ import annotations
 
 import logging
 import re
 
-_TOKEN = re.compile(r"(/(?:sign-in|join)/)[\w-]{8,}")
+_TOKEN = re.compile(r"(/(?:sign-in|join|xprof/pages)/)[\w-]{8,}")
 
 
 class LineFormatter(logging.Formatter):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from accounts.permissions import get_for
 from diagnosis.compare import Comparison, OpChange, compare
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.paging import Page
-from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
+from diagnosis.report import OP, Diagnosis, OpDiagnosis
 from experiments.models import Profile
 from experiments.services import configuration
 from experiments.step_profile import Device, Op, Step, StepProfile
@@ -100,17 +100,12 @@ def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
     return compare(one, two)
 
 
-_OP_FIELDS = tuple(field.name for field in fields(OpDiagnosis))
-
-
 def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[StepProfile, ExperimentConfig | None, Diagnosis]:
     config = configuration.load(record.run.experiment)
     facts: list[Op] = []
     diagnosed: list[OpDiagnosis] = []
     for row in ops:
-        op = OpDiagnosis(**{key: row[key] for key in _OP_FIELDS if key in row})
-        if isinstance(op.mesh_axis, list):
-            op = replace(op, mesh_axis=tuple(op.mesh_axis))
+        op = OP.read(row)
         diagnosed.append(op)
         program = op.key.removesuffix(op.name).removesuffix("/")
         facts.append(
@@ -119,14 +114,15 @@ def _diagnosed(record: DiagnosisRecord, ops: Iterable[Any]) -> tuple[StepProfile
                 hlo=row.get("hlo") or "", op_name=row.get("op_name") or "",
             )
         )  # fmt: skip
-    return _profile(record, tuple(facts)), config, _diagnosis(record.data, tuple(diagnosed))
+    return _profile(record, tuple(facts)), config, replace(record.value, ops=tuple(diagnosed))
 
 
 def _profile(record: DiagnosisRecord, ops: tuple[Op, ...]) -> StepProfile:
     """What a comparison asks of a profile, from the columns and the diagnosis."""
     summary_ = record.run.profile.summary or {}
     device = summary_.get("device") or {}
-    step, spread = (record.data["kpis"].get(key) for key in ("step_time_s", "step_time_spread"))
+    kpis = record.value.kpis
+    step, spread = (kpis.get(key) for key in ("step_time_s", "step_time_spread"))
     return StepProfile(
         provenance=summary_.get("provenance", "measured"),
         source_kind=summary_.get("source_kind", ""),
@@ -139,30 +135,6 @@ def _profile(record: DiagnosisRecord, ops: tuple[Op, ...]) -> StepProfile:
         ops=ops,
         label=summary_.get("label", ""),
     )
-
-
-def _diagnosis(data: Mapping[str, Any], ops: tuple[OpDiagnosis, ...]) -> Diagnosis:
-    """The stored JSON as values again."""
-    verdict = data["bottleneck"]
-    return Diagnosis(
-        kpis=data["kpis"],
-        not_measured=data.get("not_measured") or {},
-        bottleneck=Bottleneck(
-            verdict["primary"], verdict["confidence"], verdict.get("statement", ""), _evidence(verdict),
-            tuple(verdict.get("contradictions") or ()), verdict.get("secondary"),
-        ),
-        findings=tuple(
-            Finding(**{**finding, "evidence": _evidence(finding)}) for finding in data.get("findings") or ()
-        ),
-        ops=ops,
-        breakdown_s=data.get("breakdown_s") or {},
-        breakdown_share=data.get("breakdown_share") or {},
-        collectives=tuple(data.get("collectives") or ()),
-    )  # fmt: skip
-
-
-def _evidence(holder: Mapping[str, Any]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(**{**item, "ops": tuple(item.get("ops") or ())}) for item in holder.get("evidence") or ())
 
 
 #: What the table of ops may show, and how.

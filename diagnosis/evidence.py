@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -11,8 +11,9 @@ from django.db.models import Q, QuerySet, Sum
 
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
+from diagnosis.report import AxisCollective, Diagnosis, Evidence, Finding
 from experiments import bars, formatting
-from experiments.step_profile import PROFILE
+from experiments.step_profile import Timeline
 
 #: Rows of a panel; how many more there are is said.
 MOST_ROWS = 100
@@ -75,33 +76,30 @@ def _keyed(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _from_item(
-    record: DiagnosisRecord, item: Mapping[str, Any] | None, siblings: Sequence[Mapping[str, Any]] = ()
+    record: DiagnosisRecord, diagnosis: Diagnosis, item: Evidence | None, siblings: Sequence[Evidence] = ()
 ) -> Panel | None:
     """siblings: the finding's other numbers; a count of ops has no rows of its own, theirs are what was counted."""
-    if not item:
+    if item is None:
         return None
-    formula, source = item.get("formula", ""), item.get("source", "")
-    rows = _keyed(record, item.get("ops") or ())
+    formula = item.formula
+    rows = _keyed(record, item.ops)
     if not rows and not formula:
-        formula, rows = _said_elsewhere(record, item, siblings)
-    return Panel(
-        item.get("label", ""), item.get("value"), item.get("unit", ""), item.get("origin", ""), formula, source, **rows
-    )
+        formula, rows = _said_elsewhere(record, diagnosis, item, siblings)
+    return Panel(item.label, item.value, item.unit, item.origin, formula, item.source, **rows)
 
 
 def _said_elsewhere(
-    record: DiagnosisRecord, item: Mapping[str, Any], siblings: Sequence[Mapping[str, Any]]
+    record: DiagnosisRecord, diagnosis: Diagnosis, item: Evidence, siblings: Sequence[Evidence]
 ) -> tuple[str, dict[str, Any]]:
     """(formula, rows) of a number that carries neither: a KPI's, a count's, or where it was written down."""
-    data, source = record.data, item.get("source", "")
-    value, unit = item.get("value"), item.get("unit")
-    tile = next((t for t in presentation.tiles(data) if t.value == value and t.unit == unit), None)
+    source, unit = item.source, item.unit
+    tile = next((t for t in presentation.tiles(diagnosis) if t.value == item.value and t.unit == unit), None)
     if tile is not None and unit != "count":
-        formula = kpi_formulas.formula(tile.key, data, record.run.profile.summary or {})
+        formula = kpi_formulas.formula(tile.key, diagnosis, record.run.profile.summary or {})
         more = _with_ops(record.ops.exclude(collective="")) if tile.key in kpi_formulas.OF_COLLECTIVES else {}
         return formula, more
     if source == "op profile" and unit == "count":
-        counted = [key for other in siblings for key in other.get("ops") or ()]
+        counted = [key for other in siblings for key in other.ops]
         return "number of these ops", _keyed(record, counted) if counted else _with_ops(record.ops.all())
     return (
         f"as reported by the {source}" if source == "configuration" else f"read from: {source or 'the profile'}"
@@ -109,23 +107,25 @@ def _said_elsewhere(
 
 
 def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
-    return _from_item(record, _at(record.data.get("bottleneck", {}).get("evidence"), rest))
+    diagnosis = record.value
+    return _from_item(record, diagnosis, _at(diagnosis.bottleneck.evidence, rest))
 
 
 def _finding(record: DiagnosisRecord, rest: str) -> Panel | None:
     first, _, second = rest.partition("-")
-    found = _at(record.data.get("findings"), first)
-    return _from_item(record, _at(found.get("evidence"), second), found.get("evidence") or ()) if found else None
+    diagnosis = record.value
+    found: Finding | None = _at(diagnosis.findings, first)
+    return _from_item(record, diagnosis, _at(found.evidence, second), found.evidence) if found is not None else None
 
 
 def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
-    found = _at(record.data.get("findings"), rest)
-    if not found or (found.get("saving_s") is None and found.get("saving_share") is None):
+    found: Finding | None = _at(record.value.findings, rest)
+    if found is None or (found.saving_s is None and found.saving_share is None):
         return None
-    in_seconds = found.get("saving_s") is not None
-    keys = [key for item in found.get("evidence", ()) for key in item.get("ops") or ()]
+    in_seconds = found.saving_s is not None
+    keys = [key for item in found.evidence for key in item.ops]
     return Panel(
-        f"upper bound saved by: {found['title']}", found["saving_s"] if in_seconds else found["saving_share"],
+        f"upper bound saved by: {found.title}", found.saving_s if in_seconds else found.saving_share,
         "s" if in_seconds else "share", "computed",
         "Amdahl bound: the step without this time, all else unchanged.\nBounds of findings overlap and do "
         "not add up.",
@@ -134,48 +134,45 @@ def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 
 def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
-    data = record.data
-    tile = next((tile for tile in presentation.tiles(data) if tile.key == key), None)
+    diagnosis = record.value
+    tile = next((tile for tile in presentation.tiles(diagnosis) if tile.key == key), None)
     if tile is None or tile.value is None:
         return None
-    cited = [*data.get("bottleneck", {}).get("evidence", ())]
-    cited += [item for finding in data.get("findings", ()) for item in finding.get("evidence", ())]
-    same = next((e for e in cited if e.get("unit") == tile.unit and e.get("value") == tile.value), None) or {}
+    same = next((e for e in diagnosis.cited if e.unit == tile.unit and e.value == tile.value), None)
     more: dict[str, Any] = {}
-    if same.get("ops"):
-        more = _keyed(record, same["ops"])
+    if same is not None and same.ops:
+        more = _keyed(record, same.ops)
     elif key in kpi_formulas.OF_COLLECTIVES:
         more = _with_ops(record.ops.exclude(collective=""))
     elif key in kpi_formulas.OF_ALL_OPS:
         more = _with_ops(record.ops.all())
     elif key in kpi_formulas.OF_STEPS:
-        more = {"rows": _step_rows(data)}
+        more = {"rows": _step_rows(diagnosis.timeline)}
     elif key in kpi_formulas.OF_CORES:
-        more = {"rows": _core_rows(data, key)}
-    formula = same.get("formula") or kpi_formulas.formula(key, data, record.run.profile.summary or {})
+        more = {"rows": _core_rows(diagnosis.timeline, key)}
+    formula = same.formula if same is not None else ""
     return Panel(
-        tile.label, tile.value, tile.unit, same.get("origin") or tile.origin, formula, same.get("source", ""),
-        tile.note, **more,
+        tile.label, tile.value, tile.unit, same.origin if same is not None else tile.origin,
+        formula or kpi_formulas.formula(key, diagnosis, record.run.profile.summary or {}),
+        same.source if same is not None else "", tile.note, **more,
     )  # fmt: skip
 
 
-def _step_rows(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _step_rows(timeline: Timeline) -> list[tuple[str, str]]:
     """Each step, mean over the cores shown."""
-    timeline = data.get("timeline") or {}
-    columns = zip(*(timeline.get("durations_s") or ()), strict=False)
+    columns = zip(*timeline.durations_s, strict=False)
     return [
         (f"step {number}, mean over {len(times)} core{'s' if len(times) != 1 else ''}", _time(sum(times) / len(times)))
-        for number, times in zip(timeline.get("steps") or (), columns, strict=False)
+        for number, times in zip(timeline.steps, columns, strict=False)
     ][:MOST_ROWS]
 
 
-def _core_rows(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+def _core_rows(timeline: Timeline, key: str) -> list[tuple[str, str]]:
     """What each core did per step: idle time for duty cycle and idle, own work for stragglers."""
-    timeline = data.get("timeline") or {}
-    parts, cores = timeline.get("parts_s") or {}, timeline.get("cores") or ()
+    parts = timeline.parts_s
     rows = []
-    for at, core in enumerate(cores[:MOST_ROWS]):
-        count = len(timeline["durations_s"][at]) or 1
+    for at, core in enumerate(timeline.cores[:MOST_ROWS]):
+        count = len(timeline.durations_s[at]) or 1
         part = "compute" if key == "stragglers" else "idle"
         if part in parts:
             rows.append((f"{core}, {part} per step", _time(sum(parts[part][at]) / count)))
@@ -195,9 +192,9 @@ def _of_axis(record: DiagnosisRecord, axis: str) -> QuerySet[OpRow]:
 
 
 def _term(record: DiagnosisRecord, key: str) -> Panel | None:
-    in_seconds = bool(record.data.get("breakdown_s"))
-    parts = record.data.get("breakdown_s") or record.data.get("breakdown_share") or {}
-    value = parts.get(key)
+    diagnosis = record.value
+    in_seconds = bool(diagnosis.breakdown_s)
+    value = (diagnosis.breakdown_s or diagnosis.breakdown_share).get(key)
     if value is None:
         return None
     if key.startswith("ici"):
@@ -207,7 +204,7 @@ def _term(record: DiagnosisRecord, key: str) -> Panel | None:
     else:
         ops = record.ops.none()
     term = bars.term(key, value)
-    if record.data.get("basis", PROFILE) != PROFILE:
+    if not diagnosis.measured:
         return Panel(
             f"{term.label} per step", value, "s", "predicted",
             "the performance model's part of this configuration's step × measured step time ÷ predicted step time",
@@ -233,10 +230,10 @@ _COLLECTIVE_FACTS = (
 
 
 def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
-    row = _at(record.data.get("collectives"), rest)
-    if not row:
+    row: AxisCollective | None = _at(record.value.collectives, rest)
+    if row is None:
         return None
-    achieved, possible = row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s")
+    achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
     about = ""
     if achieved and possible:
         about = (
@@ -244,37 +241,36 @@ def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
             f"{formatting.quantity(possible, 'bytes_per_s')} link bandwidth of this axis"
         )
     rows = [
-        (words, str(formatting.quantity(row[key], unit)))
+        (words, str(formatting.quantity(value, unit)))
         for words, key, unit in _COLLECTIVE_FACTS
-        if row.get(key) is not None
+        if (value := getattr(row, key)) is not None
     ]
-    in_seconds = row.get("time_s") is not None
+    in_seconds = row.time_s is not None
     return Panel(
-        f"{row.get('kind', 'collective')} on {presentation.axis_name(row.get('axis'))}",
-        row["time_s"] if in_seconds else row.get("share"), "s" if in_seconds else "share", "measured",
+        f"{row.kind} on {presentation.axis_name(row.axis)}",
+        row.time_s if in_seconds else row.share, "s" if in_seconds else "share", "measured",
         "self time of these ops, per step and core", "participants from replica_groups and the mesh",
-        about, rows=rows, **_keyed(record, row.get("ops") or ()),
+        about, rows=rows, **_keyed(record, row.ops),
     )  # fmt: skip
 
 
 def _axis(record: DiagnosisRecord, axis: str) -> Panel | None:
-    rows = [row for row in record.data.get("collectives") or () if presentation.axis_name(row.get("axis")) == axis]
+    rows = [row for row in record.value.collectives if presentation.axis_name(row.axis) == axis]
     if not rows:
         return None
-    times = [row.get("time_s") for row in rows]
-    in_seconds = None not in times
-    value = sum(row["time_s"] if in_seconds else row.get("share") or 0.0 for row in rows)
-    exposed = [row["exposed_s"] for row in rows if row.get("exposed_s") is not None]
+    in_seconds = all(row.time_s is not None for row in rows)
+    value = sum((row.time_s or 0.0) if in_seconds else row.share for row in rows)
+    exposed = [row.exposed_s for row in rows if row.exposed_s is not None]
     about = f"{formatting.seconds(sum(exposed))} of it exposed" if exposed else ""
     return Panel(
         f"collectives on {axis}", value, "s" if in_seconds else "share", "measured",
         "self time of these ops, per step and core", "participants from replica_groups and the mesh", about,
-        **_keyed(record, [key for row in rows for key in row.get("ops") or ()]),
+        **_keyed(record, [key for row in rows for key in row.ops]),
     )  # fmt: skip
 
 
 def _waiting(record: DiagnosisRecord, rest: str) -> Panel | None:
-    value = presentation.waiting_share(record.data)
+    value = presentation.waiting_share(record.value)
     if rest or not value:
         return None
     done = record.ops.exclude(collective="").filter(Q(name__icontains="done") | Q(category__icontains="done"))
@@ -289,7 +285,7 @@ def _step(record: DiagnosisRecord, rest: str) -> Panel | None:
     if not (core.isdecimal() and step.isdecimal() and len(core) < 7 and len(step) < 7):
         return None
     try:
-        title, duration, parts = strips.step_parts(record.data.get("timeline"), int(core), int(step))
+        title, duration, parts = strips.step_parts(record.value.timeline, int(core), int(step))
     except LookupError:
         return None
     whole = duration or 1.0
@@ -313,10 +309,11 @@ def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 
 def _ceiling(record: DiagnosisRecord, rest: str) -> Panel | None:
-    found = presentation.ceiling(record.data)
+    diagnosis = record.value
+    found = presentation.ceiling(diagnosis)
     if found is None or rest:
         return None
-    terms = bars.step_terms(record.data.get("breakdown_s") or {})
+    terms = bars.step_terms(diagnosis.breakdown_s)
     return Panel(
         f"step: {found.label[0].lower()}{found.label[1:]}", found.time_s, "s", "computed",
         "step time − this term, all else unchanged (Amdahl)", rows=[(term.label, _time(term.value)) for term in terms],
@@ -324,18 +321,19 @@ def _ceiling(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 
 def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
-    verdict = record.data.get("bottleneck") or {}
-    if rest or verdict.get("confidence") is None:
+    diagnosis = record.value
+    verdict = diagnosis.bottleneck
+    if rest:
         return None
-    if record.data.get("basis", PROFILE) != PROFILE:
+    if not diagnosis.measured:
         return Panel(
-            f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "predicted",
+            f"confidence that {verdict.primary} is the bottleneck", verdict.confidence, "share", "predicted",
             "probability that the predicted parts are in this order, each known to a factor of 1.6 (one standard "
             "deviation), shrunk towards one half by the part of the step the model does not explain; at most 75 %",
             about="an assumption, not a calibrated probability",
         )  # fmt: skip
     return Panel(
-        f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "computed",
+        f"confidence that {verdict.primary} is the bottleneck", verdict.confidence, "share", "computed",
         "quality of the data × (0.55 + 0.45 × margin), at most 97 %\nquality: complete roofline, sample of ops, "
         "categories only, no steps; margin: of the best explanation over the next",
         about="a ranking score, not a calibrated probability",

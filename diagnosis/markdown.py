@@ -7,10 +7,10 @@ from typing import Any
 
 from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord
+from diagnosis.report import Diagnosis, Finding
 from experiments import bars, formatting
 from experiments.models import Experiment
 from experiments.services import against_profile
-from experiments.step_profile import PROFILE
 
 TOP_OPS = 20
 _ORIGINS = {"measured": "measured", "computed": "computed", "predicted": "predicted"}
@@ -20,28 +20,28 @@ _SPECIAL = str.maketrans({letter: f"\\{letter}" for letter in "\\*_[]<>#|~"})
 
 def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
     """The whole report.  address: of the page it was taken from."""
-    data = record.data
-    verdict = data.get("bottleneck") or {}
+    found = record.value
+    verdict = found.bottleneck
     parts = [
         f"# {_text(experiment.name)}",
         f"Diagnosis of {record.created_at:%d %B %Y, %H:%M} UTC, from {address}",
         *([f"Profile: {_text(experiment.label)}."] if experiment.label else []),
-        f"## {_bottleneck(data)}: {verdict.get('primary', 'unknown')}",
-        f"{_text(verdict.get('statement', ''))} Confidence {100 * verdict.get('confidence', 0.0):.0f} %.",
-        *_list(verdict.get("contradictions") or ()),
+        f"## {'Bottleneck' if found.measured else 'Predicted bottleneck'}: {verdict.primary}",
+        f"{_text(verdict.statement)} Confidence {100 * verdict.confidence:.0f} %.",
+        *_list(verdict.contradictions),
         *_kept(experiment),
         "## Key figures",
-        *_kpis(data),
-        *_breakdown(data),
-        *_collectives(data),
+        *_kpis(found),
+        *_breakdown(found),
+        *_collectives(found),
         "## Findings",
-        *_findings(data),
+        *_findings(found.findings),
         f"## The {TOP_OPS} largest ops",
-        *_ops(record),
-        *_sections(data),
+        *_ops(record, found.measured),
+        *_sections(found.report),
     ]
     summary = record.run.profile.summary or {}
-    warnings = [*data.get("warnings", ()), *(note["message"] for note in presentation.further_notes(data, summary))]
+    warnings = [*found.warnings, *(note["message"] for note in presentation.further_notes(found, summary))]
     if warnings:
         parts += ["## Notes on the profile", *_list(warnings)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -50,10 +50,6 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
 def _kept(experiment: Experiment) -> list[str]:
     said = against_profile.caveats(experiment)
     return ["The profile contradicts the configuration, which the user kept:", *_list(said)] if said else []
-
-
-def _bottleneck(data: Mapping[str, Any]) -> str:
-    return "Bottleneck" if data.get("basis", PROFILE) == PROFILE else "Predicted bottleneck"
 
 
 def _text(value: Any) -> str:
@@ -87,18 +83,17 @@ def _number(value: Any, unit: str) -> str:
     return "–" if value is None else str(formatting.quantity(float(value), unit)).replace(formatting.NBSP, " ")
 
 
-def _kpis(data: Mapping[str, Any]) -> list[str]:
+def _kpis(diagnosis: Diagnosis) -> list[str]:
     rows = []
-    for tile in presentation.tiles(data):
+    for tile in presentation.tiles(diagnosis):
         value = _number(tile.value, tile.unit) if tile.value is not None else "not measured"
         rows.append((_text(tile.label), value, _ORIGINS.get(tile.origin, ""), _text(tile.note)))
     return _table(("Figure", "Value", "Origin", "Finding"), rows)
 
 
-def _breakdown(data: Mapping[str, Any]) -> list[str]:
-    in_seconds = bool(data.get("breakdown_s"))
-    parts = data.get("breakdown_s") or data.get("breakdown_share") or {}
-    terms = bars.step_terms(parts)
+def _breakdown(diagnosis: Diagnosis) -> list[str]:
+    in_seconds = bool(diagnosis.breakdown_s)
+    terms = bars.step_terms(diagnosis.breakdown_s or diagnosis.breakdown_share)
     total = sum(term.value for term in terms)
     if not terms or not total:
         return []
@@ -107,48 +102,44 @@ def _breakdown(data: Mapping[str, Any]) -> list[str]:
     for term in terms:
         share = _number(term.value / total, "share")
         rows.append((_text(term.label), _number(term.value, "s"), share) if in_seconds else (_text(term.label), share))
-    said = "" if data.get("basis", PROFILE) == PROFILE else " (predicted, not measured)"
+    said = "" if diagnosis.measured else " (predicted, not measured)"
     return [f"## Step-time breakdown{said}", *_table(head, rows)]
 
 
-def _collectives(data: Mapping[str, Any]) -> list[str]:
+def _collectives(diagnosis: Diagnosis) -> list[str]:
     rows = [
         (
-            _code(presentation.axis_name(row.get("axis"))),
-            _text(row.get("kind") or "collective"),
-            _number(row.get("time_s"), "s"),
-            _number(row.get("share"), "share"),
-            _number(presentation.exposed_share(row), "share"),
-            _number(row.get("achieved_bytes_per_s"), "bytes_per_s"),
-            _number(row.get("possible_bytes_per_s"), "bytes_per_s"),
+            _code(presentation.axis_name(row.axis)),
+            _text(row.kind),
+            _number(row.time_s, "s"),
+            _number(row.share, "share"),
+            _number(row.exposed_share, "share"),
+            _number(row.achieved_bytes_per_s, "bytes_per_s"),
+            _number(row.possible_bytes_per_s, "bytes_per_s"),
         )
-        for row in data.get("collectives") or ()
+        for row in diagnosis.collectives
     ]
     table = _table(("Axis", "Kind", "Per step", "Share", "Exposed", "Achieved", "Possible"), rows)
     return ["## Collectives per mesh axis", *table] if table else []
 
 
-def _findings(data: Mapping[str, Any]) -> list[str]:
-    found = data.get("findings") or ()
+def _findings(found: Sequence[Finding]) -> list[str]:
     if not found:
         return ["No rule found a significant cost."]
     parts = []
     for number, finding in enumerate(found, start=1):
-        parts.append(f"### {number}. {_text(finding['title'])}")
-        lines = [f"- **{word}.** {_text(finding[key])}" for word, key in _FINDING if finding.get(key)]
-        for item in finding.get("evidence", ()):
-            if item.get("value") is not None:
-                formula = f", {_text(item['formula'])}" if item.get("formula") else ""
-                number_ = _number(item["value"], item.get("unit", ""))
-                lines.append(f"- {_text(item['label'])}: {number_} ({item.get('origin', '')}{formula})")
+        parts.append(f"### {number}. {_text(finding.title)}")
+        said = (("Insight", finding.insight), ("Action", finding.action), ("Impact", finding.impact))
+        lines = [f"- **{word}.** {_text(text)}" for word, text in said if text]
+        for item in finding.evidence:
+            if item.value is not None:
+                formula = f", {_text(item.formula)}" if item.formula else ""
+                lines.append(f"- {_text(item.label)}: {_number(item.value, item.unit)} ({item.origin}{formula})")
         parts.append("\n".join(lines))
     return parts
 
 
-_FINDING = (("Insight", "insight"), ("Action", "action"), ("Impact", "impact"))
-
-
-def _ops(record: DiagnosisRecord) -> list[str]:
+def _ops(record: DiagnosisRecord, profiled: bool) -> list[str]:
     ops = list(record.ops.defer("data").order_by("rank")[:TOP_OPS])
     over = any(presentation.is_over_roof(op.roofline_efficiency) for op in ops)
     rows = [
@@ -161,16 +152,12 @@ def _ops(record: DiagnosisRecord) -> list[str]:
     ]  # fmt: skip
     head = ("Op", "Category", "Axis", "Per step", "Share", "Bound by", "Of roofline", "Source")
     if not rows:
-        return [
-            "The profile lists no ops."
-            if record.data.get("basis", PROFILE) == PROFILE
-            else "No profile was recorded, so there are no ops."
-        ]
+        return ["The profile lists no ops." if profiled else "No profile was recorded, so there are no ops."]
     return [*_table(head, rows), *([presentation.OVER_ROOF] if over else [])]
 
 
-def _sections(data: Mapping[str, Any]) -> list[str]:
+def _sections(report: Mapping[str, Sequence[str]]) -> list[str]:
     parts = ["## Report"]
-    for heading, lines in (data.get("report") or {}).items():
+    for heading, lines in report.items():
         parts += [f"### {_text(heading)}", *_list(lines)]
     return parts if len(parts) > 1 else []

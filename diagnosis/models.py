@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.db import models
 
+from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.fields import OrderedJSONField
 
 
 class DiagnosisRecord(models.Model):
-    """`diagnosis.report.Diagnosis` of one run; `data` is its JSON without the ops.
+    """The diagnosis of one run; `data` is what `DIAGNOSIS` writes, without the ops, which are rows.
 
     modules: the tree of `diagnosis.module_tree`, apart so that only the pages that draw it read it.
     """
@@ -23,6 +24,11 @@ class DiagnosisRecord(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["team", "-run"], include=["id"], name="diagnosis_newest")]
+
+    @property
+    def value(self) -> Diagnosis:
+        """The diagnosis as it was made, without its ops."""
+        return DIAGNOSIS.read({**self.data, "ops": ()})
 
 
 class OpRow(models.Model):
@@ -46,7 +52,7 @@ class OpRow(models.Model):
     time_s = models.FloatField(null=True)
     occurrences = models.PositiveBigIntegerField()
     roofline_efficiency = models.FloatField(null=True)
-    data = models.JSONField()  # the whole OpDiagnosis, with hlo, op_name and source of the op
+    data = models.JSONField()  # what `OP` writes, with hlo, op_name and source of the op
 
     class Meta:
         ordering = ["rank"]
@@ -54,3 +60,8 @@ class OpRow(models.Model):
             models.Index(fields=["diagnosis", "rank"], name="op_by_rank"),
             models.Index(fields=["diagnosis", "category"], name="op_by_category"),
         ]
+
+    @property
+    def value(self) -> OpDiagnosis:
+        """The op as it was diagnosed."""
+        return OP.read(self.data)

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from diagnosis.models import OpRow
+from diagnosis.report import Diagnosis
 from experiments import bars, formatting
-from experiments.step_profile import PROFILE
 
 #: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
 _TILES = (
@@ -110,9 +110,9 @@ class ModuleRow:
     share: float
 
 
-def tiles(data: Mapping[str, Any]) -> list[Tile]:
+def tiles(diagnosis: Diagnosis) -> list[Tile]:
     """The KPIs as tiles, the main ones first; whatever else the diagnosis measured comes after."""
-    kpis, missing = data.get("kpis") or {}, data.get("not_measured") or {}
+    kpis, missing = diagnosis.kpis, diagnosis.not_measured
     step = kpis.get("step_time_s")
     known = {key for key, *_ in (*_TILES, *_MORE_TILES)}
     others = [(key, key.replace("_", " ").capitalize(), "share", "measured", "") for key in kpis if key not in known]
@@ -126,19 +126,17 @@ def tiles(data: Mapping[str, Any]) -> list[Tile]:
             reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "not reported"
             found.append(Tile(key, label, None, unit, "", reason, main))
             continue
-        note = (
-            about if key != "step_time_s" or data.get("basis", PROFILE) == PROFILE else "given with the configuration"
-        )
+        note = about if key != "step_time_s" or diagnosis.measured else "given with the configuration"
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
-        cited = _cited_origin(data, label, value, unit)
+        cited = _cited_origin(diagnosis, label, value, unit)
         found.append(Tile(key, label, value, unit, cited or origin, note, main))
     return found
 
 
-def further_notes(data: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def further_notes(diagnosis: Diagnosis, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The profile's notes that are not among the diagnosis' warnings, which repeat the severe ones."""
-    said = set(data.get("warnings") or ())
+    said = set(diagnosis.warnings)
     return [note for note in summary.get("notes") or () if note["message"] not in said]
 
 
@@ -153,15 +151,13 @@ def kpi_words(key: str) -> str:
     return names.get(key) or more.get(key) or key.replace("_", " ").capitalize()
 
 
-def _cited_origin(data: Mapping[str, Any], label: str, value: float, unit: str) -> str:
+def _cited_origin(diagnosis: Diagnosis, label: str, value: float, unit: str) -> str:
     """Where the same number comes from in the evidence, so that a figure carries one mark everywhere."""
-    items = [*data.get("bottleneck", {}).get("evidence", ())]
-    items += [item for finding in data.get("findings", ()) for item in finding.get("evidence", ())]
     words = label.lower().split(",")[0]
     same = (
-        item["origin"]
-        for item in items
-        if item.get("unit") == unit and item.get("value") == value and words in item.get("label", "").lower()
+        item.origin
+        for item in diagnosis.cited
+        if item.unit == unit and item.value == value and words in item.label.lower()
     )
     return next(same, "")
 
@@ -175,19 +171,18 @@ class Ceiling:
     speedup: float
 
 
-def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
+def ceiling(diagnosis: Diagnosis) -> Ceiling | None:
     """None where the step is not divided, or the bottleneck is no term of it."""
-    terms = data.get("breakdown_s") or {}
-    if data.get("basis", PROFILE) != PROFILE:
+    terms = diagnosis.breakdown_s
+    if not diagnosis.measured:
         return None  # a bound is measured; what is predicted bounds nothing
-    primary = data.get("bottleneck", {}).get("primary")
     match = {
         "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
         "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
         "input": ("If input never stalled", lambda key: key == "input"),
         "host": ("If the host never stalled the device", lambda key: key in ("host", "host_transfer")),
         "idle": ("If no core idled", lambda key: key == "idle"),
-    }.get(primary)
+    }.get(diagnosis.bottleneck.primary)
     if match is None or not terms:
         return None
     total = sum(terms.values())
@@ -195,7 +190,7 @@ def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
     return Ceiling(match[0], left, total / left) if 0 < left < total else None
 
 
-def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: float | None) -> Matrix:
+def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float | None) -> Matrix:
     """Collectives per axis and kind; axes in the mesh's order, DCN last."""
     roles = (mesh or {}).get("axis_roles") or {}
     sizes: dict[str, int] = dict((mesh or {}).get("ici") or {})
@@ -203,20 +198,20 @@ def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: floa
     kinds: list[str] = []
     shares: dict[str, float] = {}
     exposed: dict[str, float] = {}
-    collectives = data.get("collectives") or ()
-    unit = "s" if any(row.get("time_s") is not None for row in collectives) else "share"
+    collectives = diagnosis.collectives
+    unit = "s" if any(row.time_s is not None for row in collectives) else "share"
     for index, row in enumerate(collectives):
-        axis, kind = axis_name(row.get("axis")), row.get("kind") or "collective"
+        axis, kind = axis_name(row.axis), row.kind
         if kind not in kinds:
             kinds.append(kind)
         cell = Cell(
-            index, row.get("time_s") if unit == "s" else row.get("share"), row.get("achieved_bytes_per_s"),
-            row.get("possible_bytes_per_s"), exposed_share(row), ", ".join(row.get("tensors") or ()),
+            index, row.time_s if unit == "s" else row.share, row.achieved_bytes_per_s, row.possible_bytes_per_s,
+            row.exposed_share, ", ".join(row.tensors),
         )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
-        shares[axis] = shares.get(axis, 0.0) + (row.get("share") or 0.0)
-        if row.get("exposed_s") is not None:
-            exposed[axis] = exposed.get(axis, 0.0) + row["exposed_s"]
+        shares[axis] = shares.get(axis, 0.0) + row.share
+        if row.exposed_s is not None:
+            exposed[axis] = exposed.get(axis, 0.0) + row.exposed_s
     order = {axis: place for place, axis in enumerate(sizes)}
     rows = []
     for axis in sorted(table, key=lambda a: (a == "dcn", order.get(bars.axes_of(a)[0], 99), a)):
@@ -229,15 +224,9 @@ def matrix(data: Mapping[str, Any], mesh: Mapping[str, Any] | None, step_s: floa
     return Matrix(kinds, rows, unit, bool(exposed))
 
 
-def exposed_share(row: Mapping[str, Any]) -> float | None:
-    """Of a collective's time in flight, the share 0–1 that no other op hid."""
-    hidden = row.get("hidden_share")
-    return None if hidden is None else min(1.0, max(0.0, 1.0 - hidden))
-
-
-def waiting_share(data: Mapping[str, Any]) -> float:
+def waiting_share(diagnosis: Diagnosis) -> float:
     """Share 0–1 of the step in the -done ops of asynchronous collectives."""
-    return sum(row.get("waiting_share") or 0.0 for row in data.get("collectives") or ())
+    return sum(row.waiting_share for row in diagnosis.collectives)
 
 
 def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
@@ -256,15 +245,14 @@ def axis_name(axis: Any) -> str:
     return axis if isinstance(axis, str) else ", ".join(axis)
 
 
-def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str, str]) -> dict[str, Any] | None:
+def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, str]) -> dict[str, Any] | None:
     """The chart's data in TFLOP/s and GB/s; None where no op has both rate and intensity.
 
     points: [name, intensity FLOP/byte, TFLOP/s, time, bound, rank], the longest MAX_DOTS; unit: of the time, `ms` per
     step or `percent` of the device time.
     """
-    facts = data.get("roofline") or {}
-    peak = facts.get("peak_flops_per_s")
-    bandwidth = facts.get("peak_hbm_bytes_per_s") or facts.get("hbm_bytes_per_s")
+    facts = diagnosis.roofline
+    peak, bandwidth = facts.peak_flops_per_s, facts.peak_hbm_bytes_per_s
     rate, intensity = "data__flops_per_s", "data__operational_intensity"
     products = ops.filter(rank__lte=MAX_RANK, mesh_axis="", data__collective=None)
     products = products.filter(**{f"{rate}__gt": 0, f"{intensity}__gt": 0}).order_by("rank")

@@ -1,9 +1,16 @@
-"""Diagnosis: the Analyzer's answer as values.  `to_json` is the contract of `asap diagnose` and the API."""
+"""Diagnosis: the Analyzer's answer as values, and their one way to JSON and back.
+
+`DIAGNOSIS` and `OP` write what is stored and read it as the value it was; `to_json` is the contract of `asap diagnose`
+and the API.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from experiments.codec import Codec
+from experiments.step_profile import PROFILE, Timeline
 
 #: `memory` is HBM bandwidth; capacity is a finding.
 BOTTLENECKS = ("compute", "memory", "communication", "input", "host", "idle", "unknown")
@@ -115,6 +122,73 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class AxisCollective:
+    """The collectives of one kind on one axis: times and bytes per step and core, None where the profile does not tell.
+
+    axis: `model`, `data+seq`, `dcn`; empty where no axis explains the participants.  share: of the device time, 0–1.
+    in_flight_s: from start to end; exposed_s: the part of it that no other op hid; hidden_share: 0–1 of in_flight_s.
+    tensors: what it moves.  waiting_share: 0–1 of the step in -done ops.  ops: keys.
+    """
+
+    axis: str
+    kind: str
+    time_s: float | None
+    share: float
+    count: float | None = None
+    bytes: float | None = None
+    achieved_bytes_per_s: float | None = None
+    possible_bytes_per_s: float | None = None
+    in_flight_s: float | None = None
+    exposed_s: float | None = None
+    hidden_share: float | None = None
+    tensors: tuple[str, ...] = ()
+    waiting_share: float = 0.0
+    ops: tuple[str, ...] = ()
+
+    @property
+    def exposed_share(self) -> float | None:
+        """Of its time in flight, the share 0–1 that no other op hid."""
+        return None if self.hidden_share is None else min(1.0, max(0.0, 1.0 - self.hidden_share))
+
+
+@dataclass(frozen=True)
+class OpGroup:
+    """Ops that have one property in common, summed; per step and core.  value: of the property; share: 0–1."""
+
+    value: str
+    count: int
+    time_s: float | None
+    share: float
+    flops: float | None = None
+    hbm_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One op of the roofline plot: FLOPs per HBM byte, and the rate that it reached."""
+
+    key: str
+    name: str
+    intensity: float
+    flops_per_s: float
+    time_s: float | None
+    share: float
+    bound_by: str | None
+    resource: str
+    efficiency: float | None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Peaks of a core, None where the profile does not state them, and a point per op whose intensity is known."""
+
+    peak_flops_per_s: float | None = None
+    peak_hbm_bytes_per_s: float | None = None
+    ridge_flops_per_byte: float | None = None
+    points: tuple[RooflinePoint, ...] = ()
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Everything the Analyzer says about one profile under one configuration.
 
@@ -122,13 +196,9 @@ class Diagnosis:
     `compute`, `hbm`, `ici:<axis>`, `dcn`, `host_transfer`, `host`, `input`, `idle`, `other`; sums to the step time
     where that is known.
     breakdown_share: the same as shares 0–1 (of device time where no step was marked).
-    collectives: per axis and kind, rows {axis, kind, time_s, share, count, bytes, achieved_bytes_per_s,
-    possible_bytes_per_s, in_flight_s, exposed_s, hidden_share, tensors, waiting_share, ops}; times and bytes per step
-    and core, hidden_share 0–1 of in_flight_s, None where the profile has no intervals.
-    groups: the ops summed by `category`, `module`, `source` and `bound_by`, each a list of at most 40 rows {value,
-    count, time_s, share, flops, hbm_bytes} by descending share; ops without the property stand under an empty value.
-    timeline: `experiments.step_profile.Timeline` as JSON: {cores, hosts, steps, durations_s[core][step],
-    parts_s{part: [core][step]}, cores_total, steps_total}; empty where no core marks steps.
+    collectives: per axis and kind, the costliest axis first.  groups: the ops summed by `category`, `module`, `source`
+    and `bound_by`, at most 40 each, by descending share; ops without the property stand under an empty value.
+    timeline: the profile's own steps by cores; without steps where no core marks them.
     report: the four sections of the paper's report, {heading: [sentence, …]}.
     basis: what it rests on: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
     was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
@@ -142,19 +212,32 @@ class Diagnosis:
     ops: tuple[OpDiagnosis, ...]
     breakdown_s: dict[str, float] = field(default_factory=dict)
     breakdown_share: dict[str, float] = field(default_factory=dict)
-    collectives: tuple[dict[str, Any], ...] = ()
-    roofline: dict[str, Any] = field(default_factory=dict)
+    collectives: tuple[AxisCollective, ...] = ()
+    roofline: Roofline = field(default_factory=Roofline)
     mfu_convention: str = ""
     report: dict[str, list[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    groups: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    timeline: dict[str, Any] = field(default_factory=dict)
-    basis: str = "profile"
+    groups: dict[str, tuple[OpGroup, ...]] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
+    basis: str = PROFILE
     predicted_step_time_s: float | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether a profile stands behind it: otherwise the breakdown and the bottleneck are predicted."""
+        return self.basis == PROFILE
+
+    @property
+    def cited(self) -> tuple[Evidence, ...]:
+        """The evidence of the bottleneck and of every finding."""
+        return (*self.bottleneck.evidence, *(item for finding in self.findings for item in finding.evidence))
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
-        data = asdict(replace(self, ops=()))
-        data["top_ops"] = [asdict(op) for op in self.ops[:top]]
-        del data["ops"]
+        data = DIAGNOSIS.write(replace(self, ops=self.ops[:top]))
+        data["top_ops"] = data.pop("ops")
         return data
+
+
+DIAGNOSIS = Codec(Diagnosis)
+OP = Codec(OpDiagnosis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import connection, transaction
@@ -14,7 +14,7 @@ from diagnosis import module_tree
 from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.paging import Page
-from diagnosis.report import Diagnosis, OpDiagnosis
+from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run
 from experiments.services import configuration, events
 from experiments.services.text import clean, clean_json
@@ -97,9 +97,9 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
 
     profile: where the ops' HLO text, framework path and source line are taken from.
     """
-    data = asdict(diagnosis)
+    said = _with_defaults(run.experiment_id, diagnosis.report)
+    data = DIAGNOSIS.write(replace(diagnosis, ops=(), report=said))
     del data["ops"]
-    data["report"] = _with_defaults(run.experiment_id, diagnosis.report)
     facts = {op.key: op for op in profile.ops} if profile is not None else {}
     with transaction.atomic():
         events.lock(run.experiment_id)
@@ -134,7 +134,7 @@ def store(run: Run, diagnosis: Diagnosis, profile: StepProfile | None = None) ->
     return record
 
 
-def _with_defaults(experiment_id: int, report: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+def _with_defaults(experiment_id: int, report: dict[str, list[str]]) -> dict[str, list[str]]:
     """The report with what the configuration's file leaves to a default marked as such."""
     experiment = Experiment.objects.get(pk=experiment_id)
     config = configuration.load(experiment)
@@ -158,7 +158,8 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
     columns = ", ".join(connection.ops.quote_name(name) for name in _COLUMNS)
     with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
         for rank, op in enumerate(ops, start=1):
-            data = asdict(op)
+            data = OP.write(op)
+            data["time_share"] = data["time_share"] or 0.0
             fact = facts.get(op.key)
             if fact is not None:
                 data.update(hlo=fact.hlo, op_name=fact.op_name, source=op.source or fact.source)
@@ -179,7 +180,7 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
                     module_tree.scope(data.get("op_name") or ""),
                     data["collective"] or "",
                     data["phase"],
-                    data["time_share"] or 0.0,
+                    data["time_share"],
                     data["time_s"],
                     data["occurrences"],
                     data["roofline_efficiency"],
@@ -311,10 +312,13 @@ def choices(diagnosis: DiagnosisRecord, column: str) -> list[str]:
 
 def contract(record: DiagnosisRecord, top: int = 20) -> dict[str, Any]:
     """The object of `asap diagnose`: what is stored, and the `top` largest ops."""
+    return load(record, top).to_json(top)
+
+
+def load(record: DiagnosisRecord, top: int | None = None) -> Diagnosis:
+    """The diagnosis as it was made, with its ops, or the `top` largest of them."""
     rows = OpRow.objects.filter(diagnosis=record).order_by("rank").values_list("data", flat=True)[:top]
-    extra = ("hlo", "op_name")  # beside the contract; the ops' own endpoint has them
-    top_ops = [{key: value for key, value in row.items() if key not in extra} for row in rows]
-    return {**record.data, "top_ops": top_ops}
+    return replace(record.value, ops=tuple(OP.read(row) for row in rows))
 
 
 def neighbours(op: OpRow, count: int) -> tuple[list[OpRow], dict[str, str]]:

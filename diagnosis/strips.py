@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean
-from typing import Any
 
 from experiments import formatting
+from experiments.step_profile import Timeline
 
 #: Parts of a step: words, colour class, order.
 PARTS = {
@@ -87,17 +87,16 @@ class Strips:
         return self.cores_total <= len(self.strips) and self.steps_total <= len(self.steps)
 
 
-def strips(timeline: Mapping[str, Any] | None, collectives: str = "") -> Strips | None:
+def strips(timeline: Timeline, collectives: str = "") -> Strips | None:
     """What to draw of `Diagnosis.timeline`; None where no core marks steps.
 
     collectives: their colour class, where all of them are of one mesh axis.
     """
-    data = timeline or {}
-    durations = data.get("durations_s") or []
-    steps = list(data.get("steps") or [])
+    durations = timeline.durations_s
+    steps = list(timeline.steps)
     if not steps or not durations:
         return None
-    found = data.get("parts_s") or {}
+    found = timeline.parts_s
     order = [key for key in PARTS if key in found] + sorted(key for key in found if key not in PARTS)
     used = [key for key in order if any(value > 0 for row in found[key] for value in row)]
     words = [(key, *PARTS.get(key, (key.replace("_", " ").capitalize(), "mute"))) for key in used]
@@ -107,8 +106,8 @@ def strips(timeline: Mapping[str, Any] | None, collectives: str = "") -> Strips 
     scale = max((max(row) if columns else sum(row)) for row in durations) or 1.0
     titles = len(steps) * len(durations) <= MOST_TITLES
     usual = sorted(fmean(row) for row in durations)[len(durations) // 2]
-    hosts = data.get("hosts") or [""] * len(durations)
-    cores = data.get("cores") or [str(at) for at in range(len(durations))]
+    hosts = timeline.hosts or [""] * len(durations)
+    cores = timeline.cores or [str(at) for at in range(len(durations))]
     place_of = places(hosts)
     made = []
     for at, row in enumerate(durations):
@@ -126,9 +125,9 @@ def strips(timeline: Mapping[str, Any] | None, collectives: str = "") -> Strips 
                 (mean - usual) / usual if usual else 0.0, place_of.get(hosts[at], ""),
             )
         )  # fmt: skip
-    total = max(int(data.get("cores_total") or 0), len(durations))
+    total = max(timeline.cores_total, len(durations))
     return Strips(
-        made, words, steps, columns, scale, total, max(int(data.get("steps_total") or 0), len(steps)),
+        made, words, steps, columns, scale, total, max(timeline.steps_total, len(steps)),
         steps[:MOST_STEP_COLUMNS], len(set(hosts)) > 1,
     )  # fmt: skip
 
@@ -147,7 +146,7 @@ def _box(x: float, y: float, width: float, height: float) -> str:
 
 
 def _end_to_end(
-    row: list[float], split: Mapping[str, list[float]], words: list[tuple[str, str, str]], scale: float
+    row: Sequence[float], split: Mapping[str, Sequence[float]], words: list[tuple[str, str, str]], scale: float
 ) -> list[tuple[str, str]]:
     boxes: dict[str, list[str]] = {}
     start = 0.0
@@ -165,7 +164,7 @@ def _end_to_end(
 
 
 def _columns(
-    row: list[float], split: Mapping[str, list[float]], words: list[tuple[str, str, str]], scale: float
+    row: Sequence[float], split: Mapping[str, Sequence[float]], words: list[tuple[str, str, str]], scale: float
 ) -> list[tuple[str, str]]:
     boxes: dict[str, list[str]] = {}
     wide = WIDTH / len(row)
@@ -179,7 +178,7 @@ def _columns(
     return [(css, "".join(parts)) for css, parts in boxes.items()]
 
 
-def _cells(at: int, core: str, row: list[float], steps: list[int], scale: float, columns: bool) -> list[Cell]:
+def _cells(at: int, core: str, row: Sequence[float], steps: list[int], scale: float, columns: bool) -> list[Cell]:
     cells, start = [], 0.0
     for n, duration in enumerate(row):
         width = WIDTH / len(row) if columns else duration * WIDTH / scale
@@ -189,11 +188,10 @@ def _cells(at: int, core: str, row: list[float], steps: list[int], scale: float,
     return cells
 
 
-def step_parts(timeline: Mapping[str, Any] | None, core: int, step: int) -> tuple[str, float, list[tuple[str, float]]]:
+def step_parts(timeline: Timeline, core: int, step: int) -> tuple[str, float, list[tuple[str, float]]]:
     """(words, duration, parts) of one step of one core.  Raises LookupError."""
-    data = timeline or {}
-    duration = data["durations_s"][core][step]
-    parts = [(PARTS.get(key, (key, ""))[0], rows[core][step]) for key, rows in data["parts_s"].items()]
-    host = data["hosts"][core]
-    where = f"{data['cores'][core]}{f' on {host}' if host else ''}"
-    return f"Step {data['steps'][step]} on {where}", duration, [part for part in parts if part[1] > 0]
+    duration = timeline.durations_s[core][step]
+    parts = [(PARTS.get(key, (key, ""))[0], rows[core][step]) for key, rows in timeline.parts_s.items()]
+    host = timeline.hosts[core]
+    where = f"{timeline.cores[core]}{f' on {host}' if host else ''}"
+    return f"Step {timeline.steps[step]} on {where}", duration, [part for part in parts if part[1] > 0]

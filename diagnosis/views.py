@@ -16,10 +16,10 @@ from accounts.permissions import require
 from diagnosis import evidence as behind
 from diagnosis import presentation, report_lines, services, strips
 from diagnosis.models import DiagnosisRecord
+from diagnosis.report import Diagnosis
 from experiments import bars
 from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
-from experiments.step_profile import PROFILE
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
@@ -54,29 +54,29 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str, Any]:
-    data = record.data
+    found = record.value
     config = page.experiment.config or {}
     mesh = config.get("mesh") or page.experiment.mesh or {}
-    step_s = data.get("kpis", {}).get("step_time_s")
-    in_seconds = bool(data.get("breakdown_s"))
-    predicted = data.get("basis", PROFILE) != PROFILE
-    parts = data.get("breakdown_s") or data.get("breakdown_share") or {}
+    step_s = found.kpis.get("step_time_s")
+    in_seconds = bool(found.breakdown_s)
+    predicted = not found.measured
+    parts = found.breakdown_s or found.breakdown_share
     terms = bars.step_terms(parts, mesh.get("axis_roles"))
     modules, module_unit = presentation.modules(record.ops.all())
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
-    tiles = presentation.tiles(data)
-    missing = data.get("not_measured") or {}
-    notes = presentation.further_notes(data, summary)
+    tiles = presentation.tiles(found)
+    missing = found.not_measured
+    notes = presentation.further_notes(found, summary)
     return {
         "record": record,
-        "diagnosis": data,
+        "diagnosis": found,
         "is_older": page.run is not None and record.run_id != page.run.pk,
         "tiles": tiles,
         "more_tiles": sum(not tile.main for tile in tiles),
-        "ceiling": presentation.ceiling(data),
-        "report": _by_heading(data),
-        "strips": strips.strips(data.get("timeline"), bars.collectives_class(terms)),
+        "ceiling": presentation.ceiling(found),
+        "report": _by_heading(found),
+        "strips": strips.strips(found.timeline, bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
@@ -84,8 +84,8 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms": terms,
         "terms_total": total,
         "terms_largest": max((term.value for term in terms), default=0.0),
-        "matrix": presentation.matrix(data, mesh, step_s),
-        "roofline": presentation.roofline(data, record.ops.all(), BOUNDS),
+        "matrix": presentation.matrix(found, mesh, step_s),
+        "roofline": presentation.roofline(found, record.ops.all(), BOUNDS),
         "modules": modules,
         "module_unit": module_unit,
         "terms_unit": "s" if in_seconds else "share",
@@ -94,13 +94,13 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms_how": "by the performance model" if predicted else "sum over its ops",
         "profile": summary,
         "notes": notes,
-        "note_count": len(data.get("warnings") or ()) + len(notes) + len(page.experiment.config_warnings or ()),
+        "note_count": len(found.warnings) + len(notes) + len(page.experiment.config_warnings or ()),
     }
 
 
-def _by_heading(data: dict[str, Any]) -> dict[str, list[Any]]:
+def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
     """The sentences that the page's figures do not already show: what ran, and the sums by family and module."""
-    found = {section.heading: section.lines for section in report_lines.sections(data, ())}
+    found = {section.heading: section.lines for section in report_lines.sections(diagnosis, ())}
     sums = [line for line in found.get(report_lines.IDENTIFICATION, ()) if not line.text[:1].isdigit()]
     details = [line.text.partition(": ") for line in found.get(report_lines.DETAILS, ())]
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}

@@ -155,7 +155,7 @@ def _collective(row: CollectiveChange, roles: Mapping[str, str] | None) -> dict[
 
 def _head(record: DiagnosisRecord) -> dict[str, Any]:
     experiment = record.run.experiment
-    return {"record": record, "experiment": experiment, "step_time_s": record.data["kpis"].get("step_time_s")}
+    return {"record": record, "experiment": experiment, "step_time_s": record.value.kpis.get("step_time_s")}
 
 
 def _verdict(row: KpiChange) -> str:

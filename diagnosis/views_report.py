@@ -27,8 +27,8 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk)
     record = record_of(page)
     ops = list(record.ops.order_by("rank")[:OPS_ON_PAGE])
-    largest = [{**op.data, "rank": op.rank} for op in ops[:5]]
-    sections = report_lines.sections(record.data, largest, reverse("ops", args=[pk]))
+    largest = [op.value for op in ops[:5]]
+    sections = report_lines.sections(record.value, largest, reverse("ops", args=[pk]))
     context = page.context("diagnosis", sections=sections, top_ops=ops, **diagnosis_context(page, record))
     return render(request, "diagnosis/report.html", context)
 

@@ -18,9 +18,9 @@ from experiments.models import Experiment
 from perfmodel.config import ROLE_SYNONYMS, ConfigError
 from proposals import facts
 from proposals.agents import chat
-from proposals.agents.workbench import joined
-from proposals.constraints import Constraints, same_mesh
+from proposals.constraints import Constraints
 from proposals.models import PlanRecord, Proposal
+from proposals.plan import is_same
 from proposals.services import plans
 
 #: Characters of a tool's arguments beside its name.
@@ -135,7 +135,7 @@ def _offer(index: int, effect: Mapping[str, Any], plan: PlanRecord | None) -> Of
     mesh, changes = effect["mesh"], effect.get("changes") or {}
     found = None
     for item in plan.proposals.all() if plan is not None else ():
-        if same_mesh(item.data["mesh"], mesh) and (item.data.get("changes") or {}) == changes:
+        if is_same(item.value, mesh, changes):
             found = item
     return Offer(index, mesh, changes, effect.get("title", ""), found)
 
@@ -220,17 +220,17 @@ def can_propose(held: Sequence[Chip], plan: PlanRecord | None) -> bool:
         return False
     try:
         wanted = holding.constraints_of(item.held for item in held)
-        stands = Constraints.from_json(plan.constraints or {})
+        stands = plan.asked
     except ConfigError:
         return False
-    return bool(wanted) and joined(stands, wanted) != stands
+    return bool(wanted) and stands.joined(wanted) != stands
 
 
 def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
     """Questions that can be asked of this run: about its proposals, and of sizes that none of them has."""
-    config = experiment.config or {}
+    config = (plan.priced_with if plan is not None else experiment.config) or {}
     found = ["Why is this step slow?"]
-    proposals = list(plan.proposals.all()) if plan is not None else []
+    proposals = [item.value for item in plan.proposals.all()] if plan is not None else []
     if proposals:
         found = ["Which do you recommend first?", "How sure are you?"]
         if len(proposals) > 2:
@@ -239,11 +239,11 @@ def suggestions(experiment: Experiment, plan: PlanRecord | None) -> list[str]:
     roles = mesh.get("axis_roles") or {}
     for axis, size in (mesh.get("ici") or {}).items():
         role = roles.get(axis, axis)
-        proposed = any(item.data["mesh"]["ici"].get(axis) == 1 for item in proposals)
+        proposed = any(item.mesh["ici"].get(axis) == 1 for item in proposals)
         if ROLE_SYNONYMS.get(role, role) == "model" and size > 1 and not proposed:
             found.append(f"Why not {axis} 1?")
     batch = (config.get("training") or {}).get("global_batch")
-    taken = {(item.data.get("changes") or {}).get("global_batch") for item in proposals}
+    taken = {item.changes.get("global_batch") for item in proposals}
     if batch and 2 * batch not in taken:
         found.append(f"What if the global batch were {2 * batch}?")
     return [*found, "What should I measure next?"]

@@ -62,7 +62,7 @@ def text(numbers: Mapping[str, Any]) -> str:
     """docs/accuracy.md."""
     return "\n".join(
         [
-            "# How accurate the time model is",
+            "# Accuracy of predicted step times",
             "",
             f"Written by `make fit` on {numbers['date']} from {numbers['rows']:,} measured runs "
             f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is of a "
@@ -94,7 +94,7 @@ def text(numbers: Mapping[str, Any]) -> str:
 
 def _distances(numbers: Mapping[str, Any]) -> list[str]:
     lines = [
-        "## By distance from what was measured",
+        "## By distance from the measured runs",
         "",
         "Each prediction says how far its configuration is from the measured runs, and quotes the error and the 80 % "
         "range of held-out runs at that distance, of the same framework where there are enough. Runs are left out by "

@@ -34,7 +34,7 @@ def text(numbers: Mapping[str, Any]) -> str:
     total = sum(numbers["pairs"].values())
     return "\n".join(
         [
-            "# How far the confidence of a proposal may be trusted",
+            "# Calibration of confidence",
             "",
             f"Written by `make fit` on {numbers['date']}. {total:,} pairs of measured runs that share model, chips, "
             "batch and sequence length and differ in mesh, micro-batches, weight sharding, recomputation or stages: "

@@ -67,7 +67,7 @@ def errors(by: str) -> Floats:
 def _head() -> Iterator[str]:
     rows = sweep_rows("ultrascale")
     simumax, optico = peak_rows("simumax"), peak_rows("optico")
-    yield "# How good predicted memory is"
+    yield "# Accuracy of predicted memory"
     yield ""
     yield (
         "Written by `python -m evaluation.memory_report`. "

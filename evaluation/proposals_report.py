@@ -32,7 +32,7 @@ def write() -> None:
 def _head(found: Mapping[str, Any]) -> list[str]:
     count = found["sources"]["all"]
     return [
-        "# How good proposals are",
+        "# Accuracy of proposals",
         "",
         f"Written by `make fit` on {found['date']} (`python -m evaluation.proposals_on_sweeps`). How far a "
         "confidence may be trusted: [accuracy-confidence.md](accuracy-confidence.md); how good the step times are: "

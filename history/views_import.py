@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import get_for, require
+from accounts.permissions import check, get_for, require
 from history.models import RecordImport
 from history.record import CHANGES, FAILURES, OUTCOMES
 from history.services import imports
@@ -61,11 +61,12 @@ def choose(request: HttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 def file(request: HttpRequest, pk: int) -> HttpResponse:
     """What is in a file, and what became of it."""
-    made = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     report = made.report
     context = {
         "here": "history",
         "made": made,
+        "may_import": check(request.user, made, Role.VIEWER).may(Role.ENGINEER),
         "report": report,
         "working": made.state in _WORKING,
         "address": reverse("history-file", args=[pk]),

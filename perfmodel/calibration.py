@@ -299,7 +299,12 @@ class Calibration:
         return self.observation.parts_s.get("input", 0.0) * self.unit_s
 
     def _with_unexplained(
-        self, model: Mapping[str, Floats], base: Mapping[str, Floats | float], asked: Asked, each: Floats, distance: Floats
+        self,
+        model: Mapping[str, Floats],
+        base: Mapping[str, Floats | float],
+        asked: Asked,
+        each: Floats,
+        distance: Floats,
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 

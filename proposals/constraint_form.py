@@ -37,7 +37,7 @@ class AxisRule:
 
 @dataclass(frozen=True)
 class Chip:
-    """One constraint of a plan: what `regenerating.without` takes away, and its sentence."""
+    """One constraint of a plan: what `Constraints.without` takes away, and its sentence."""
 
     key: str
     text: str
@@ -74,35 +74,19 @@ def percent(share: float | None) -> str:
     return f"{share * 100:g}" if share else ""
 
 
-def axes(mesh: Mapping[str, Any], constraints: Mapping[str, Any]) -> list[AxisRule]:
+def axes(mesh: Mapping[str, Any], asked: Constraints) -> list[AxisRule]:
     """The mesh's axes with what the constraints ask of them."""
     rows = []
     for name, size in (mesh.get("ici") or {}).items():
-        rule, value = "", ""
-        if name in (constraints.get("keep_axes") or ()):
-            rule = "keep"
-        for kind in ("fixed", "at_least", "at_most"):
-            if name in (constraints.get(kind) or {}):
-                rule, value = kind, str(constraints[kind][name])
+        rule, value = ("keep" if name in asked.keep_axes else ""), ""
+        for kind, sizes in (("fixed", asked.fixed), ("at_least", asked.at_least), ("at_most", asked.at_most)):
+            if name in sizes:
+                rule, value = kind, str(sizes[name])
         rows.append(AxisRule(name, size, rule, value))
     return rows
 
 
-def chips(constraints: Mapping[str, Any]) -> list[Chip]:
+def chips(asked: Constraints) -> list[Chip]:
     """Each constraint by itself, in the words of `Constraints.describe`."""
-    found = []
-    for key, value in constraints.items():
-        parts: list[tuple[str, Any]]
-        if isinstance(value, Mapping):
-            parts = [(f"{key}.{part}", {part: size}) for part, size in value.items()]
-        elif key == "excluded":
-            parts = [(f"{key}.{number}", [mesh]) for number, mesh in enumerate(value)]
-        elif isinstance(value, list):
-            parts = [(f"{key}.{part}", [part]) for part in value]
-        else:
-            parts = [(key, value)]
-        for name, alone in parts:
-            text = " ".join(Constraints.from_json({key: alone}).describe())
-            if text:
-                found.append(Chip(name, text.rstrip(".")))
-    return found
+    said = ((key, " ".join(part.describe()).rstrip(".")) for key, part in asked.parts())
+    return [Chip(key, text) for key, text in said if text]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from math import isfinite
 from types import MappingProxyType
 from typing import Any
@@ -56,6 +57,39 @@ class Constraints:
             if value != getattr(_NONE, item.name):
                 found[item.name] = _plain(value)
         return found
+
+    def parts(self) -> Iterator[tuple[str, Constraints]]:
+        """Each constraint by itself, under the name by which it is taken back: `keep_batch`, `fixed.model`,
+        `keep_axes.seq`, `excluded.0`."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Mapping):
+                for axis, size in value.items():
+                    yield f"{item.name}.{axis}", _only(item.name, {axis: size})
+            elif isinstance(value, tuple):
+                for number, one in enumerate(value):
+                    part = number if item.name == "excluded" else one
+                    yield f"{item.name}.{part}", _only(item.name, (one,))
+            elif value != getattr(_NONE, item.name):
+                yield item.name, _only(item.name, value)
+
+    def joined(self, other: Constraints) -> Constraints:
+        """Both; where they say different things of the same axis or key, the other's word counts."""
+        values: dict[str, Any] = {}
+        for item in fields(self):
+            own, more = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(own, Mapping):
+                values[item.name] = {**own, **more}
+            elif isinstance(own, tuple):
+                values[item.name] = (*own, *(one for one in more if one not in own))
+            else:
+                values[item.name] = own if more == getattr(_NONE, item.name) else more
+        return Constraints(**values)
+
+    def without(self, name: str) -> Constraints:
+        """Less one of its parts, or all parts of one key."""
+        left = (part for key, part in self.parts() if name not in (key, key.partition(".")[0]))
+        return reduce(Constraints.joined, left, _NONE)
 
     @classmethod
     def from_json(cls, data: Any) -> Constraints:
@@ -125,6 +159,10 @@ class Constraints:
             found.append("Change no XLA flags.")
         found += [f"Exclude the mesh {mesh_text(mesh)}." for mesh in self.excluded]
         return tuple(found)
+
+
+def _only(name: str, value: Any) -> Constraints:
+    return Constraints(**{name: value})
 
 
 _BOUNDS = ("fixed", "at_least", "at_most")

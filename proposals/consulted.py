@@ -25,7 +25,7 @@ def state(experiment: Experiment, where: str, plan: PlanRecord | None = None) ->
         "said": said,
         "doing": _doing(made) if made is not None and made.is_open else "",
         "plan": plan,
-        "author": plan.data.get("author", "") if plan is not None else "",
+        "author": plan.value.author if plan is not None else "",
         "models": consulting.models(),
         "may_ask": ready and not (made is not None and made.is_open),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -12,6 +13,8 @@ from django.urls import reverse
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from proposals.candidate import changes_chips
+from proposals.constraints import Constraints
+from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
 #: What a failure (`history.record.FAILURES`) is called.
 FAILURE_WORDS = {
@@ -32,7 +35,7 @@ class PlanRecord(models.Model):
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     run = models.ForeignKey("experiments.Run", on_delete=models.CASCADE, related_name="plans")
-    data = OrderedJSONField()  # Plan without the proposals
+    data = OrderedJSONField()  # what `PLAN` writes, without the proposals
     config = OrderedJSONField(null=True, blank=True)  # the experiment's configuration as it was then
     constraints = OrderedJSONField(default=dict, blank=True)  # `proposals.constraints.Constraints`; empty: none
     precedents = models.JSONField(default=list, blank=True)  # keys of the history records that bore on it
@@ -42,6 +45,22 @@ class PlanRecord(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [models.Index(fields=["team", "-id"], name="plan_newest")]
+
+    @property
+    def value(self) -> Plan:
+        """The plan as it was made, without its proposals: these are rows, to which users add."""
+        return PLAN.read({**self.data, "proposals": ()})
+
+    @property
+    def asked(self) -> Constraints:
+        """What its proposals keep to.  Raises ConfigError where a stored constraint is none any more."""
+        return Constraints.from_json(self.constraints or {})
+
+    @property
+    def priced_with(self) -> dict[str, Any]:
+        """The configuration that its proposals were priced with, whatever was saved since; of plans that were stored
+        without one, the experiment's."""
+        return self.config or self.run.experiment.config or {}
 
 
 class Decision(models.TextChoices):
@@ -67,7 +86,7 @@ class Proposal(models.Model):
     predicted_step_time_s = models.FloatField(null=True)
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
-    data = OrderedJSONField()  # the whole ProposalPlan
+    data = OrderedJSONField()  # what `PROPOSAL` writes
     added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -84,9 +103,14 @@ class Proposal(models.Model):
         return f"{reverse('proposals', args=[self.experiment_id])}?plan={self.plan_id}#proposal-{self.rank}"
 
     @property
+    def value(self) -> ProposalPlan:
+        """The proposal as it was made, or as the checks left it."""
+        return PROPOSAL.read(self.data)
+
+    @property
     def per(self) -> str:
         """What speed-up and confidence are about: on fewer chips a step takes longer, whatever each of them does."""
-        return "per token and chip" if changes_chips(self.data.get("changes") or {}) else "per token"
+        return "per token and chip" if changes_chips(self.data.get("changes") or ()) else "per token"
 
     @property
     def rank_text(self) -> str:
@@ -134,6 +158,11 @@ class PlanRequest(Job):
         indexes = [
             models.Index(fields=["status"], name="plan_request_open", condition=Q(status__in=["queued", "working"])),
         ]
+
+    @property
+    def asked(self) -> Constraints:
+        """Raises ConfigError where a stored constraint is none any more."""
+        return Constraints.from_json(self.constraints or {})
 
 
 class Consultation(Job):

@@ -1,11 +1,18 @@
-"""Plan: three ranked proposals as values.  `to_json` is the contract of `asap propose` and the API."""
+"""Plan: three ranked proposals as values, and their one way to JSON and back.
+
+`PROPOSAL` and `PLAN` write what is stored and read it as the value it was; `to_json` is the contract of `asap propose`
+and the API.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from diagnosis.report import Diagnosis
+from experiments.codec import Codec
+from proposals.constraints import same_mesh
 
 #: `own`: a mesh or an edit of the user's, priced by `evaluate`.
 KINDS = ("recommendation", "safer", "bolder", "keep", "alternative", "own")
@@ -141,7 +148,12 @@ class ProposalPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""
-        return {**asdict(self), "reasoning": " ".join(self.reasoning)}
+        return {**PROPOSAL.write(self), "reasoning": " ".join(self.reasoning)}
+
+
+def is_same(proposal: ProposalPlan, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> bool:
+    """Whether a proposal is this configuration; axes of size 1 do not count."""
+    return same_mesh(proposal.mesh, mesh) and proposal.changes == dict(changes)
 
 
 @dataclass(frozen=True)
@@ -201,8 +213,9 @@ class Plan:
     model_error: dict[str, Any] | None = None
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
-        data = asdict(self)
-        data["proposals"] = [proposal.to_json() for proposal in self.proposals]
-        if diagnosis is not None:
-            data = {"diagnosis": diagnosis.to_json(), **data}
-        return data
+        data = {**PLAN.write(self), "proposals": [proposal.to_json() for proposal in self.proposals]}
+        return data if diagnosis is None else {"diagnosis": diagnosis.to_json(), **data}
+
+
+PROPOSAL = Codec(ProposalPlan)
+PLAN = Codec(Plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, floor, log10, prod
 from typing import Any
@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
-from experiments.step_profile import PROFILE
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
 from proposals.models import PlanRecord, Proposal
+from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
 
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
@@ -109,7 +109,7 @@ class Held:
 class OneStep:
     """A neighbour of the proposal, and what opens it in the form of one's own mesh."""
 
-    data: Mapping[str, Any]
+    data: Neighbour
     query: str
 
 
@@ -118,7 +118,7 @@ class Card:
     """A proposal with everything its card draws.  per_chip: the speed-up per token and chip, where chips are fewer."""
 
     proposal: Proposal
-    data: Mapping[str, Any]
+    data: ProposalPlan
     kind: str
     side: Side
     changes: list[tuple[str, str, str]]
@@ -134,8 +134,8 @@ class Card:
     steps: list[OneStep] = field(default_factory=list)
 
     @property
-    def violations(self) -> list[Mapping[str, str]]:
-        return self.data.get("violations") or []
+    def violations(self) -> Sequence[Broken]:
+        return self.data.violations
 
     @property
     def groups(self) -> list[tuple[str, str, int]]:
@@ -145,19 +145,19 @@ class Card:
 
     @property
     def new_mesh(self) -> bool:
-        return any(name not in (self.data.get("changes") or {}) for name, _, _ in self.changes)
+        return any(name not in self.data.changes for name, _, _ in self.changes)
 
     @property
     def time(self) -> Mapping[str, float] | None:
-        return self.data["predicted"].get("step_time_s")
+        return self.data.predicted.step_time_s
 
     @property
     def hbm(self) -> Mapping[str, float] | None:
-        return self.data["predicted"].get("hbm_per_chip_bytes")
+        return self.data.predicted.hbm_per_chip_bytes
 
     @property
     def missing(self) -> str:
-        return facts.in_words(self.data["predicted"].get("missing") or ())
+        return facts.in_words(self.data.predicted.missing)
 
     @property
     def free_bytes(self) -> float | None:
@@ -218,15 +218,16 @@ def _round_up(value: float) -> float:
 
 
 def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRecord | None) -> Side:
-    predicted = plan.data.get("baseline") or {}
-    measured = (diagnosis.data.get("kpis") or {}).get("step_time_s") if diagnosis else None
-    divided = diagnosis is not None and diagnosis.data.get("basis", PROFILE) == PROFILE
-    found = diagnosis.data.get("breakdown_s") if diagnosis and measured and divided else None
-    breakdown = found or predicted.get("breakdown_s")
-    time = predicted.get("step_time_s") or {}
+    predicted = plan.value.baseline
+    ran = diagnosis.value if diagnosis is not None else None
+    measured = ran.kpis.get("step_time_s") if ran is not None else None
+    divided = ran is not None and ran.measured
+    found = ran.breakdown_s if ran is not None and measured and divided else None
+    breakdown = found or predicted.breakdown_s
+    time = predicted.step_time_s or {}
     terms = bars.step_terms(breakdown or {}, roles)
-    hbm = predicted.get("hbm_per_chip_bytes")
-    share = (diagnosis.data.get("kpis") or {}).get("memory_peak_share") if diagnosis else None
+    hbm = predicted.hbm_per_chip_bytes
+    share = ran.kpis.get("memory_peak_share") if ran is not None else None
     if measured:
         parts = "measured" if divided else "predicted"
         return Side(terms, measured, None, None, "measured", hbm, hbm_share=share, parts=parts)
@@ -235,18 +236,18 @@ def _baseline(plan: PlanRecord, roles: Mapping[str, str], diagnosis: DiagnosisRe
 
 
 def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mapping[str, str]) -> Card:
-    data = item.data
-    predicted = data["predicted"]
+    data = item.value
+    predicted, changed = data.predicted, data.changes
     training = config.get("training") or {}
-    old_batch, new_batch = training.get("global_batch"), (data.get("changes") or {}).get("global_batch")
+    old_batch, new_batch = training.get("global_batch"), changed.get("global_batch")
     factor = old_batch / new_batch if old_batch and new_batch and old_batch != new_batch else 1.0
-    time = predicted.get("step_time_s") or {}
-    terms = bars.step_terms({k: v * factor for k, v in (predicted.get("breakdown_s") or {}).items()}, roles)
+    time = predicted.step_time_s or {}
+    terms = bars.step_terms({k: v * factor for k, v in predicted.breakdown_s.items()}, roles)
     estimate, low, high = (time[key] * factor if time.get(key) is not None else None for key in _RANGE)
-    side = Side(terms, estimate, low, high, "predicted", predicted.get("hbm_per_chip_bytes"), scaled=factor != 1.0)
-    changes, changed = changed_settings(config, data), data.get("changes") or {}
-    before, after = torus.before_and_after(config, data["mesh"], data.get("changes") or {})
-    fewer, speedup = _chips_ratio(config, data.get("changes") or {}), predicted.get("speedup")
+    side = Side(terms, estimate, low, high, "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
+    changes = changed_settings(config, data.mesh, changed)
+    before, after = torus.before_and_after(config, data.mesh, changed)
+    fewer, speedup = _chips_ratio(config, changed), predicted.speedup
     return Card(
         proposal=item,
         data=data,
@@ -258,15 +259,15 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         after=after,
         per_token=factor != 1.0,
         per_chip=speedup / fewer if speedup and fewer < 1 else None,
-        memory=bars.memory_terms(predicted.get("hbm_per_chip_bytes") or {}),
+        memory=bars.memory_terms(predicted.hbm_per_chip_bytes or {}),
         loop=measured.loop(item) if item.pk else None,
-        traffic=_traffic(data, roles),
+        traffic=_traffic(data.communication, roles),
         held=[
-            Held(row["name"], row["before"], row["after"], _HELD_UNITS.get(row["name"], "bytes"))
-            for row in data.get("per_chip") or ()
-            if row["before"] is not None or row["after"] is not None
+            Held(row.name, row.before, row.after, _HELD_UNITS.get(row.name, "bytes"))
+            for row in data.per_chip
+            if row.before is not None or row.after is not None
         ],
-        steps=[OneStep(row, _query(row)) for row in data.get("sensitivity") or ()],
+        steps=[OneStep(row, _query(row)) for row in data.sensitivity],
     )
 
 
@@ -274,35 +275,38 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
 _HELD_UNITS = {"sequences": "count", "tokens": "count"}
 
 
-def _traffic(data: Mapping[str, Any], roles: Mapping[str, str]) -> list[Traffic]:
+def _traffic(communication: Sequence[Communication], roles: Mapping[str, str]) -> list[Traffic]:
     rows = []
-    for row in data.get("communication") or ():
-        names = " + ".join(row["axes"])
-        css = "dcn" if row["dcn"] else bars.axis_class(row["axes"][0], roles) if row["axes"] else "ici"
-        words = f"{names} over DCN" if row["dcn"] and names else names or "unattributed"
-        unit = "s" if row["before_s"] is not None else "share"
-        rows.append(Traffic(words, css, row["moves"], row[f"before_{unit}"], row[f"after_{unit}"], unit))
+    for row in communication:
+        names = " + ".join(row.axes)
+        css = "dcn" if row.dcn else bars.axis_class(row.axes[0], roles) if row.axes else "ici"
+        words = f"{names} over DCN" if row.dcn and names else names or "unattributed"
+        timed = row.before_s is not None
+        before, after = (row.before_s, row.after_s) if timed else (row.before_share, row.after_share)
+        rows.append(Traffic(words, css, row.moves, before or 0.0, after or 0.0, "s" if timed else "share"))
     return sorted(rows, key=lambda row: -max(row.before, row.after))
 
 
-def _query(row: Mapping[str, Any]) -> str:
+def _query(row: Neighbour) -> str:
     """A neighbour as the address of the form takes it."""
-    return urlencode({"mesh": json.dumps(row["mesh"]), "changes": json.dumps(row["changes"])})
+    return urlencode({"mesh": json.dumps(row.mesh), "changes": json.dumps(row.changes)})
 
 
-def changed_settings(config: Mapping[str, Any], data: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def changed_settings(
+    config: Mapping[str, Any], proposed: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
     """Settings that differ: name, before, after; mesh axes first, then training keys."""
     mesh = config.get("mesh") or {}
     rows = []
     for part in ("ici", "dcn"):
-        old, new = mesh.get(part) or {}, data["mesh"].get(part) or {}
+        old, new = mesh.get(part) or {}, proposed.get(part) or {}
         for axis in dict.fromkeys([*old, *new]):
             a, b = old.get(axis, 1), new.get(axis, 1)
             if a != b:
                 rows.append((axis if part == "ici" else f"dcn.{axis}", str(a), str(b)))
     training, hardware = config.get("training") or {}, config.get("hardware") or {}
     defaults = _defaults(config)
-    for key, value in (data.get("changes") or {}).items():
+    for key, value in changes.items():
         if key not in HARDWARE_KEYS:
             given, default = training.get(key), defaults.get(key)
             ran = f"{_setting(default)} (default)" if given is None and default is not None else _setting(given)
@@ -355,13 +359,13 @@ def _term_changes(baseline: Side, side: Side) -> list[TermChange]:
 
 def is_memory_unknown(plan: PlanRecord, record: DiagnosisRecord | None) -> bool:
     """Whether neither the profile nor the configuration tells how much of a chip's memory the run needs."""
-    computed = (plan.data.get("baseline") or {}).get("hbm_per_chip_bytes")
-    measured = ((record.data.get("kpis") or {}) if record is not None else {}).get("memory_peak_share")
+    computed = plan.value.baseline.hbm_per_chip_bytes
+    measured = record.value.kpis.get("memory_peak_share") if record is not None else None
     return computed is None and measured is None
 
 
-def rejected_by_rule(plan: PlanRecord) -> list[tuple[str, list[Mapping[str, Any]]]]:
+def rejected_by_rule(plan: PlanRecord) -> list[tuple[str, list[Rejected]]]:
     """Rejected candidates by the rule they broke, the most frequent rule first."""
-    rejected = plan.data.get("rejected") or []
-    counts = Counter(item["rule"] for item in rejected)
-    return [(rule, [item for item in rejected if item["rule"] == rule]) for rule, _ in counts.most_common()]
+    rejected = plan.value.rejected
+    counts = Counter(item.rule for item in rejected)
+    return [(rule, [item for item in rejected if item.rule == rule]) for rule, _ in counts.most_common()]

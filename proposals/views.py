@@ -35,26 +35,28 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
     if plan is not None:
         found = list(plan.proposals.select_related(*_SHOWN).order_by("rank"))
         record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
-        rejected = plan.data.get("rejected") or []
+        value = plan.value
         context |= {
             "plan": plan,
             "plans": list(enumerate(known, start=1)),
             "plan_number": next(number for number, item in enumerate(known, start=1) if item.pk == plan.pk),
             "newest_plan": known[-1],
-            "chips": constraint_form.chips(plan.constraints or {}),
-            "axis_rules": constraint_form.axes(page.experiment.mesh or {}, plan.constraints or {}),
+            "chips": constraint_form.chips(plan.asked),
+            "axis_rules": constraint_form.axes(page.experiment.mesh or {}, plan.asked),
             "form": constraint_form,
-            "constraints": plan.constraints or {},
-            "margin_percent": constraint_form.percent((plan.constraints or {}).get("memory_margin")),
-            "notes": plan.data.get("notes") or (),
+            "constraints": plan.asked.to_json(),
+            "margin_percent": constraint_form.percent(plan.asked.memory_margin),
+            "notes": value.notes,
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             **asked_context(regenerating.newest(page.experiment)),
-            "ladder": presentation.ladder(plan, found, page.experiment.config or {}, record),
-            "findings": {f["rule"]: f["title"] for f in (record.data.get("findings", ()) if record else ())},
-            "missing": facts.in_words(plan.data.get("missing") or ()),
+            "ladder": presentation.ladder(plan, found, plan.priced_with, record),
+            "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
+            "missing": facts.in_words(value.missing),
             "memory_unknown": presentation.is_memory_unknown(plan, record),
-            "considered": plan.data.get("considered", 0),
-            "rejected_count": len(rejected),
+            "considered": value.considered,
+            "priced": value.priced,
+            "model_error": value.model_error,
+            "rejected_count": len(value.rejected),
             "failures": FAILURE_WORDS,
             "may_decide": page.membership.may(Role.REVIEWER),
         }

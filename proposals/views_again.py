@@ -13,6 +13,7 @@ from accounts.models import Role
 from accounts.permissions import require
 from experiments.pages import experiment_page
 from proposals import constraint_form
+from proposals.constraints import Constraints
 from proposals.models import PlanRequest, Proposal
 from proposals.services import regenerating
 
@@ -30,15 +31,15 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
     given = request.POST.get("plan", "")
     if given.isascii() and given.isdecimal() and len(given) < 18:
         plan = get_object_or_404(regenerating.of_experiment(page.experiment), pk=int(given))
-        base = plan.constraints or {}
+        base = plan.asked
         excluded = request.POST.get("exclude", "")
         if "without" in request.POST:
-            constraints = regenerating.without(base, request.POST["without"])
+            constraints = base.without(request.POST["without"]).to_json()
         elif excluded.isascii() and excluded.isdecimal() and len(excluded) < 18:
-            mesh = get_object_or_404(Proposal, plan=plan, pk=int(excluded)).data["mesh"]
-            constraints = {**base, "excluded": [*base.get("excluded", ()), mesh]}
-        elif base.get("excluded"):  # the form does not show them, their chips do
-            constraints["excluded"] = base["excluded"]
+            mesh = get_object_or_404(Proposal, plan=plan, pk=int(excluded)).value.mesh
+            constraints = base.joined(Constraints(excluded=(mesh,))).to_json()
+        elif base.excluded:  # the form does not show them, their chips do
+            constraints["excluded"] = base.to_json()["excluded"]
     try:
         regenerating.request(page.experiment, request.user, constraints)  # type: ignore[arg-type]
     except regenerating.RequestError as error:
@@ -69,6 +70,6 @@ def asked_context(asked: PlanRequest | None) -> dict[str, object]:
     said = asked.run.events.filter(kind="progress", created_at__gte=asked.created_at).order_by("-pk").first()
     return {
         "asked": asked,
-        "asked_chips": constraint_form.chips(asked.constraints or {}),
+        "asked_chips": constraint_form.chips(asked.asked),
         "asked_said": said.data.get("text", "") if said is not None else "",
     }

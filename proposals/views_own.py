@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -14,11 +12,9 @@ from accounts.models import Role
 from accounts.permissions import get_for, require
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
-from experiments.services.text import clean_json
 from proposals import own_form, presentation
 from proposals.models import PlanRecord, Proposal
-from proposals.services import own_mesh
-from proposals.services.plans import proposal_json, row
+from proposals.services import own_mesh, plans
 
 _FOUND = PlanRecord.objects.select_related("run__experiment", "run__profile")
 
@@ -34,16 +30,11 @@ def own(request: HttpRequest, pk: int) -> HttpResponse:
 def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
     chosen = request.GET.get("proposal", "")
     if chosen.isascii() and chosen.isdecimal() and len(chosen) < 18:
-        data = get_object_or_404(Proposal, plan=plan, pk=int(chosen)).data
-        return own_form.Given(data["mesh"], data.get("changes") or {})
-    mesh = _config(plan).get("mesh") or {}
+        value = get_object_or_404(Proposal, plan=plan, pk=int(chosen)).value
+        return own_form.Given(value.mesh, value.changes)
+    mesh = plan.priced_with.get("mesh") or {}
     now = own_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
     return own_form.from_query(request.GET) or now
-
-
-def _config(plan: PlanRecord) -> dict[str, Any]:
-    found: dict[str, Any] = plan.config or plan.run.experiment.config or {}
-    return found
 
 
 @require(Role.VIEWER)
@@ -76,7 +67,7 @@ def _page(
     request: HttpRequest, plan: PlanRecord, given: own_form.Given, refused: str = "", status: int = 200
 ) -> HttpResponse:
     page = experiment_page(request, plan.run.experiment_id)
-    config = _config(plan)
+    config = plan.priced_with
     shown = own_form.axes(config, given.mesh)
     context = page.context(
         "proposals",
@@ -98,9 +89,8 @@ def _answer(plan: PlanRecord, given: own_form.Given) -> dict[str, object]:
     except own_mesh.OwnMeshError as error:
         return {"problem": str(error), "back": _plan_address(plan)}
     record = DiagnosisRecord.objects.filter(run_id=plan.run_id).first()
-    config = _config(plan)
-    value = clean_json(proposal_json(found))
-    shown = presentation.ladder(plan, [row(plan.run, plan, value)], config, record)
+    config = plan.priced_with
+    shown = presentation.ladder(plan, [plans.row(plan.run, plan, found)], config, record)
     return {"found": found, "card": shown.cards[0], "ladder": shown, "back": _plan_address(plan)}
 
 

@@ -84,7 +84,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole applications, browsers and committed rows are slow; of several processes the first begins with the slowest."""
+    """Whole applications, browsers and committed rows are slow; of several processes one begins with the slowest."""
     for item in items:
         if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
@@ -136,8 +136,8 @@ def first_start() -> Iterator[Application]:
     application = Application(path / "data")
     application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
     application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
-    # A copy of its folder that lacked vectors would compute them beside each test.
-    assert eventually(lambda: without_vector(application.home) == 0, within_s=240)
+    # A copy of the folder that lacks vectors computes them beside its test.
+    eventually(lambda: without_vector(application.home) == 0, within_s=120)
     application.stop()
     (application.home / "reserve").unlink(missing_ok=True)  # large, and made again
     yield application

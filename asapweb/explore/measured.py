@@ -7,7 +7,6 @@ from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.bars import Term
 from experiments.pages import ExperimentPage
-from experiments.step_profile import PROFILE
 from perfmodel.config import ExperimentConfig
 
 
@@ -17,8 +16,8 @@ def baseline(page: ExperimentPage, config: ExperimentConfig | None) -> Bar | Non
     if not total:
         return None
     record = DiagnosisRecord.objects.filter(run__experiment=page.experiment).order_by("-pk").first()
-    divided = record is not None and record.data.get("basis", PROFILE) == PROFILE
-    breakdown = (record.data.get("breakdown_s") if record is not None and divided else None) or {}
+    found = record.value if record is not None else None
+    breakdown = found.breakdown_s if found is not None and found.measured else {}
     roles = config.mesh.axis_roles if config is not None else None
     terms = bars.step_terms(breakdown, roles) or [Term("other", "Not divided", "idle", total)]
     return Bar("Measured", terms, total, "measured")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from diagnosis.analyzer import bottleneck, breakdown, kpis, links, predicted, report, rules, tables
 from diagnosis.analyzer.caches import forget
 from diagnosis.analyzer.collectives import Collectives
@@ -85,7 +83,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         mfu_convention=facts.mfu_convention,
         report=report.write(facts, verdict, findings),
         groups=tables.groups(facts),
-        timeline=asdict(profile.timeline) if profile.timeline.steps else {},
+        timeline=profile.timeline,
         warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
     )
 

@@ -137,13 +137,13 @@ def _terms(one: Side, two: Side, scales: tuple[float, float]) -> tuple[TermChang
 
 
 def _collectives(one: Side, two: Side, scales: tuple[float, float]) -> tuple[CollectiveChange, ...]:
-    tables = [{(row["axis"], row["kind"]): row for row in side.diagnosis.collectives} for side in (one, two)]
+    tables = [{(row.axis, row.kind): row for row in side.diagnosis.collectives} for side in (one, two)]
     rows = []
     for key in dict.fromkeys([*tables[0], *tables[1]]):
         was, now = tables[0].get(key), tables[1].get(key)
-        times = [row["share"] * scale if row else None for row, scale in zip((was, now), scales, strict=True)]
+        times = [row.share * scale if row else None for row, scale in zip((was, now), scales, strict=True)]
         exposed = [
-            row["exposed_s"] / side.step_s * scale if row and row.get("exposed_s") is not None and side.step_s else None
+            row.exposed_s / side.step_s * scale if row and row.exposed_s is not None and side.step_s else None
             for row, side, scale in zip((was, now), (one, two), scales, strict=True)
         ]
         rows.append(
@@ -153,8 +153,8 @@ def _collectives(one: Side, two: Side, scales: tuple[float, float]) -> tuple[Col
                 before=times[0],
                 after=times[1],
                 change=(times[1] or 0.0) - (times[0] or 0.0),
-                before_achieved_bytes_per_s=was["achieved_bytes_per_s"] if was else None,
-                after_achieved_bytes_per_s=now["achieved_bytes_per_s"] if now else None,
+                before_achieved_bytes_per_s=was.achieved_bytes_per_s if was else None,
+                after_achieved_bytes_per_s=now.achieved_bytes_per_s if now else None,
                 before_exposed=exposed[0],
                 after_exposed=exposed[1],
             )

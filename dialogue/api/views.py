@@ -31,7 +31,6 @@ from experiments.api.common import ConfigErrors
 from experiments.models import Experiment
 from proposals.api.views import ProposalContractSerializer, ProposalSerializer
 from proposals.api.views_loop import PlanRequestSerializer
-from proposals.services import plans
 
 EXPERIMENT = OpenApiParameter("experiment", OpenApiTypes.INT, description="Only those of this experiment.")
 THREAD = OpenApiParameter("thread", OpenApiTypes.INT, description="Only those of this thread.")
@@ -180,7 +179,7 @@ class AnswerViewSet(mixins.RetrieveModelMixin, _OfThreads):
             made = acting.add_offered(answer, values["effect"], request.user)
         except DialogueError as error:
             raise Conflict(str(error)) from error
-        contract = {**plans.proposal_contract(made), **ProposalSerializer(made).data}
+        contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 
 

@@ -11,7 +11,6 @@ from dialogue.services import holding
 from dialogue.services.asking import DialogueError
 from experiments.services import events
 from perfmodel.config import ConfigError
-from proposals.agents.workbench import joined
 from proposals.constraints import Constraints
 from proposals.models import PlanRequest, Proposal
 from proposals.services import own_mesh, plans, regenerating
@@ -44,8 +43,8 @@ def propose_again(thread: Thread, user: User) -> PlanRequest:
     """
     plan = plans.newest(thread.experiment)
     try:
-        stands = Constraints.from_json((plan.constraints if plan is not None else None) or {})
-        wanted = joined(stands, holding.constraints_of(holding.held_by(thread)))
+        stands = plan.asked if plan is not None else Constraints()
+        wanted = stands.joined(holding.constraints_of(holding.held_by(thread)))
         return regenerating.request(thread.experiment, user, wanted.to_json())
     except (ConfigError, regenerating.RequestError) as error:
         raise DialogueError(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from django.db import transaction
@@ -24,19 +25,12 @@ def held_by(thread: Thread) -> list[Held]:
 
 def constraints_of(held: Iterable[Held]) -> Constraints:
     """All held constraints as one value.  Raises ConfigError where a stored one is none any more."""
-    found: dict[str, Any] = {}
-    for item in held:
-        if item.kind != Held.Kind.CONSTRAINT:
-            continue
-        key = item.key.partition(".")[0]
-        before = found.get(key)
-        if isinstance(before, dict):
-            found[key] = {**before, **item.value}
-        elif isinstance(before, list):
-            found[key] = [*before, *item.value]
-        else:
-            found[key] = item.value
-    return Constraints.from_json(found)
+    each = (
+        Constraints.from_json({item.key.partition(".")[0]: item.value})
+        for item in held
+        if item.kind == Held.Kind.CONSTRAINT
+    )
+    return reduce(Constraints.joined, each, Constraints())
 
 
 def facts_of(held: Iterable[Held]) -> dict[str, Any]:

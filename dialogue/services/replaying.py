@@ -155,7 +155,7 @@ def rerun_work(experiment: Experiment, run: int, agent: str, user: User) -> Reru
     """The same of what an agent did with a run, beside the built-in plan that stood then."""
     found = _whole(replayed_work(experiment, run, agent))
     made = PlanRecord.objects.filter(run=run, created_at__lte=found.events[0].created_at).order_by("-pk")
-    plan = next((plan for plan in made if not plan.data.get("author")), None)
+    plan = next((plan for plan in made if not plan.value.author), None)
     if plan is None:
         raise NoRecording("The proposals of that time no longer exist.")
     try:

@@ -195,7 +195,7 @@ COLUMNS = {
     "tools": "one of the tools that the question needs was called",
     "length": "between the bounds of its kind of question; *words*: on average",
 }
-PREFACE = """# How good answers are
+PREFACE = """# Quality of answers
 
 Written by `make quality` (`python -m evaluation.quality.evaluate`); `--endpoint` marks the language model that
 `OPENAI_*` and `ASAP_LLM_*` name and enters it below.

@@ -300,7 +300,7 @@ def _laws(generated: Struck, recorded: Struck, names: list[str]) -> list[str]:
 def report(sets: dict[str, Score], generated: Struck, recorded: Struck, names: list[str]) -> str:
     chosen, random, printed = sets["labelled"], sets["drawn"], sets["paper"]
     lines = [
-        "# How often the diagnosis is right",
+        "# Accuracy of the diagnosis",
         "",
         "Written by `python -m evaluation.steps.evaluate`; what [accuracy.md](accuracy.md) is for predictions, this is "
         "for diagnoses.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from django import template
@@ -161,22 +161,37 @@ def prose(context: Mapping[str, Any], text: str) -> SafeString:
     return mark_safe("".join([*pieces, escape(text[at:])]))  # every piece is escaped
 
 
-def _matches(found: formatting.WrittenNumber, evidence: Mapping[str, Any]) -> bool:
+class Cited(Protocol):
+    """What a number of a sentence rests on, such as `diagnosis.report.Evidence`: text is how the sentence prints it."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+def _matches(found: formatting.WrittenNumber, evidence: Cited) -> bool:
     """A written number is an evidence's if it agrees within its last digit and their kinds do not contradict."""
-    value = evidence.get("value")
+    value = evidence.value
     if value is None:
         return False
-    unit = {"count": "", "flops": "flops_per_s"}.get(evidence.get("unit", ""), evidence.get("unit", ""))
+    unit = {"count": "", "flops": "flops_per_s"}.get(evidence.unit, evidence.unit)
     if found.unit != unit:
         return False
     return abs(found.value - abs(value)) <= max(found.tolerance * 1.05, abs(value) * 1e-9)
 
 
 @register.simple_tag(takes_context=True)
-def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Mapping[str, Any]], ref: str) -> SafeString:
+def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Cited], ref: str) -> SafeString:
     """A sentence whose numbers open their evidence.
 
-    evidence: items of `Diagnosis` JSON; ref: where they stand (`bottleneck`, `finding-2`), for the panel's address.
+    evidence: of a bottleneck or finding; ref: where they stand (`bottleneck`, `finding-2`), for the panel's address.
     A number that no item carries stays plain text.
     """
     base = context.get("evidence_base")
@@ -184,13 +199,14 @@ def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Mapping[str,
     at = 0
     for start, end, index in citations(text, evidence) if base else ():
         pieces.append(prose(context, text[at:start]))
-        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], evidence[index]))
+        item = evidence[index]
+        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], item.origin, item.label))
         at = end
     pieces.append(prose(context, text[at:]))
     return mark_safe("".join(pieces))  # every piece is escaped above
 
 
-def citations(text: str, evidence: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, int]]:
+def citations(text: str, evidence: Sequence[Cited]) -> list[tuple[int, int, int]]:
     """(start, end, index of the evidence) of the numbers in a sentence, in order, none inside `code`.
 
     An evidence that says how the sentence prints it is found by that; the others by value and unit.
@@ -203,15 +219,15 @@ def citations(text: str, evidence: Sequence[Mapping[str, Any]]) -> list[tuple[in
         exact = [
             index
             for index, item in enumerate(evidence)
-            if item.get("text") and _printed(item["text"], text, _sign(text, written.start))
+            if item.text and _printed(item.text, text, _sign(text, written.start))
         ]
         if exact:
-            index = max(exact, key=lambda i: (len(evidence[i]["text"]), _shared_words(evidence[i]["label"], text)))
+            index = max(exact, key=lambda i: (len(evidence[i].text), _shared_words(evidence[i].label, text)))
             start = _sign(text, written.start)
-            end = start + len(evidence[index]["text"])
+            end = start + len(evidence[index].text)
             found.append((start, end + (text[end : end + 1] == formatting.TIMES), index))
             continue
-        near = next((i for i, item in enumerate(evidence) if not item.get("text") and _matches(written, item)), None)
+        near = next((i for i, item in enumerate(evidence) if not item.text and _matches(written, item)), None)
         if near is not None:
             found.append((written.start, written.end, near))
     kept: list[tuple[int, int, int]] = []
@@ -238,15 +254,15 @@ def _sign(text: str, start: int) -> int:
 
 
 @register.simple_tag
-def uncited(evidence: Sequence[Mapping[str, Any]], *texts: Any) -> list[tuple[int, Mapping[str, Any]]]:
+def uncited(evidence: Sequence[Cited], *texts: Any) -> list[tuple[int, Cited]]:
     """Evidence whose number stands in none of the sentences, with its index; to be listed below them."""
     sentences = [line for text in texts for line in ([text] if isinstance(text, str) else text or ())]
     seen = {index for line in sentences for _, _, index in citations(line, evidence)}
-    values = {(evidence[index].get("value"), evidence[index].get("unit")) for index in seen}
+    values = {(evidence[index].value, evidence[index].unit) for index in seen}
     return [
         (index, item)
         for index, item in enumerate(evidence)
-        if item.get("value") is not None and index not in seen and (item["value"], item.get("unit")) not in values
+        if item.value is not None and index not in seen and (item.value, item.unit) not in values
     ]
 
 
@@ -255,14 +271,13 @@ def _code_spans(text: str) -> list[tuple[int, int]]:
     return list(zip(marks[::2], marks[1::2], strict=False))
 
 
-def evidence_link(href: str, text: str, evidence: Mapping[str, Any]) -> SafeString:
+def evidence_link(href: str, text: str, origin: str, label: str = "") -> SafeString:
     """An underlined number that opens its panel; solid, dotted or dashed as it is measured, computed or predicted."""
-    origin = evidence.get("origin", "")
     key = ORIGINS.get(origin, ("", "", ""))[0]
     return format_html(
         '<span class="nowrap"><a class="ev" data-pv="{}" href="{}" hx-get="{}" hx-target="#drawer-body">'
         "{}</a>{}</span>",
-        key, href, href, text, pv(origin, evidence.get("label", "")),
+        key, href, href, text, pv(origin, label),
     )  # fmt: skip
 
 
@@ -270,7 +285,7 @@ def evidence_link(href: str, text: str, evidence: Mapping[str, Any]) -> SafeStri
 def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: str, how: str = "") -> SafeString:
     """A number of a table or tile that opens the evidence `ref`."""
     text = str(formatting.quantity(float(value), unit))
-    return evidence_link(f"{context['evidence_base']}{ref}/", text, {"origin": origin, "label": how})
+    return evidence_link(f"{context['evidence_base']}{ref}/", text, origin, how)
 
 
 @register.filter
@@ -302,10 +317,10 @@ def ratio(value: float, whole: float) -> float | None:
 
 
 @register.simple_tag(takes_context=True)
-def evidence_item(context: Mapping[str, Any], item: Mapping[str, Any], ref: str, index: int) -> SafeString:
-    """An evidence's own number, opening its panel."""
-    text = str(formatting.quantity(float(item["value"]), item.get("unit", "")))
-    return evidence_link(f"{context['evidence_base']}{ref}-{index}/", text, item)
+def evidence_item(context: Mapping[str, Any], item: Cited, ref: str, index: int) -> SafeString:
+    """The number of an evidence that has one, opening its panel."""
+    text = str(formatting.quantity(float(item.value or 0.0), item.unit))
+    return evidence_link(f"{context['evidence_base']}{ref}-{index}/", text, item.origin, item.label)
 
 
 @register.filter

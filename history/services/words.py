@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
+from history.likeness import family_of, hardware_kind
 from history.moves import role_sizes
 from history.record import Record
-from perfmodel.chips import get_chip
 
 BOTTLENECK_WORDS = {
     "compute": "compute bound flops",
@@ -44,21 +43,6 @@ FAILURE_WORDS = {
     "numerics": "numerics loss diverged nan",
     "hang": "hang deadlock timeout",
 }
-
-
-@cache
-def hardware_kind(chip: str) -> str:
-    """`tpu` or `gpu`; empty where the chip is not known."""
-    try:
-        return get_chip(chip).kind if chip else ""
-    except KeyError:
-        return ""
-
-
-def family_of(model_name: str) -> str:
-    """The family that a model's name begins with: `llama` of `llama3.1-8b`; empty where it begins otherwise."""
-    match = re.match(r"[a-z]+(?:-oss)?", model_name.strip().lower().rsplit("/", 1)[-1])
-    return match[0] if match and len(match[0]) > 2 else ""
 
 
 def keywords(record: Record) -> str:

@@ -32,7 +32,7 @@ from proposals.agents.tools.common import MESH_WORDS
 from proposals.agents.workbench import Workbench
 from proposals.candidate import chips_ratio
 from proposals.constraints import mesh_text, same_mesh
-from proposals.plan import Listed, ProposalPlan
+from proposals.plan import Listed, ProposalPlan, is_same
 
 AGENT: Agent = "proposer"
 FIRST_LOOK: Looks = (("run", {}), ("bottleneck", {}), ("findings", {}), ("proposals", {}))
@@ -196,7 +196,7 @@ class Judge:
             told += [
                 f"Proposal {number} is proposal {earlier} again: the same mesh and the same settings. Propose another."
                 for earlier, other in enumerate(plans[:-1], start=1)
-                if other is not None and same_mesh(plan.mesh, other.mesh) and plan.changes == other.changes
+                if other is not None and is_same(plan, other.mesh, other.changes)
             ]
         kinds = [item.kind for item in answer.proposals]
         if kinds[0] not in ("recommendation", "keep"):

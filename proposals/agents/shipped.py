@@ -10,11 +10,12 @@ from functools import cache
 from math import log
 
 from diagnosis.compare import Comparison
-from history import moves, seeds
+from history import likeness, seeds
+from history.likeness import Case
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.surroundings import Case, Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.surroundings import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -77,6 +78,11 @@ def _records() -> tuple[tuple[Record, ...], _Index]:
 
 
 @cache
+def _cases() -> tuple[tuple[Case, Record], ...]:
+    return tuple((likeness.case_of(record), record) for record in _records()[0])
+
+
+@cache
 def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], _Index]:
     passages = tuple(item for file in passage_file.read_all() for item in file.passages)
     texts = (" ".join([p.title, p.title, p.text, p.formula, p.applies_when, *p.tags]) for p in passages)
@@ -95,13 +101,10 @@ class Shipped:
         return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
-        rated = [(_likeness(record, case), record) for record in _records()[0]]
-        alike = [(sum(points for points, _ in parts), record, parts) for parts, record in rated if parts]
+        rated = [(likeness.parts_of(known, case), record) for known, record in _cases()]
+        alike = [(likeness.score(parts), parts, record) for parts, record in rated if parts]
         alike.sort(key=lambda item: -item[0])
-        return [
-            RecordFound(record, score, tuple(words for _, words in sorted(parts, reverse=True)))
-            for score, record, parts in alike[:k]
-        ]
+        return [RecordFound(record, score, tuple(part.text for part in parts)) for score, parts, record in alike[:k]]
 
     def record(self, id: str) -> Record | None:
         return next((record for record in _records()[0] if record.id == id), None)
@@ -143,26 +146,6 @@ def _fits(record: Record, narrowed: Narrowed) -> bool:
     return all(not wanted or wanted == value for wanted, value in asked) and (
         not narrowed.change or narrowed.change in record.changes
     )
-
-
-def _likeness(record: Record, case: Case) -> list[tuple[float, str]]:
-    """(points, what is alike); the bottleneck and the move decide whether a result carries over."""
-    parts = []
-    if case.bottleneck and record.bottleneck == case.bottleneck:
-        parts.append((0.3, f"the same bottleneck: {case.bottleneck}"))
-    if case.move and (aligned := moves.alignment(moves.move(record), case.move)) > 0:
-        parts.append((0.3 * aligned, "the mesh moved the same way"))
-    if kinds := [kind for kind in case.changes if kind in record.changes]:
-        parts.append((0.1, f"the same kind of change: {', '.join(kinds)}"))
-    if case.chip and record.chip == case.chip:
-        parts.append((0.2, f"the same chip: {case.chip}"))
-    if case.model_name and record.model_name == case.model_name:
-        parts.append((0.1, f"the same model: {case.model_name}"))
-    if case.chips and record.chips:
-        near = max(0.0, 1 - abs(log(record.chips / case.chips, 2)) / 4)
-        if near:
-            parts.append((0.1 * near, f"{record.chips:,} chips"))
-    return parts
 
 
 def _found(passage: passage_file.ShippedPassage, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from diagnosis.compare import Comparison
+from history.likeness import Case
 from history.record import Record
 
 
@@ -40,25 +41,6 @@ class PassageFound:
     own: bool = False
     score: float = 0.0
     why: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a run is known by when records like it are sought; what is not known stays empty.
-
-    move: of the mesh, in doublings by role; changes: kinds of change (`history.record.CHANGES`); roles: sizes that run
-    now, by role.
-    """
-
-    chip: str = ""
-    chips: int | None = None
-    model_name: str = ""
-    parameters: float | None = None
-    bottleneck: str = ""
-    move: Mapping[str, float] = field(default_factory=dict)
-    changes: tuple[str, ...] = ()
-    roles: Mapping[str, int] = field(default_factory=dict)
-    text: str = ""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Workbench:
     def under(self, facts: Mapping[str, Any], constraints: Constraints) -> Workbench:
         """The same run with what a thread holds, beside what the plan was made under.  Raises ConfigError."""
         start = self.origin or self
-        return start.with_facts(facts).with_constraints(joined(start.constraints, constraints))
+        return start.with_facts(facts).with_constraints(start.constraints.joined(constraints))
 
     def with_constraints(self, constraints: Constraints) -> Workbench:
         """The same run with this held fast, and nothing else.  Raises ConfigError where it makes no sense."""
@@ -159,19 +159,6 @@ class Workbench:
             origin=start,
             shared_pricer=None,
         )
-
-
-def joined(one: Constraints, other: Constraints) -> Constraints:
-    """Both; where they say different things of the same axis or key, the other's word counts."""
-    first, second = one.to_json(), other.to_json()
-    both = {**first, **second}
-    for name in ("fixed", "at_least", "at_most"):
-        if name in first and name in second:
-            both[name] = {**first[name], **second[name]}
-    for name in ("keep_axes", "excluded"):
-        if name in first and name in second:
-            both[name] = [*first[name], *(item for item in second[name] if item not in first[name])]
-    return Constraints.from_json(both)
 
 
 @lru_cache(maxsize=KEPT)

@@ -179,7 +179,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
     @extend_schema(responses=ProposalContractSerializer, tags=["proposals"])
     def retrieve(self, request: Request, pk: str) -> Response:
         proposal = self.get_object()
-        return Response({**plans.proposal_contract(proposal), **ProposalSerializer(proposal).data})
+        return Response({**proposal.value.to_json(), **ProposalSerializer(proposal).data})
 
     @extend_schema(responses={200: LaunchSerializer, 409: Detail}, tags=["proposals"])
     @action(detail=True, pagination_class=None)
@@ -187,7 +187,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         """What would launch this proposal with MaxText, plain JAX, AXLearn, Megatron-LM, and as our configuration.
 
         A tool that cannot express the proposal has `produced` false, no text, and the reason among its notes.
-        409 where the configuration has changed so that the proposal no longer fits it.
+        The files use the configuration that the proposal was priced with.  409 where that is no longer valid.
         """
         proposal = self.get_object()
         try:
@@ -244,7 +244,7 @@ class PlanViewSet(mixins.ListModelMixin, TeamObjects[PlanRecord]):
             made = own_mesh.add(plan, request.user, values["mesh"], values["changes"])
         except own_mesh.OwnMeshError as error:
             raise Invalid(str(error)) from error
-        contract = {**plans.proposal_contract(made), **ProposalSerializer(made).data}
+        contract = {**made.value.to_json(), **ProposalSerializer(made).data}
         return Response(contract, status=status.HTTP_201_CREATED)
 
     def _own(self, request: Request) -> tuple[PlanRecord, dict[str, Any]]:

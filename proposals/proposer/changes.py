@@ -147,10 +147,10 @@ def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str
     found: dict[str, float] = {}
     step = diagnosis.kpis.get("step_time_s")
     for row in diagnosis.collectives:
-        roles = {config.mesh.role(axis) for axis in row["axis"].split("+")} if row["axis"] else set()
-        kind = xla_flags.cause_of(row["kind"], row["axis"] == "dcn") or ""
+        roles = {config.mesh.role(axis) for axis in row.axis.split("+")} if row.axis else set()
+        kind = xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
         cause = "collective_matmul" if "model" in roles else kind
-        exposed = row["exposed_s"] / step if row["exposed_s"] is not None and step else row["share"]
+        exposed = row.exposed_s / step if row.exposed_s is not None and step else row.share
         found[cause] = found.get(cause, 0.0) + exposed
     return found
 

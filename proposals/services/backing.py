@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from proposals.plan import Predicted
+
 #: What one of the unit is in SI.  Anything after a number that is no unit leaves it a bare number.
 UNITS = {
     "s": 1.0,
@@ -124,17 +126,15 @@ def numbers(value: Any) -> Iterator[float]:
             yield from numbers(item)
 
 
-def derived(baseline: Mapping[str, Any], predicted: Mapping[str, Any]) -> Iterator[float]:
+def derived(baseline: Predicted, predicted: Predicted) -> Iterator[float]:
     """What may be said of a prediction beside its baseline: per quantity the ratio, the difference and its share.
 
     For shares and speed-ups also what lacks to, or exceeds, one; for communication also sums over axes.
     """
     for key in ("step_time_s", "breakdown_s", "hbm_per_chip_bytes"):
-        before, after = baseline.get(key) or {}, predicted.get(key) or {}
+        before, after = getattr(baseline, key) or {}, getattr(predicted, key) or {}
         for part in (*before, *(part for part in after if part not in before)):
             old, new = before.get(part) or 0.0, after.get(part) or 0.0
-            if not isinstance(old, int | float) or not isinstance(new, int | float):
-                continue
             yield old - new
             if old:
                 yield from (new / old, 1 - new / old)
@@ -143,16 +143,15 @@ def derived(baseline: Mapping[str, Any], predicted: Mapping[str, Any]) -> Iterat
         for group in (before, after):
             yield from _sums(group)
             whole = group.get("capacity") or group.get("estimate")
-            yield from (part / whole for part in group.values() if whole and isinstance(part, int | float))
+            yield from (part / whole for part in group.values() if whole)
     for key in ("speedup", "speedup_low80", "speedup_high80"):
-        speedup = predicted.get(key)
-        if speedup:
+        if speedup := getattr(predicted, key):
             yield from (speedup - 1, 1 - 1 / speedup, 1 / speedup)
 
 
-def _sums(parts: Mapping[str, Any]) -> Iterator[float]:
+def _sums(parts: Mapping[str, float]) -> Iterator[float]:
     """Communication over several axes taken together (`ici:data` and `ici:data+model`), in every combination."""
-    times = [value for name, value in parts.items() if name.startswith(("ici", "dcn")) and isinstance(value, float)]
+    times = [value for name, value in parts.items() if name.startswith(("ici", "dcn"))]
     for count in range(2, min(len(times), 6) + 1):
         yield from (sum(some) for some in combinations(times[:10], count))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from django.db import transaction
 
@@ -18,7 +19,8 @@ from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import Prediction, predict
 from proposals.candidate import candidate, chips_ratio
 from proposals.models import PlanRecord, Proposal
-from proposals.services import backing
+from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
+from proposals.services import backing, plans
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,8 @@ def check(
     only: the rank of the one to check; by default all.  returned: numbers of the tool results that an agent wrote from,
     which a proposal may cite as well.
     """
-    known = [*_common(record, config, diagnosis, profile), *returned]
+    plan = record.value
+    known = [*_common(plan, config, diagnosis, profile), *returned]
     broken: list[str] = []
     struck: list[Struck] = []
     count = 0
@@ -68,14 +71,14 @@ def check(
     chosen = record.proposals.order_by("rank")
     for proposal in chosen if only is None else chosen.filter(rank=only):
         broken += _broken(proposal, config, running)
-        data = proposal.data
-        own = {key: value for key, value in data.items() if key not in TEXTS and key != "title"}
-        derived = list(backing.derived(record.data.get("baseline") or {}, data.get("predicted") or {}))
+        value = proposal.value
+        own = {key: item for key, item in PROPOSAL.write(value).items() if key not in TEXTS and key != "title"}
+        derived = list(backing.derived(plan.baseline, value.predicted))
         if proposal.predicted_speedup:
-            derived = [*derived, proposal.predicted_speedup / chips_ratio(config, data.get("changes") or {})]
+            derived = [*derived, proposal.predicted_speedup / chips_ratio(config, value.changes)]
         facts = backing.Facts([*known, *backing.numbers(own), *derived])
         for field in TEXTS:
-            for sentence in data.get(field, ()):
+            for sentence in getattr(value, field):
                 count += sum(1 for _ in backing.claims(sentence))
                 if missing := backing.unbacked(sentence, facts):
                     struck.append(Struck(proposal.rank, field, sentence, tuple(missing)))
@@ -85,7 +88,8 @@ def check(
 def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -> Iterator[str]:
     """What forbids the proposal; what holds of the configuration that ran forbids nothing."""
     try:
-        found = predict(candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {}))
+        value = proposal.value
+        found = predict(candidate(config, value.mesh, value.changes))
     except ConfigError as error:
         yield f"Proposal {proposal.rank} cannot run: {error}"
         return
@@ -100,11 +104,9 @@ def _bytes(prediction: Prediction) -> float:
     return float((prediction.hbm_per_chip_bytes or {}).get("total") or 0.0)
 
 
-def _common(
-    record: PlanRecord, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile
-) -> Iterator[float]:
+def _common(plan: Plan, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile) -> Iterator[float]:
     """The facts of the run that any proposal may cite."""
-    yield from backing.numbers({key: value for key, value in record.data.items() if key != "rejected"})
+    yield from backing.numbers(PLAN.write(replace(plan, rejected=())))
     found = diagnosis.to_json(top=CITABLE_OPS)
     found.pop("roofline")  # a point per op
     yield from backing.numbers(found)
@@ -123,6 +125,16 @@ def _common(
         yield from backing.numbers([dict(v) if hasattr(v, "items") else v for v in values])
 
 
+def _without(value: ProposalPlan, gone: Collection[tuple[str, str]]) -> ProposalPlan:
+    """The proposal less these sentences, each with the field that it stands in."""
+    kept: dict[str, Any] = {
+        field: tuple(text for text in getattr(value, field) if (field, text) not in gone) for field in TEXTS
+    }
+    if not kept["reasoning"]:
+        kept["reasoning"] = ("The reasons could not be traced to the profile and were removed.",)
+    return replace(value, **kept)
+
+
 def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
     """Take the struck sentences out of the proposals, with an Event that says which and why.
 
@@ -136,11 +148,7 @@ def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
             gone = {(item.field, item.sentence) for item in verdict.struck if item.rank == proposal.rank}
             if not gone:
                 continue
-            for field in TEXTS:
-                kept = [text for text in proposal.data.get(field, ()) if (field, text) not in gone]
-                proposal.data[field] = kept
-            if not proposal.data["reasoning"]:
-                proposal.data["reasoning"] = ["The reasons could not be traced to the profile and were removed."]
+            proposal.data = plans.stored(_without(proposal.value, gone))
             proposal.save(update_fields=["data"])
         for item in verdict.struck:
             logger.error("run %s, proposal %s: nothing backs %s in %r", run.pk, item.rank, item.numbers, item.sentence)

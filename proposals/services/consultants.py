@@ -140,7 +140,7 @@ def _work(desk: Desk, provider: Provider | None) -> None:
 def _built_in_plan(run: Run) -> PlanRecord | None:
     """The newest of the run that no model wrote."""
     found = PlanRecord.objects.filter(run=run).order_by("-pk")
-    return next((plan for plan in found if not plan.data.get("author")), None)
+    return next((plan for plan in found if not plan.value.author), None)
 
 
 def _report(desk: Desk, bench: Workbench, provider: Provider) -> None:
@@ -181,13 +181,12 @@ def _propose(desk: Desk, bench: Workbench, base: PlanRecord, provider: Provider)
 
 def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) -> PlanRecord:
     """The model's proposals as a plan of their own, through the same gate as any other."""
-    plan = replace(stored.plan_value(base, ()), proposals=tuple(item.plan for item in found.proposals), author=model)
+    plan = replace(base.value, proposals=tuple(item.plan for item in found.proposals), author=model)
     record = plans.store(
         made.run, plan, constraints=base.constraints, precedents=base.precedents, again=True, user=made.created_by,
         said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in found.proposals]},
+        config=base.config,
     )  # fmt: skip
-    record.config = base.config
-    record.save(update_fields=["config"])
     read = context.of_plan(record)
     returned = backing.numbers([item.result for item in found.results])
     verdict = checks.check(record, read.config, read.diagnosis, read.profile, returned=returned)

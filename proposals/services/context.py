@@ -78,7 +78,7 @@ def _read(run: Run, config: dict[str, Any] | None) -> RunContext:
 
 def of_plan(plan: PlanRecord) -> RunContext:
     """The plan's run under the configuration that the plan was made for."""
-    return of_run(plan.run, plan.config or plan.run.experiment.config)
+    return of_run(plan.run, plan.priced_with)
 
 
 def pricer(plan: PlanRecord) -> Pricer:

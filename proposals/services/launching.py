@@ -1,4 +1,7 @@
-"""Launch files of a stored proposal: of the experiment's configuration as it stands, with the proposal's changes."""
+"""Launch files of a stored proposal: of the configuration that it was priced with, with the proposal's changes.
+
+What a reviewer approved is what is launched: a configuration that is saved afterwards changes no file.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import io
 import zipfile
 from dataclasses import replace
 
-from experiments.services import configuration
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch
 from proposals.models import Proposal
+from proposals.services import unmeasured
 
 #: A zip has no earlier date than this, and files that are equal shall be equal byte for byte.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -20,17 +23,9 @@ class LaunchError(Exception):
 
 
 def files(proposal: Proposal) -> tuple[launch.LaunchFile, ...]:
-    """Raises LaunchError where the configuration is gone or no longer has the proposal's chips."""
-    config = configuration.load(proposal.experiment)
-    if config is None:
-        raise LaunchError("The experiment has no valid configuration; open Configuration and save it again.")
+    """Raises LaunchError where the configuration is gone or does not pass its checks any more."""
     title = f"{proposal.rank}. {proposal.title}, {proposal.get_status_display().lower()}"
-    try:
-        return launch.files(config, proposal.data["mesh"], proposal.data.get("changes") or {}, title)
-    except ConfigError as error:
-        raise LaunchError(
-            f"The configuration has changed since this proposal was made: {error.message}. Run the analysis again."
-        ) from error
+    return _written(proposal, _priced_with(proposal), title)
 
 
 def configuration_text(proposal: Proposal) -> str:
@@ -38,12 +33,30 @@ def configuration_text(proposal: Proposal) -> str:
 
     Raises LaunchError as `files` does.
     """
-    config = configuration.load(proposal.experiment)
-    if config is None:
-        raise LaunchError("The experiment has no valid configuration; open Configuration and save it again.")
     name = f"{proposal.experiment.name[:170]}, proposal {proposal.rank}"
-    found = launch.files(replace(config, name=name), proposal.data["mesh"], proposal.data.get("changes") or {})
+    found = _written(proposal, replace(_priced_with(proposal), name=name))
     return next(item.text for item in found if item.kind == "yaml")
+
+
+def _priced_with(proposal: Proposal) -> ExperimentConfig:
+    config = unmeasured.before_config(proposal)
+    if config is None:
+        raise LaunchError(
+            "The configuration that this proposal was priced with is no longer valid; open Configuration, save it "
+            "again, and run the analysis again."
+        )
+    return config
+
+
+def _written(proposal: Proposal, config: ExperimentConfig, title: str = "") -> tuple[launch.LaunchFile, ...]:
+    value = proposal.value
+    try:
+        return launch.files(config, value.mesh, value.changes, title)
+    except ConfigError as error:
+        raise LaunchError(
+            f"The proposal does not match the configuration it was priced with: {error.message}. "
+            "Run the analysis again."
+        ) from error
 
 
 def is_outdated(proposal: Proposal) -> bool:

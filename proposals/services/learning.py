@@ -10,7 +10,6 @@ from typing import Any
 from diagnosis.models import DiagnosisRecord
 from experiments import formatting
 from experiments.models import Experiment
-from experiments.step_profile import PROFILE
 from history.record import CHANGES, Record, Side
 from history.services import rows, store
 from perfmodel.accounting import parameters
@@ -67,7 +66,7 @@ def _on_cpu(diagnosed: DiagnosisRecord) -> bool:
 
 def _bottleneck(diagnosed: DiagnosisRecord) -> str:
     """As diagnosed; empty where no profile said so: what was predicted is nothing to learn from."""
-    return diagnosed.bottleneck if diagnosed.data.get("basis", PROFILE) == PROFILE else ""
+    return diagnosed.bottleneck if diagnosed.value.measured else ""
 
 
 def _record(made: Measurement, before: Side, after: Side, config: ExperimentConfig, *, bottleneck: str) -> Record:
@@ -105,9 +104,10 @@ def key(proposal: Proposal) -> str:
 
 
 def _changed(proposal: Proposal) -> set[str]:
-    found = {_CHANGE_OF.get(name, "other") for name in proposal.data.get("changes") or {}}
-    ran = (proposal.plan.config or proposal.experiment.config or {}).get("mesh") or {}
-    return found | ({"mesh"} if _sizes(ran) != _sizes(proposal.data["mesh"]) else set())
+    value = proposal.value
+    found = {_CHANGE_OF.get(name, "other") for name in value.changes}
+    ran = proposal.plan.priced_with.get("mesh") or {}
+    return found | ({"mesh"} if _sizes(ran) != _sizes(value.mesh) else set())
 
 
 def _sizes(mesh: Mapping[str, Any]) -> dict[str, int]:
@@ -118,12 +118,13 @@ def _sizes(mesh: Mapping[str, Any]) -> dict[str, int]:
 
 def _change(proposal: Proposal) -> str:
     """`data 4 → 16, seq 4 → 1; remat minimal`: what was changed, in one line."""
-    old = _sizes((proposal.plan.config or proposal.experiment.config or {}).get("mesh") or {})
-    new = _sizes(proposal.data["mesh"])
+    old = _sizes(proposal.plan.priced_with.get("mesh") or {})
+    value = proposal.value
+    new = _sizes(value.mesh)
     axes = [f"{axis} {old.get(axis, 1)} → {new.get(axis, 1)}" for axis in dict.fromkeys([*old, *new])
             if old.get(axis, 1) != new.get(axis, 1)]  # fmt: skip
-    keys = [f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-            for name, value in (proposal.data.get("changes") or {}).items()]  # fmt: skip
+    keys = [f"{name} {' '.join(map(str, given)) if isinstance(given, list) else given}"
+            for name, given in value.changes.items()]  # fmt: skip
     return "; ".join(part for part in (", ".join(axes), ", ".join(keys)) if part)
 
 
@@ -153,15 +154,16 @@ def _configured(config: ExperimentConfig) -> tuple[dict[str, dict[str, int]], di
 
 def _kpis(diagnosed: DiagnosisRecord, step_time_s: float | None) -> dict[str, float | str]:
     """What was measured, as the diagnosis states it; a share above one is a wrong configuration, not a measurement."""
+    diagnosis = diagnosed.value
     found: dict[str, float | str] = {
         name: value
-        for name, value in (diagnosed.data.get("kpis") or {}).items()
+        for name, value in diagnosis.kpis.items()
         if value is not None and (name not in rows.SHARES or 0 <= value <= 1)
     }
     if step_time_s:
         found["step_time_s"] = step_time_s
-    if "mfu" in found and (convention := diagnosed.data.get("mfu_convention")):
-        found["mfu_convention"] = str(convention)
+    if "mfu" in found and diagnosis.mfu_convention:
+        found["mfu_convention"] = diagnosis.mfu_convention
     return found
 
 

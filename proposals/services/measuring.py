@@ -22,7 +22,6 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
 from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
-from experiments.step_profile import PROFILE
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
 from proposals.matching import Match, token_ratio
@@ -283,7 +282,7 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
     said += [
         f"Configuration kept despite the profile: {text}" for text in against_profile.caveats(after.run.experiment)
     ]
-    bare = [side.run.experiment.name for side in (before, after) if side.data.get("basis", PROFILE) != PROFILE]
+    bare = [side.run.experiment.name for side in (before, after) if not side.value.measured]
     if bare:
         said.append(f"Only the step time of {' and '.join(bare)} was measured; other differences are unknown.")
     said += [line for line in comparison.comparability.reasons if line.startswith("The profiles were recorded on")]
@@ -304,19 +303,18 @@ def _said(proposal: Proposal) -> dict[str, float | None]:
 
     sigma: the model's own spread of the log gain, which the shown range widens by what predictions were off before.
     """
-    predicted = proposal.data["predicted"]
-    speedup = predicted.get("speedup")
+    predicted = proposal.value.predicted
     return {
-        "predicted_log_gain": log(speedup / _chips_ratio(proposal)) if speedup else None,
-        "predicted_sigma": predicted.get("sigma"),
+        "predicted_log_gain": log(predicted.speedup / _chips_ratio(proposal)) if predicted.speedup else None,
+        "predicted_sigma": predicted.sigma,
         "predicted_confidence": proposal.confidence,
     }
 
 
 def range80(made: Measurement) -> tuple[float, float] | None:
     """The predicted 80 % range of the speed-up, per token and chip where there are fewer chips."""
-    predicted = made.proposal.data["predicted"]
-    low, high = predicted.get("speedup_low80"), predicted.get("speedup_high80")
+    predicted = made.proposal.value.predicted
+    low, high = predicted.speedup_low80, predicted.speedup_high80
     if not low or not high:
         return None
     chips = _chips_ratio(made.proposal)
@@ -325,7 +323,7 @@ def range80(made: Measurement) -> tuple[float, float] | None:
 
 def _chips_ratio(proposal: Proposal) -> float:
     """Chips of the proposal over those that ran; 1 for all but those that asked for fewer."""
-    changes = proposal.data.get("changes") or {}
+    changes = proposal.value.changes
     config = unmeasured.before_config(proposal) if "topology" in changes else None
     return chips_ratio(config, changes) if config is not None else 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -12,11 +13,10 @@ from accounts.models import Role, User
 from accounts.permissions import check
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
-from experiments.services.text import clean_json
 from perfmodel.config import ConfigError
-from proposals.constraints import Constraints, same_mesh
+from proposals.constraints import same_mesh
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import ProposalPlan
+from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans
 
 
@@ -31,8 +31,7 @@ def evaluate(plan: PlanRecord, mesh: Mapping[str, Any], changes: Mapping[str, An
     training key at all, and where the plan's run cannot be read any more.
     """
     try:
-        constraints = Constraints.from_json(plan.constraints or {})
-        return context.pricer(plan).evaluate(mesh, changes or {}, constraints)
+        return context.pricer(plan).evaluate(mesh, changes or {}, plan.asked)
     except (ConfigError, profiles.NotIngested) as error:
         raise OwnMeshError(str(error)) from error
 
@@ -45,19 +44,18 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
     """
     check(user, plan, Role.ENGINEER)
     found = evaluate(plan, mesh, changes)
-    if not found.changes and same_mesh(found.mesh, (plan.config or plan.run.experiment.config or {})["mesh"]):
+    if not found.changes and same_mesh(found.mesh, plan.priced_with["mesh"]):
         raise OwnMeshError("This is the current configuration; change an axis or a setting.")
     if found.violations:
         raise OwnMeshError(found.violations[0].reason)
-    value = clean_json(plans.proposal_json(found))
     read = context.of_plan(plan)
     with transaction.atomic():
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
-            if same_mesh(other.data["mesh"], value["mesh"]) and (other.data.get("changes") or {}) == value["changes"]:
+            if is_same(other.value, found.mesh, found.changes):
                 raise OwnMeshError(f"This is already proposal {other.rank}.")
-        value["rank"] = (plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1
-        made = plans.row(plan.run, plan, value)
+        found = replace(found, rank=(plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1)
+        made = plans.row(plan.run, plan, found)
         made.added_by = user
         made.save()
         verdict = checks.check(plan, read.config, read.diagnosis, read.profile, only=made.rank)
@@ -68,7 +66,7 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
         reopened.update(review=ReviewState.OPEN)
         events.append(
             plan.run.experiment_id, "proposal", "user", run=plan.run, user=user,
-            data={"plan": plan.pk, "added": True, "proposals": [plans.said(value)]},
+            data={"plan": plan.pk, "added": True, "proposals": [plans.said(found)]},
         )  # fmt: skip
     made.refresh_from_db()
     return made

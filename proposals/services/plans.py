@@ -1,9 +1,9 @@
-"""Store a plan with its three proposals, and read it back as the contract's JSON."""
+"""Store a plan with its three proposals, and print it as the contract's JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -15,7 +15,7 @@ from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
 from experiments.services.text import clean_json
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import Plan, ProposalPlan
+from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
 
 def store(
@@ -27,15 +27,16 @@ def store(
     again: bool = False,
     user: User | None = None,
     said_of: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
 ) -> PlanRecord:
     """Store the run's plan with what it was made under.
 
     again: somebody asked for it, and earlier ones stay.  Otherwise it is the Coordinator's, which may come here twice:
     the one that the run already has from it is replaced, unless it was reviewed.  precedents: keys of history records.
-    said_of: further facts of its Event.
+    said_of: further facts of its Event.  config: JSON of what the plan was priced with; default the experiment's.
     """
-    data = clean_json(asdict(plan))
-    proposals = data.pop("proposals")
+    data = clean_json(PLAN.write(replace(plan, proposals=())))
+    del data["proposals"]
     with transaction.atomic():
         events.lock(run.experiment_id)
         if not again:
@@ -45,13 +46,14 @@ def store(
             team_id=run.team_id,
             run=run,
             data=data,
-            config=Experiment.objects.values_list("config", flat=True).get(pk=run.experiment_id),
+            config=config or Experiment.objects.values_list("config", flat=True).get(pk=run.experiment_id),
             constraints=clean_json(constraints or {}),
             precedents=list(precedents),
             created_by=user,
         )
-        Proposal.objects.bulk_create(row(run, record, item) for item in proposals)
-        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(proposals))
+        rows = [row(run, record, item) for item in plan.proposals]
+        Proposal.objects.bulk_create(rows)
+        Experiment.objects.filter(pk=run.experiment_id).update(best_speedup=_best_speedup(rows))
         undecided = Experiment.objects.filter(pk=run.experiment_id).exclude(review=ReviewState.APPROVED)
         undecided.update(review=ReviewState.OPEN)
         events.append(
@@ -66,7 +68,7 @@ def store(
                 **({"precedents": record.precedents} if record.precedents else {}),
                 "considered": plan.considered,
                 "rejected": len(plan.rejected),
-                "proposals": [said(item) for item in proposals],
+                "proposals": [said(item) for item in plan.proposals],
                 **({"author": plan.author} if plan.author else {}),
                 **(said_of or {}),
             },
@@ -74,47 +76,52 @@ def store(
     return record
 
 
-def _best_speedup(proposals: list[dict[str, Any]]) -> float | None:
+def _best_speedup(proposals: Sequence[Proposal]) -> float | None:
     """The largest predicted gain among proposals that are more likely faster than not; else the first one's.
 
     None where that is to keep what runs, which gains nothing.
     """
-    proposals = [p for p in proposals if p["kind"] != "keep"] if proposals and proposals[0]["kind"] != "keep" else []
-    likely = [p["predicted"]["speedup"] for p in proposals if p["confidence"] >= 0.5 and p["predicted"]["speedup"]]
-    return max(likely) if likely else proposals[0]["predicted"]["speedup"] if proposals else None
+    proposals = [item for item in proposals if item.kind != "keep"] if proposals and proposals[0].kind != "keep" else []
+    likely = [item.predicted_speedup for item in proposals if item.confidence >= 0.5 and item.predicted_speedup]
+    return max(likely) if likely else proposals[0].predicted_speedup if proposals else None
 
 
-def said(item: dict[str, Any]) -> dict[str, Any]:
+def said(item: ProposalPlan) -> dict[str, Any]:
     """What the Event says of a proposal."""
-    return {
-        "rank": item["rank"],
-        "kind": item["kind"],
-        "title": item["title"],
-        "mesh": item["mesh"],
-        "speedup": item["predicted"]["speedup"],
-    }
+    return clean_json(
+        {
+            "rank": item.rank,
+            "kind": item.kind,
+            "title": item.title,
+            "mesh": item.mesh,
+            "speedup": item.predicted.speedup,
+        }
+    )
 
 
-def proposal_json(proposal: ProposalPlan) -> dict[str, Any]:
-    """As it is stored; its sentences stay apart, each with its own numbers to be traced."""
-    return asdict(proposal)
-
-
-def row(run: Run, record: PlanRecord, item: dict[str, Any]) -> Proposal:
+def row(run: Run, record: PlanRecord, item: ProposalPlan) -> Proposal:
     """The proposal's row, not saved."""
-    step_time = item["predicted"]["step_time_s"]
+    data = stored(item)
+    item = PROPOSAL.read(data)
+    step_time = item.predicted.step_time_s
     return Proposal(
         team_id=run.team_id,
         experiment_id=run.experiment_id,
         plan=record,
-        rank=item["rank"],
-        kind=item["kind"],
-        title=item["title"][:200],
-        predicted_step_time_s=step_time.get("estimate") if step_time else None,
-        predicted_speedup=item["predicted"]["speedup"],
-        confidence=item["confidence"],
-        data=item,
+        rank=item.rank,
+        kind=item.kind,
+        title=item.title[:200],
+        predicted_step_time_s=step_time["estimate"] if step_time else None,
+        predicted_speedup=item.predicted.speedup,
+        confidence=item.confidence,
+        data=data,
     )
+
+
+def stored(item: ProposalPlan) -> dict[str, Any]:
+    """A proposal as its row holds it: text that PostgreSQL takes, and its sentences apart."""
+    found: dict[str, Any] = clean_json(PROPOSAL.write(item))
+    return found
 
 
 def newest(experiment: Experiment) -> PlanRecord | None:
@@ -135,13 +142,5 @@ def newest_of_run(run: Run) -> PlanRecord | None:
 def contract(record: PlanRecord) -> dict[str, Any]:
     """The object of `asap propose`: diagnosis, proposals, rejected, and what is beside."""
     found = DiagnosisRecord.objects.filter(run_id=record.run_id).first()
-    return {
-        "diagnosis": diagnosis_services.contract(found) if found is not None else None,
-        **record.data,
-        "proposals": [proposal_contract(item) for item in record.proposals.order_by("rank")],
-    }
-
-
-def proposal_contract(proposal: Proposal) -> dict[str, Any]:
-    """One proposal of the contract, with its sentences joined as `asap propose` prints them."""
-    return {**proposal.data, "reasoning": " ".join(proposal.data.get("reasoning", ()))}
+    plan = replace(record.value, proposals=tuple(item.value for item in record.proposals.order_by("rank")))
+    return {"diagnosis": diagnosis_services.contract(found) if found is not None else None, **plan.to_json()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,21 +67,6 @@ def checked(experiment: Experiment, constraints: Mapping[str, Any]) -> Constrain
     return found
 
 
-def without(constraints: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The constraints less one: `keep_batch`, `fixed.model`, `keep_axes.seq`, `excluded.0`."""
-    left = copy.deepcopy(dict(constraints))
-    key, _, part = name.partition(".")
-    if not part:
-        left.pop(key, None)
-    elif isinstance(left.get(key), dict):
-        left[key].pop(part, None)
-    elif key == "excluded" and part.isdecimal() and int(part) < len(left.get(key) or []):
-        left[key].pop(int(part))
-    elif isinstance(left.get(key), list):
-        left[key] = [item for item in left[key] if item != part]
-    return {name: value for name, value in left.items() if value not in ([], {})}
-
-
 def newest(experiment: Experiment) -> PlanRequest | None:
     return PlanRequest.objects.filter(run__experiment=experiment).select_related("created_by").first()
 
@@ -129,15 +113,16 @@ def _make(made: PlanRequest) -> None:
     run, experiment = made.run, made.run.experiment
     events.progress(run, "Pricing the legal meshes under the constraints", actor="proposer")
     found = context.of_run(run, experiment.config)
-    constraints = Constraints.from_json(made.constraints)
+    constraints = made.asked
     known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)
     learnt = confidence.of_team(run.team_id)
     plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints, learnt)
     with transaction.atomic():
         events.lock(experiment.pk)
         record = plans.store(
-            run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by
-        )
+            run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by,
+            config=experiment.config,
+        )  # fmt: skip
         checks.store(run, record, checks.check(record, found.config, found.diagnosis, found.profile))
         held = REQUESTS.held(made.pk, made.worker)
         if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -17,29 +17,17 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Run
 from experiments.services import profiles
 from experiments.services.text import clean
+from history.likeness import Case
 from history.models import HistoryRecord
 from history.record import Record
 from history.services import search, similar
 from history.services.filters import Filters
 from history.services.store import to_record
-from history.services.words import family_of
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.surroundings import Case, Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.surroundings import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 from proposals.agents.workbench import Standing, Workbench
-from proposals.constraints import Constraints
-from proposals.models import PlanRecord, Proposal
-from proposals.plan import (
-    Broken,
-    Citation,
-    Communication,
-    Neighbour,
-    PerChip,
-    Plan,
-    Predicted,
-    ProposalPlan,
-    Rejected,
-)
+from proposals.models import PlanRecord
 from proposals.services import context, plans
 
 
@@ -73,15 +61,15 @@ def workbench(
         pricer = context.pricer(plan)
     except (ConfigError, profiles.NotIngested) as error:
         raise Unavailable(str(error)) from error
-    rows = list(plan.proposals.order_by("rank"))
+    standing = tuple(Standing(row.value, row.status, row.pk) for row in plan.proposals.order_by("rank"))
     return Workbench(
         read.profile,
         read.config,
         read.diagnosis,
         around,
-        Constraints.from_json(plan.constraints or {}),
-        stored=plan_value(plan, rows),
-        rows=tuple(Standing(proposal_value(row.data), row.status, row.pk) for row in rows),
+        plan.asked,
+        stored=replace(plan.value, proposals=tuple(item.proposal for item in standing)),
+        rows=standing,
         precedents=pricer.precedents,
         confidence=pricer.confidence,
         name=experiment.name,
@@ -90,48 +78,6 @@ def workbench(
         plan_id=plan.pk,
         shared_pricer=pricer,
     )
-
-
-def plan_value(record: PlanRecord, rows: Sequence[Proposal] | None = None) -> Plan:
-    """A stored plan as the value it was, with the proposals that users added since."""
-    stored = record.proposals.order_by("rank") if rows is None else rows
-    data = _known(Plan, {key: value for key, value in record.data.items() if key not in ("baseline", "rejected")})
-    return Plan(
-        **_tuples(data, "missing", "notes"),
-        baseline=_predicted(record.data.get("baseline") or {}),
-        proposals=tuple(proposal_value(row.data) for row in stored),
-        rejected=tuple(Rejected(**_known(Rejected, item)) for item in record.data.get("rejected") or ()),
-    )
-
-
-def proposal_value(data: Mapping[str, Any]) -> ProposalPlan:
-    """A stored proposal as the value it was."""
-    lists: dict[str, tuple[type[Any], tuple[str, ...]]] = {
-        "citations": (Citation, ()),
-        "sensitivity": (Neighbour, ()),
-        "communication": (Communication, ("axes",)),
-        "per_chip": (PerChip, ()),
-        "violations": (Broken, ()),
-    }
-    values = _tuples(
-        _known(ProposalPlan, data), "reasoning", "expected_impact", "trade_offs", "raises", "lowers", "findings"
-    )
-    for name, (kind, inside) in lists.items():
-        values[name] = tuple(kind(**_tuples(_known(kind, item), *inside)) for item in data.get(name) or ())
-    return ProposalPlan(**{**values, "predicted": _predicted(data.get("predicted") or {})})
-
-
-def _predicted(data: Mapping[str, Any]) -> Predicted:
-    return Predicted(**_tuples(_known(Predicted, data), "missing"))
-
-
-def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in fields(kind)}
-    return {key: value for key, value in data.items() if key in names}
-
-
-def _tuples(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {key: tuple(value or ()) if key in names else value for key, value in data.items()}
 
 
 class Around:
@@ -161,14 +107,9 @@ class Around:
         return found, page.notes
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
-        wanted = similar.Features(
-            chip=case.chip, chips=case.chips, model_name=case.model_name, model_family=family_of(case.model_name),
-            parameters=case.parameters, bottleneck=case.bottleneck, move=case.move, changes=case.changes,
-            roles=case.roles, text=case.text,
-        )  # fmt: skip
         return [
             RecordFound(to_record(item.record), item.score, tuple(part.text for part in item.parts))
-            for item in similar.similar(self._team, wanted, k)
+            for item in similar.similar(self._team, case, k)
         ]
 
     def record(self, id: str) -> Record | None:

@@ -36,16 +36,16 @@ def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
 
 
 def before_config(proposal: Proposal) -> ExperimentConfig | None:
-    """What ran when the proposal was made."""
-    stored = proposal.plan.config
-    return configuration.check(stored).config if stored else configuration.load(proposal.experiment)
+    """What ran when the proposal was made, and what it was priced with; None where that passes its checks no more."""
+    stored = proposal.plan.priced_with
+    return configuration.check(stored).config if stored else None
 
 
 def proposed(proposal: Proposal) -> ExperimentConfig | None:
     """The configuration that the proposal would run; None where that of its experiment is gone or no longer fits."""
-    config = before_config(proposal)
+    config, value = before_config(proposal), proposal.value
     try:
-        return config and candidate(config, proposal.data["mesh"], proposal.data.get("changes") or {})
+        return config and candidate(config, value.mesh, value.changes)
     except ConfigError:
         return None
 
@@ -55,7 +55,7 @@ def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
     wanted, ran = proposed(proposal), configuration.load(experiment)
     if wanted is None or ran is None:
         return None
-    return match(wanted, ran, (proposal.data.get("changes") or {}).keys())
+    return match(wanted, ran, proposal.value.changes.keys())
 
 
 def offers(experiment: Experiment) -> list[Proposal]:
@@ -67,7 +67,7 @@ def offers(experiment: Experiment) -> list[Proposal]:
     # Few meshes are the same, and a proposal with its plan and profile is long: only those are loaded whole.
     meshes = open_.values_list("pk", "data__mesh")[:MOST_LOOKED_AT]
     alike = [pk for pk, mesh in meshes if same_mesh(mesh, experiment.mesh or {})]
-    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment, item.data["mesh"])]
+    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment, item.value.mesh)]
     no = set(dismissed(experiment)) if found else set()
     return [item for item in found if item.pk not in no]
 

@@ -47,7 +47,7 @@ def model_report(run: Run) -> dict[str, Any] | None:
 @register.simple_tag
 def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:
     """Of a plan that the model wrote, per rank the Events behind each sentence."""
-    if not plan.data.get("author"):
+    if not plan.value.author:
         return {}
     made = consulting.of_plan(plan)
     lines = (made.proposals.get("lines") or {}) if made is not None else {}

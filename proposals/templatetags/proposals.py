@@ -14,6 +14,7 @@ from experiments import bars, formatting
 from history.presentation import TRAINING_WORDS
 from history.record import outcome_of
 from proposals.models import Measurement
+from proposals.plan import Citation
 from proposals.services import unmeasured
 
 register = template.Library()
@@ -44,11 +45,11 @@ def setting_words(name: str, inside: bool = False) -> str:
 
 
 @register.simple_tag
-def cited_at(cite: dict[str, Any]) -> str:
+def cited_at(cite: Citation) -> str:
     """The address at which a citation opens in place; empty where it only has its own statement."""
-    place = _CITED.get(cite.get("source", "")) if cite.get("key") else None
+    place = _CITED.get(cite.source) if cite.key else None
     try:
-        return reverse(place, args=[cite["key"]]) if place else ""
+        return reverse(place, args=[cite.key]) if place else ""
     except NoReverseMatch:
         return ""
 

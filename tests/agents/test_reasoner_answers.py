@@ -31,7 +31,7 @@ from proposals.agents.conversation import (
 from proposals.agents.reasoner import answer
 from proposals.agents.reasoner.answers import retelling
 from proposals.agents.reasoner.answers.common import Board
-from proposals.agents.workbench import Workbench, joined
+from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 from tests.proposer.test_propose import config as configured
@@ -90,7 +90,7 @@ class Thread:
             if isinstance(effect, ConstraintTold):
                 kept = {k: v for k, v in self.constraints.to_json().items() if k not in effect.dropped}
                 self.facts = {k: v for k, v in self.facts.items() if k not in effect.dropped}
-                self.constraints = joined(Constraints.from_json(kept), Constraints.from_json(dict(effect.constraint)))
+                self.constraints = Constraints.from_json(kept).joined(Constraints.from_json(dict(effect.constraint)))
             elif isinstance(effect, FactTold):
                 self.facts = {**self.facts, effect.path: effect.value}
         return found

@@ -104,9 +104,9 @@ def test_collectives_sum_to_their_axes(name: str) -> None:
     found = ask(of, "collectives")
     assert len(found["rows"]) == len(of.diagnosis.collectives)
     for axis in found["by_axis"]:
-        own = [row for row in of.diagnosis.collectives if str(row["axis"] or "not matched") == axis["axis"]]
+        own = [row for row in of.diagnosis.collectives if (row.axis or "not matched") == axis["axis"]]
         if "time_s" in axis:
-            assert axis["time_s"] == pytest.approx(sum(row["time_s"] for row in own), rel=1e-12)
+            assert axis["time_s"] == pytest.approx(sum(row.time_s for row in own), rel=1e-12)
         if axis["axis"] != "not matched":
             only = ask(of, "collectives", axis=axis["axis"])
             assert {row["axis"] for row in only["rows"]} == {axis["axis"]}

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.models import Event
 from proposals.models import PlanRecord
+from proposals.plan import Predicted
 from proposals.services import backing, checks, plans
 from tests.backend.factories import CONFIG, diagnosis, plan, step_profile
 
@@ -62,9 +63,10 @@ def test_a_number_is_backed_to_the_digits_it_is_printed_with(fact, sentence, bac
 
 
 def test_ratios_and_differences_of_a_prediction_and_its_baseline_are_backed():
-    before = {"step_time_s": {"estimate": 2.0}, "hbm_per_chip_bytes": {"total": 12e9, "capacity": 16e9}}
-    after = {"step_time_s": {"estimate": 1.6}, "hbm_per_chip_bytes": {"total": 14e9, "capacity": 16e9}, "speedup": 1.25}
-    facts = backing.Facts([*backing.derived(before, after), *backing.numbers([before, after])])
+    before = Predicted({"estimate": 2.0}, hbm_per_chip_bytes={"total": 12e9, "capacity": 16e9})
+    after = Predicted({"estimate": 1.6}, 1.25, hbm_per_chip_bytes={"total": 14e9, "capacity": 16e9})
+    printed = backing.numbers([dataclasses.asdict(before), dataclasses.asdict(after)])
+    facts = backing.Facts([*backing.derived(before, after), *printed])
     for sentence in (
         "0.4 s less",
         "20 % less time",

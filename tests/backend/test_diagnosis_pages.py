@@ -63,8 +63,8 @@ def links(page, inside):
 
 
 def test_every_number_of_the_report_opens_its_rows_or_names_a_source_line(record):
-    largest = [{**op.data, "rank": op.rank} for op in record.ops.order_by("rank")[:5]]
-    for section in report_lines.sections(record.data, largest, "/ops/")[1:]:
+    largest = [op.value for op in record.ops.order_by("rank")[:5]]
+    for section in report_lines.sections(record.value, largest, "/ops/")[1:]:
         for line in section.lines:
             spans = [(start, end) for start, end, _ in _places(line)]
             for number in formatting.written_numbers(line.text):
@@ -143,7 +143,7 @@ def test_an_op_shows_its_neighbours_and_its_collective(paper, people):
     op = paper.ops.exclude(collective="").order_by("rank").first()
     page = people.client("viewer").get(f"{base(paper)}ops/{op.rank}/").content.decode()
     assert "Participants" in page and "Exposed" in page and op.source in page
-    assert f'Others of <code class="wrapany">{op.scope.rpartition("/")[0]}</code>' in page
+    assert f'Other ops in <code class="wrapany">{op.scope.rpartition("/")[0]}</code>' in page
     beside, _ = services.neighbours(op, 12)
     assert op not in beside and {other.scope.rpartition("/")[0] for other in beside} >= {op.scope.rpartition("/")[0]}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections
-from hypothesis import HealthCheck, given, settings
+from django.db import close_old_connections, transaction
+from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
@@ -60,9 +62,16 @@ def api(db):
         signal.connect(close_old_connections)
 
 
+CHECKS = [not_a_server_error, response_schema_conformance]
+
+
+def headers_of(api):
+    return {"Authorization": f"Token {api.token}", "Host": "localhost", "Accept-Encoding": "identity"}
+
+
 @pytest.mark.slow
 def test_no_request_ends_in_a_server_error(api):
-    headers = {"Authorization": f"Token {api.token}", "Host": "localhost", "Accept-Encoding": "identity"}
+    headers = headers_of(api)
     tried = set()
     for result in api.get_all_operations():
         operation = result.ok()
@@ -76,7 +85,37 @@ def test_no_request_ends_in_a_server_error(api):
             if "id" in (case.path_parameters or {}):  # a guessed id would only ever find 404
                 kind = case.operation.path.split("/{id}")[0].removeprefix("/api/")
                 case.path_parameters["id"] = api.ids[kind]
-            case.call_and_validate(headers=headers, checks=[not_a_server_error, response_schema_conformance])
+            case.call_and_validate(headers=headers, checks=CHECKS)
 
         call()
     assert {"/api/experiments/", "/api/reviews/", "/api/predict/"} <= tried
+
+
+@pytest.mark.slow
+def test_no_sequence_of_requests_ends_in_a_server_error(api):
+    """What one answer names, the next request asks for, changes or deletes; each sequence is taken back."""
+    answered = Counter()
+
+    class Sequence(api.as_state_machine()):
+        def setup(self):
+            self.point = transaction.savepoint()
+
+        def teardown(self):
+            transaction.savepoint_rollback(self.point)
+
+        def get_call_kwargs(self, case):
+            return {"headers": headers_of(api)}
+
+        def validate_response(self, response, case, **kwargs):
+            answered[case.method, case.operation.path, response.status_code < 300] += 1
+            case.validate_response(response, checks=CHECKS)
+
+    Sequence.run(
+        settings=settings(
+            max_examples=25, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck),
+            derandomize=True, phases=[Phase.generate],
+        )
+    )  # fmt: skip
+    print(answered)
+    named = {(method, path) for method, path, well in answered if "{" in path and well}
+    assert len(named) > 5  # of objects that were found by an earlier answer

@@ -7,10 +7,11 @@ import re
 import pytest
 
 from diagnosis import strips
+from experiments.step_profile import Timeline
 
 
-def timeline(durations, idle=0.25):
-    return {
+def timeline(durations, idle=0.25, **more):
+    data = {
         "cores": [f"TPU:{n}" for n in range(len(durations))],
         "hosts": ["host-0"] * len(durations),
         "steps": list(range(10, 10 + len(durations[0]))),
@@ -22,6 +23,7 @@ def timeline(durations, idle=0.25):
         "cores_total": len(durations),
         "steps_total": len(durations[0]),
     }
+    return Timeline.from_json({**data, **more})
 
 
 def boxes(path):
@@ -29,8 +31,7 @@ def boxes(path):
 
 
 def test_no_steps_no_strips():
-    assert strips.strips({}) is None
-    assert strips.strips(None) is None
+    assert strips.strips(Timeline()) is None
 
 
 def test_the_slowest_core_fills_the_width_and_others_end_before_it():
@@ -70,10 +71,10 @@ def test_a_step_opens_its_parts():
     with pytest.raises(LookupError):
         strips.step_parts(timeline([[1.0]]), 0, 7)
     with pytest.raises(LookupError):
-        strips.step_parts(None, 0, 0)
+        strips.step_parts(Timeline(), 0, 0)
 
 
 def test_cores_of_several_hosts_are_told_apart():
-    data = timeline([[1.0], [1.0]]) | {"cores": ["TPU:0", "TPU:0"], "hosts": ["run-7-host-0", "run-7-host-1"]}
+    data = timeline([[1.0], [1.0]], cores=["TPU:0", "TPU:0"], hosts=["run-7-host-0", "run-7-host-1"])
     assert [row.place for row in strips.strips(data).strips] == ["host-0", "host-1"]
     assert [row.place for row in strips.strips(timeline([[1.0], [1.0]])).strips] == ["", ""]

@@ -146,9 +146,9 @@ def test_bandwidth_against_the_book() -> None:
     assert found.achieved_bytes_per_s == pytest.approx(sent / 0.01)
     assert found.possible_bytes_per_s == pytest.approx(sent / (size / 9e10), rel=1e-6)
     row = diagnosis.collectives[0]
-    assert (row["axis"], row["kind"], row["count"]) == ("model", "all-gather", 10)
-    assert row["bytes"] == pytest.approx(10 * size)
-    assert row["time_s"] == pytest.approx(0.1)
+    assert (row.axis, row.kind, row.count) == ("model", "all-gather", 10)
+    assert row.bytes == pytest.approx(10 * size)
+    assert row.time_s == pytest.approx(0.1)
 
 
 def test_only_axis_and_group_size_stand_in_for_missing_groups() -> None:

@@ -57,8 +57,8 @@ def test_wires_are_given_back() -> None:
         if scenario.hidden:
             continue
         for row in diagnose(profile(scenario), config(scenario)).collectives:
-            if row["achieved_bytes_per_s"] and row["axis"] != "dcn":
-                assert row["achieved_bytes_per_s"] / row["possible_bytes_per_s"] == pytest.approx(
+            if row.achieved_bytes_per_s and row.axis != "dcn":
+                assert row.achieved_bytes_per_s / row.possible_bytes_per_s == pytest.approx(
                     scenario.wires, rel=0.08
                 )
 

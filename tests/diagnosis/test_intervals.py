@@ -35,8 +35,8 @@ def test_exposure_per_op_and_axis() -> None:
     diagnosis = diagnose(profile(matmul("fusion.1", 0.8), *pair(0.2, 0.5, 0.2)), MESH)
     done = next(item for item in diagnosis.ops if item.name == "all-gather-done.1")
     assert done.mesh_axis == "model" and (done.in_flight_s, done.exposed_s) == pytest.approx((0.5, 0.2))
-    row = next(row for row in diagnosis.collectives if row["axis"] == "model" and row["exposed_s"] is not None)
-    assert (row["in_flight_s"], row["exposed_s"], row["hidden_share"]) == pytest.approx((0.5, 0.2, 0.6))
+    row = next(row for row in diagnosis.collectives if row.axis == "model" and row.exposed_s is not None)
+    assert (row.in_flight_s, row.exposed_s, row.hidden_share) == pytest.approx((0.5, 0.2, 0.6))
     text = find(diagnosis, "async_collective_waits").insight
     assert "hide 60.0 % of the time they are in flight" in text
 

@@ -91,5 +91,5 @@ def test_lag_from_intervals_ignores_hidden_transfers() -> None:
 
 def test_roofline_table() -> None:
     table = diagnose(profile(matmul("fusion.1", 1.0, flops_per_s=1e14, operational_intensity=300.0))).roofline
-    assert table["ridge_flops_per_byte"] == pytest.approx(PEAK / BANDWIDTH)
-    assert table["points"][0]["intensity"] == 300.0
+    assert table.ridge_flops_per_byte == pytest.approx(PEAK / BANDWIDTH)
+    assert table.points[0].intensity == 300.0

@@ -51,10 +51,10 @@ def check(diagnosis: Diagnosis, profile: StepProfile, run: ExperimentConfig | No
         if run is not None:
             _check_configuration(finding, diagnosis, run)
     for row in diagnosis.collectives:
-        if row["hidden_share"] is not None:
-            assert 0 <= row["hidden_share"] <= 1
-            hidden = row["in_flight_s"] - row["exposed_s"] if row["in_flight_s"] is not None else 0.0
-            assert hidden >= -1e-9 * max(1.0, row["in_flight_s"] or 0.0)
+        if row.hidden_share is not None:
+            assert 0 <= row.hidden_share <= 1
+            hidden = row.in_flight_s - row.exposed_s if row.in_flight_s is not None else 0.0
+            assert hidden >= -1e-9 * max(1.0, row.in_flight_s or 0.0)
     _check_verdict(diagnosis)
 
 
@@ -162,7 +162,7 @@ def test_a_bandwidth_above_the_links_is_not_stated() -> None:
     diagnosis = diagnose(profile(matmul("fusion.1", 0.8), fast), MESH)
     entry = next(entry for entry in diagnosis.ops if entry.collective)
     assert entry.achieved_bytes_per_s is None
-    assert all(row["achieved_bytes_per_s"] is None and row["hidden_share"] is None for row in diagnosis.collectives)
+    assert all(row.achieved_bytes_per_s is None and row.hidden_share is None for row in diagnosis.collectives)
     assert any("more bytes than the links can carry" in text for text in diagnosis.warnings)
 
 

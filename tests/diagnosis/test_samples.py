@@ -138,7 +138,7 @@ def test_idle_time_below_the_overviews_last_digit_is_kept() -> None:
 def test_gradient_reductions_name_the_axes_of_the_matrix() -> None:
     found = find(diagnosed(2), "gradient_reduction")
     assert "over the data and seq axes" in found.insight and "data+seq" in {
-        row["axis"] for row in diagnosed(2).collectives
+        row.axis for row in diagnosed(2).collectives
     }
 
 

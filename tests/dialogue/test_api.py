@@ -83,7 +83,7 @@ def test_a_mesh_of_an_answer_becomes_a_proposal(people, answered):
     made = post(api, f"/api/answers/{answer}/proposals/", {"effect": 1})
     assert made.status_code == 201 and made.json()["rank"] == 4
     assert list(made.json()["mesh"]["ici"]) == ["replica", "data", "seq", "model"]
-    assert "proposal 4 already" in post(api, f"/api/answers/{answer}/proposals/", {"effect": 1}).json()["detail"]
+    assert "already proposal 4" in post(api, f"/api/answers/{answer}/proposals/", {"effect": 1}).json()["detail"]
     assert post(api, f"/api/answers/{answer}/proposals/", {"effect": 0}).status_code == 409
     assert post(api, f"/api/answers/{answer}/proposals/", {"effect": -1}).status_code == 400
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from history import moves
+from history.likeness import WEIGHTS, Case
 from history.record import Side
 from history.services import store
 from history.services.compare import difference
-from history.services.similar import WEIGHTS, Features, similar
+from history.services.similar import similar
 from tests.history.records import record, side
 
 
@@ -58,9 +59,9 @@ def test_likeness_is_the_sum_of_its_parts(stored):
 
 def test_a_case_that_is_not_stored_finds_its_like(stored):
     people, _ = stored
-    case = Features(chip="h100", chips=512, bottleneck="communication", move={"data": 1.0, "seq": -1.0})
+    case = Case(chip="h100", chips=512, bottleneck="communication", move={"data": 1.0, "seq": -1.0})
     assert keys(similar(people.team, case, k=1)) == ["other chip"]
-    assert similar(people.team, Features(), k=3) == ()
+    assert similar(people.team, Case(), k=3) == ()
 
 
 def test_a_move_is_counted_by_role_over_both_networks():

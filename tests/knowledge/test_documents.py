@@ -367,7 +367,7 @@ def test_a_document_that_kills_its_workers_fails_with_a_sentence(people) -> None
     Document.objects.update(worker=dead_process(), attempts=3)
     read_document(received.document.pk)
     received.document.refresh_from_db()
-    assert received.document.state == State.FAILED and "died each time" in received.document.error
+    assert received.document.state == State.FAILED and "died in each of" in received.document.error
 
 
 def test_a_file_that_vanished_says_so(people) -> None:

@@ -288,7 +288,7 @@ def test_an_endpoint_that_fails_leaves_words_and_says_so(passages, use_endpoint)
         answer = search(None, "gradients all-reduced", mode=mode)
         assert keys(answer)[0] == "data"
         assert answer.embedder == ""
-        assert "letters cannot be reached" in answer.notes[0] and "words alone" in answer.notes[0]
+        assert "letters cannot be reached" in answer.notes[0] and "Keyword search only" in answer.notes[0]
     assert search(None, "gradients", mode="text").notes == ()
 
 

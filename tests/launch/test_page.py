@@ -80,23 +80,48 @@ def test_the_downloads_are_the_files(people: People, pages: list[str], proposal:
 
 def test_a_name_is_shown_and_not_run(people: People, ready: Stored, pages: list[str]) -> None:
     hostile = '</pre><script>alert("x")</script>'
-    ready.experiment.config = {**ready.experiment.config, "name": hostile}
-    ready.experiment.save()
+    ready.plan.config = {**ready.plan.config, "name": hostile}
+    ready.plan.save()
     html = people.client("viewer").get(pages[0]).content.decode()
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html
 
 
-def test_a_configuration_on_other_chips_is_said(people: People, ready: Stored, pages: list[str]) -> None:
-    hardware = {"chip": "v6e", "topology": [2, 4], "slices": 1}
+def test_an_approved_proposal_keeps_the_files_of_what_was_priced(
+    people: People, ready: Stored, pages: list[str], proposal: Any
+) -> None:
+    """The experiment is configured anew, with another batch and on other chips; what was approved stays what it was."""
+    from proposals.services import reviews
+
+    reviews.decide(proposal, people.reviewer, "approved")
+    client, api = people.client("engineer"), people.api("engineer")
+    before = [client.get(page).content for page in pages[2:]]
+    approved = api.get(f"/api{pages[1]}").json()["files"]
     ready.experiment.config = {
-        **ready.experiment.config, "hardware": hardware, "mesh": {"ici": {"data": 8}, "dcn": {"data": 1}},
-    }  # fmt: skip
+        **ready.experiment.config,
+        "hardware": {"chip": "v6e", "topology": [2, 4], "slices": 1},
+        "mesh": {"ici": {"data": 8}, "dcn": {"data": 1}},
+        "training": {"global_batch": 256, "seq_len": 1024},
+    }
     ready.experiment.save()
+    assert [client.get(page).content for page in pages[2:]] == before
+    assert api.get(f"/api{pages[1]}").json()["files"] == approved
+    priced, _ = read_config(client.get(f"{pages[1]}config.yaml").content)
+    assert (priced.hardware.topology, priced.training.global_batch, priced.training.seq_len) == ((4, 4), 32, 8192)
+    upload = client.get(f"/proposals/{proposal.pk}/upload/")
+    assert upload.status_code == 200
+
+
+def test_a_proposal_that_no_longer_passes_its_checks_is_said(people: People, ready: Stored, pages: list[str]) -> None:
+    ready.plan.config = {
+        **ready.plan.config,
+        "hardware": {"chip": "v6e", "topology": [2, 4], "slices": 1},
+    }  # 16 ways on 8 chips
+    ready.plan.save()
     html = people.client("viewer").get(pages[0]).content.decode()
-    assert "The configuration has changed since this proposal was made" in html
+    assert "is no longer valid" in html
     assert people.client("viewer").get(pages[2]).status_code == 404
     answer = people.api("viewer").get(f"/api{pages[1]}")
-    assert answer.status_code == 409 and "has changed" in answer.json()["detail"]
+    assert answer.status_code == 409 and "is no longer valid" in answer.json()["detail"]
 
 
 def test_without_proposals_the_page_says_why(people: People) -> None:

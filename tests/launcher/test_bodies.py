@@ -92,6 +92,7 @@ def test_a_stranger_s_large_body_is_refused_before_it_is_sent(application: Appli
 
 def test_a_stranger_s_endless_body_in_pieces_takes_neither_disk_nor_memory(application: Application) -> None:
     before_memory, before_disk = resident_bytes(application), deleted_but_open(application)
+    assert before_memory > 0
     piece = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
     largest_disk, sent = 0, 0
     with connect(application, "POST /sign-in/ HTTP/1.1") as connection:

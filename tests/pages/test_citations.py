@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.template import Context, Template
 
+from diagnosis.report import Evidence
 from experiments.templatetags.quantities import citations
 
 
-def sentence(text: str, *evidence: dict[str, Any]) -> str:
+def sentence(text: str, *evidence: Evidence) -> str:
     template = Template('{% load quantities %}{% cited text evidence "finding-0" %}')
     return template.render(Context({"text": text, "evidence": evidence, "evidence_base": "/e/"}))
 
@@ -17,23 +16,23 @@ def sentence(text: str, *evidence: dict[str, Any]) -> str:
 def test_a_number_opens_the_evidence_of_its_value_and_unit() -> None:
     html = sentence(
         "Takes 28.3 % of the step, 520 ms.",
-        {"label": "time", "value": 0.52, "unit": "s", "origin": "measured"},
-        {"label": "share", "value": 0.2826, "unit": "share", "origin": "computed"},
+        Evidence("time", 0.52, "s", "measured"),
+        Evidence("share", 0.2826, "share", "computed"),
     )
     assert 'href="/e/finding-0-1/"' in html and ">28.3 %</a>" in html
     assert 'href="/e/finding-0-0/"' in html and ">520 ms</a>" in html
 
 
 def test_a_number_without_evidence_stays_text() -> None:
-    other = {"label": "x", "value": 0.5, "unit": "share", "origin": "computed"}
+    other = Evidence("x", 0.5, "share", "computed")
     assert "<a" not in sentence("Takes 61.0 % of it.", other)
 
 
 def test_of_two_equal_numbers_the_label_tells() -> None:
     html = sentence(
         "Duty cycle is 100 %, and the collectives take 100 %.",
-        {"label": "share of the largest ops", "value": 1.0, "unit": "share", "origin": "computed", "text": "100 %"},
-        {"label": "duty cycle", "value": 1.0, "unit": "share", "origin": "measured", "text": "100 %"},
+        Evidence("share of the largest ops", 1.0, "share", "computed", text="100 %"),
+        Evidence("duty cycle", 1.0, "share", "measured", text="100 %"),
     )
     assert html.index("finding-0-1") == html.index("finding-0-")
 
@@ -41,7 +40,7 @@ def test_of_two_equal_numbers_the_label_tells() -> None:
 def test_hostile_text_is_shown_and_not_run() -> None:
     html = sentence(
         "<script>alert(1)</script> `<b>` takes 5.0 %",
-        {"label": '"><img src=x>', "value": 0.05, "unit": "share", "origin": "measured"},
+        Evidence('"><img src=x>', 0.05, "share", "measured"),
     )
     assert "<script>" not in html and "<b>" not in html and "<img" not in html
     assert "<code>&lt;b&gt;</code>" in html
@@ -49,5 +48,5 @@ def test_hostile_text_is_shown_and_not_run() -> None:
 
 def test_a_number_is_not_found_at_the_beginning_of_a_longer_one() -> None:
     text = "Make model smaller (1); 12.7 % of it at train.py:116, 1.5 % elsewhere."
-    evidence = [{"label": "a smaller axis", "value": 1, "unit": "count", "text": "1"}]
+    evidence = [Evidence("a smaller axis", 1, "count", "computed", text="1")]
     assert [text[start:end] for start, end, _ in citations(text, evidence)] == ["1"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from diagnosis import presentation
+from diagnosis.report import Bottleneck, Diagnosis
 from experiments.event_words import describe
 from experiments.models import Event, Experiment
 
 
 def notes(**kpis: float) -> dict[str, str]:
-    return {tile.key: tile.note for tile in presentation.tiles({"kpis": {"step_time_s": 2.0, **kpis}})}
+    found = Diagnosis({"step_time_s": 2.0, **kpis}, {}, Bottleneck("unknown", 0.0, ""), (), ())
+    return {tile.key: tile.note for tile in presentation.tiles(found)}
 
 
 def test_hidden_communication_is_time_of_the_step() -> None:

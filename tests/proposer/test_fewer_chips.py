@@ -63,16 +63,16 @@ def test_sentences_and_settings_tell_both_speed_ups_and_the_chips_before() -> No
     item = Pricer(ran, setup, diagnose(ran, setup)).propose(Constraints(at_most_chips=32)).proposals[0]
     assert item.predicted.speedup is not None
     assert f"; {item.predicted.speedup * 2:.2f}× per token and chip." in item.expected_impact[0]
-    shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item.to_json())
+    shown = changed_settings({"hardware": {"topology": [4, 4, 4], "slices": 1}}, item.mesh, item.changes)
     assert [row for row in shown if row[0] in ("topology", "slices")] == [("topology", "4×4×4", "2×4×4")]
 
 
 def test_a_setting_that_nobody_gave_is_shown_with_its_default() -> None:
     config = {"hardware": {"chip": "h100", "topology": [8, 1]}, "mesh": {"ici": {"data": 8}}}
-    change = {"mesh": config["mesh"], "changes": {"weight_sharding": "fsdp"}}
-    assert changed_settings(config, change) == [("weight_sharding", "zero1 (default)", "fsdp")]
+    mesh, change = {"ici": {"data": 8}}, {"weight_sharding": "fsdp"}
+    assert changed_settings(config, mesh, change) == [("weight_sharding", "zero1 (default)", "fsdp")]
     given = config | {"training": {"weight_sharding": "none"}}
-    assert changed_settings(given, change) == [("weight_sharding", "none", "fsdp")]
+    assert changed_settings(given, mesh, change) == [("weight_sharding", "none", "fsdp")]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from experiments.step_profile import PROFILE, STEP_TIME
 from perfmodel.config import ConfigError
 from proposals.agents.surroundings import Unavailable
 from proposals.agents.workbench import Standing, Workbench
-from proposals.constraints import Constraints, mesh_text, same_mesh
-from proposals.plan import Citation, Plan, Predicted, ProposalPlan
+from proposals.constraints import Constraints, mesh_text
+from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same
 
 MESH_WORDS = (
     'Sizes of the mesh axes inside a slice, major to minor, such as {"data": 8, "seq": 4, "model": 2}. The product '
@@ -86,8 +86,7 @@ def numbers_of(bench: Workbench, mesh: Mapping[str, Mapping[str, int]], changes:
     """The number of the proposal that is this configuration."""
     with told():
         standing = bench.proposals
-    same = (s.proposal for s in standing if same_mesh(s.proposal.mesh, mesh) and s.proposal.changes == dict(changes))
-    return next((item.rank for item in same), None)
+    return next((item.proposal.rank for item in standing if is_same(item.proposal, mesh, changes)), None)
 
 
 def plan(bench: Workbench) -> Plan:

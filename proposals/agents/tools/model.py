@@ -23,7 +23,7 @@ from proposals.agents.tools.common import (
     proposal,
     told,
 )
-from proposals.agents.workbench import Standing, Workbench, joined
+from proposals.agents.workbench import Standing, Workbench
 from proposals.constraints import RULE, mesh_text, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
@@ -112,7 +112,7 @@ class ModelTools:
         """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
         the constraints: utility weighs the gain against what is unsure and against what a change costs to try."""
         with told():
-            held = joined(self._bench.constraints, asked.constraints.constraints())
+            held = self._bench.constraints.joined(asked.constraints.constraints())
             found = self._bench.pricer.search(held, asked.top)
         unknown = missing_facts(self._bench.config)
         rows = []

@@ -88,9 +88,9 @@ class OpTools:
         data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is found), **present(asdict(found))}
         if fact is not None:
             data |= present({"op_name": fact.op_name, "source": fact.source or found.source, "hlo": fact.hlo[:1500]})
-        peaks = present({key: roof.get(key) for key in ("peak_flops_per_s", "peak_hbm_bytes_per_s")})
+        peaks = present({"peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s})
         if peaks:
-            data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.get("ridge_flops_per_byte")})}
+            data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.ridge_flops_per_byte})}
         if asked.hops and fact is not None:
             diagnosed = {op.key: op for op in ops}
             data["neighbourhood"] = around(self._bench.profile, fact, asked.hops, diagnosed)

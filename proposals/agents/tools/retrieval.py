@@ -9,10 +9,11 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from history import moves
+from history.likeness import Case
 from history.record import Record, Side
 from perfmodel import accounting
 from perfmodel.chips import load_chips
-from proposals.agents.surroundings import Case, Narrowed, PassageFound, RecordFound
+from proposals.agents.surroundings import Narrowed, PassageFound, RecordFound
 from proposals.agents.tools.common import present, proposal, suggestion
 from proposals.agents.workbench import Workbench
 

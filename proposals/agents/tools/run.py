@@ -140,22 +140,22 @@ class RunTools:
         """Communication per mesh axis and kind of collective: time, exposed time (nothing else ran), bytes per step and
         core, and achieved against possible bandwidth of the links."""
         refuse_without_profile(self._bench.diagnosis)
-        rows = [dict(row) for row in self._bench.diagnosis.collectives]
-        axes = list(dict.fromkeys(str(row.get("axis") or "not matched") for row in rows))
+        found = list(self._bench.diagnosis.collectives)
+        axes = list(dict.fromkeys(row.axis or "not matched" for row in found))
         if asked.axis:
-            rows = [row for row in rows if _is_on(row.get("axis"), asked.axis)]
-            if not rows:
+            found = [row for row in found if _is_on(row.axis, asked.axis)]
+            if not found:
                 raise ToolError(f"No collective ran on {asked.axis!r}; collectives ran on {', '.join(axes) or 'none'}.")
         by_axis: dict[str, dict[str, float | None]] = {}
-        for row in rows:
-            total = by_axis.setdefault(str(row.get("axis") or "not matched"), {})
+        for row in found:
+            total = by_axis.setdefault(row.axis or "not matched", {})
             for key in ("time_s", "share", "exposed_s", "bytes"):
-                total[key] = _sum(total, key, row.get(key))
-        for row in rows:
-            ops = row.pop("ops", ())
-            row["ops"], row["op_count"] = list(ops)[:OPS_NAMED], len(ops)
-            achieved, possible = row.get("achieved_bytes_per_s"), row.get("possible_bytes_per_s")
-            row["achieved_of_possible_share"] = achieved / possible if achieved and possible else None
+                total[key] = _sum(total, key, getattr(row, key))
+        rows = []
+        for row in found:
+            achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
+            data = {**asdict(row), "ops": list(row.ops[:OPS_NAMED]), "op_count": len(row.ops)}
+            rows.append({**data, "achieved_of_possible_share": achieved / possible if achieved and possible else None})
         kpis = self._bench.diagnosis.kpis
         shares = {key: kpis.get(key) for key in kpis if key.startswith("communication")}
         return {

@@ -12,7 +12,6 @@ from proposals.agents.reasoner.answers import common
 from proposals.agents.reasoner.answers.common import Board
 from proposals.agents.reasoner.desk import Answer, Desk
 from proposals.agents.reasoner.told import Told, describe, fact_sentence
-from proposals.agents.workbench import joined
 from proposals.constraints import Constraints, mesh_text, same_mesh
 from proposals.facts import in_words
 
@@ -92,7 +91,7 @@ def _effects(told: Told) -> Answer:
 
 def _kept(constraints: Constraints, told: Told) -> Constraints:
     data = {key: value for key, value in constraints.to_json().items() if key not in told.dropped}
-    return joined(Constraints.from_json(data), Constraints.from_json(dict(told.constraints)))
+    return Constraints.from_json(data).joined(Constraints.from_json(dict(told.constraints)))
 
 
 def _with_excluded(desk: Desk, told: Told) -> Any:

@@ -1,0 +1,96 @@
+"""What is stored of a plan is read back as the value it was, whichever version stored it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import MIDDLE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
+from proposals.constraints import Constraints
+from proposals.plan import PLAN, PROPOSAL, Neighbour, Predicted, ProposalPlan
+from proposals.proposer import Pricer
+
+RUN = Scenario(
+    "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), MIDDLE, 256, 4096, remat="full"
+)  # fmt: skip
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+SIZES = st.dictionaries(st.text(max_size=8), st.integers(1, 4096), max_size=4)
+MESHES = st.fixed_dictionaries({"ici": SIZES, "dcn": SIZES})
+CHANGES = st.dictionaries(
+    st.text(max_size=8), st.integers() | st.text(max_size=8) | st.booleans() | st.lists(st.text(max_size=8)), max_size=3
+)
+PREDICTED = st.builds(
+    Predicted,
+    step_time_s=st.none() | st.dictionaries(st.text(max_size=8), NUMBERS),
+    speedup=st.none() | NUMBERS,
+    breakdown_s=st.dictionaries(st.text(max_size=8), NUMBERS),
+    missing=st.lists(st.text(max_size=8)).map(tuple),
+)
+NEIGHBOURS = st.builds(Neighbour, mesh=MESHES, changes=CHANGES, relative=st.none() | NUMBERS)
+PROPOSALS = st.builds(
+    ProposalPlan, mesh=MESHES, changes=CHANGES, predicted=PREDICTED, confidence=NUMBERS, doublings=NUMBERS,
+    sensitivity=st.lists(NEIGHBOURS, max_size=2).map(tuple),
+)  # fmt: skip
+
+#: A proposal as the first version of the product stored it: without what later versions say beside it.
+FIRST: dict[str, Any] = {
+    "rank": 2,
+    "kind": "safer",
+    "title": "data 4 → 8",
+    "mesh": {"ici": {"seq": 2, "data": 8}, "dcn": {"data": 1}},
+    "changes": {"remat": "minimal", "xla_flags": ["--a"]},
+    "predicted": {"step_time_s": {"estimate": 2.5, "low80": 2.0, "high80": 3.0}, "speedup": 1.2, "missing": ["model"]},
+    "confidence": 0.7,
+    "reasoning": ["All-gathers take 41.6 % of the step."],
+    "expected_impact": [],
+    "trade_offs": ["More memory."],
+    "citations": [{"source": "book", "section": "3.2", "title": "Sharding", "statement": "", "url": ""}],
+    "raises": [],
+    "lowers": ["The model is not known."],
+    "findings": ["exposed_collectives"],
+}
+
+
+def through_json(data: object) -> Any:
+    return json.loads(json.dumps(data, ensure_ascii=False))
+
+
+@given(PROPOSALS)
+def test_a_proposal_is_read_back_as_it_was_written(proposal: ProposalPlan) -> None:
+    assert PROPOSAL.read(through_json(PROPOSAL.write(proposal))) == proposal
+
+
+@pytest.mark.parametrize("asked", [Constraints(), Constraints(keep_batch=True, excluded=({"ici": {"data": 16}},))])
+def test_a_plan_is_read_back_as_it_was_written(asked: Constraints) -> None:
+    ran, setup = profiled(RUN), configured(RUN)
+    plan = Pricer(ran, setup, diagnose(ran, setup)).propose(asked)
+    again = PLAN.read(through_json(PLAN.write(plan)))
+    assert again == plan
+    for before, after in zip(plan.proposals, again.proposals, strict=True):
+        assert list(after.mesh["ici"]) == list(before.mesh["ici"]), "the order of the axes is the layout on the chips"
+
+
+def test_what_the_first_version_stored_is_read() -> None:
+    found = PROPOSAL.read(FIRST)
+    assert (found.rank, found.changes["remat"], found.predicted.speedup) == (2, "minimal", 1.2)
+    assert list(found.mesh["ici"].items()) == [("seq", 2), ("data", 8)]
+    assert found.predicted.missing == ("model",) and found.predicted.step_time_s == FIRST["predicted"]["step_time_s"]
+    assert (found.sensitivity, found.violations, found.support, found.predicted.sigma) == ((), (), "", None)
+    plan = PLAN.read({"baseline": FIRST["predicted"], "proposals": [FIRST], "rejected": [], "considered": 7})
+    assert (plan.proposals, plan.considered, plan.basis, plan.notes) == ((found,), 7, "profile", ())
+
+
+def test_a_key_that_is_not_known_any_more_is_left_out() -> None:
+    assert PROPOSAL.read({**FIRST, "role": "x", "predicted": {**FIRST["predicted"], "cost": 1}}) == PROPOSAL.read(FIRST)
+
+
+def test_what_is_no_proposal_is_refused_by_the_name_of_its_field() -> None:
+    with pytest.raises(ValueError, match=r"mesh\.ici\.data"):
+        PROPOSAL.read({**FIRST, "mesh": {"ici": {"data": "many"}}})
