@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.test import override_settings
@@ -31,9 +30,15 @@ MOST_NOTE_CHARS = 600
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker, tmp_path_factory) -> Iterator[House]:
-    folder: Path = tmp_path_factory.mktemp("hostile")
-    with django_db_blocker.unblock(), override_settings(ASAP_HOME=folder), built() as made:
+def transactional_db(django_db_setup: None, django_db_blocker) -> Iterator[None]:
+    """In the place of pytest-django's, which empties every table after each test: here, once."""
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture(scope="module")
+def house(transactional_db: None, tmp_path_factory) -> Iterator[House]:
+    with override_settings(ASAP_HOME=tmp_path_factory.mktemp("hostile")), built() as made:
         yield made
 
 
