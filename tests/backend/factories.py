@@ -195,9 +195,7 @@ def make_experiment(people: People, name: str = "baseline", config: bool = True)
     return uploads.receive(people.team, people.engineer, [upload()], json.dumps(CONFIG) if config else None, name)
 
 
-def make_ready(
-    people: People, name: str = "baseline", op_count: int = 3, profile: StepProfile | None = None
-) -> Stored:
+def make_ready(people: People, name: str = "baseline", op_count: int = 3, profile: StepProfile | None = None) -> Stored:
     """An experiment as the Coordinator leaves it, stored by the services it uses."""
     experiment = make_experiment(people, name)
     run = runs.newest(experiment)

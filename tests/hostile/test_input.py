@@ -4,6 +4,7 @@ Each row ends in the one sentence that is expected, the same at each entrance; n
 database that the row does not name, and no page shows it as anything but text.
 """
 
+# ruff: noqa: E501  a row of a table is a line
 from __future__ import annotations
 
 import csv
@@ -165,7 +166,9 @@ def test_a_name_stays_text(people, api, data_folder, name) -> None:
     assert all(path.startswith(root) and re.fullmatch(r"[\w./-]+", path[len(root) :]) for path in left_in(data_folder))
 
 
-@pytest.mark.parametrize("name", [name for kind, name in NAMES.items() if kind not in ("a lone surrogate", "10,000 characters")])
+@pytest.mark.parametrize(
+    "name", [name for kind, name in NAMES.items() if kind not in ("a lone surrogate", "10,000 characters")]
+)
 def test_a_name_does_nothing_to_a_terminal(tmp_path, capsys, name) -> None:
     odd = tmp_path / (re.sub(r"[\x00/]", "", name)[:60] + ".json")
     odd.write_text("{")
@@ -286,7 +289,19 @@ def test_a_document_that_can_be_read_stays_text(people, data_folder, temporary, 
 
 # Records: tables in, tables out.
 
-FORMULAS = ("=cmd|' /C calc'!A1", "+1+1", "-1+1", "@SUM(A1)", "\t=1+1", "\r=1+1", " =1+1", "'=1+1", "＝1+1", "\ufeff=1", "\n=1")
+FORMULAS = (
+    "=cmd|' /C calc'!A1",
+    "+1+1",
+    "-1+1",
+    "@SUM(A1)",
+    "\t=1+1",
+    "\r=1+1",
+    " =1+1",
+    "'=1+1",
+    "＝1+1",
+    "\ufeff=1",
+    "\n=1",
+)
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=map(ascii, FORMULAS))

@@ -49,7 +49,9 @@ def elsewhere() -> Iterator[ScriptedServer]:
 
 
 @pytest.mark.parametrize("behaviour", TABLE, ids=lambda each: each.name[:60])
-def test_whatever_a_model_does(behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog) -> None:
+def test_whatever_a_model_does(
+    behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog
+) -> None:
     before = tables()
     thread = house.thread()
     earlier = list(thread.messages.values())
