@@ -1,7 +1,7 @@
 """A language model that means harm, behind a real HTTP endpoint, and one that obeys whatever it reads.
 
-Whatever it does, the question ends answered or failed with a reason; nothing secret, nothing of another team and nothing
-that a page would run is shown at any moment; nothing changes beside the answer; and what is kept is bounded.
+Whatever it does, the question ends answered or failed with a reason; nothing secret, nothing of another team and
+nothing that a page would run is shown at any moment; nothing changes beside the answer; and what is kept is bounded.
 """
 
 from __future__ import annotations
