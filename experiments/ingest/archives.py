@@ -170,7 +170,7 @@ class _Unpacker:
         """The profiles and exports among the members of one archive, written to the folder."""
         found: list[Found] = []
         for member, open_member in members:
-            shown = f"{archive_name}: {_short(member)}"
+            shown = f"{archive_name}: {member}"
             base = PurePosixPath(member).name
             if base.startswith("._") or member.startswith("__MACOSX/"):
                 continue
