@@ -7,7 +7,10 @@ nothing that a page would run is shown at any moment; nothing changes beside the
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.test import override_settings
@@ -22,6 +25,7 @@ from tests.hostile.transport import CONNECTIONS, SHAPES
 from tests.hostile.words import CALLS, CLAIMS, MARKUP, ORDERS, SECRETS
 
 TABLE = (*CONNECTIONS, *SHAPES, *CALLS, *SECRETS, *MARKUP, *CLAIMS, *ORDERS)
+PROJECT = Path(__file__).resolve().parents[2]
 MOST_REQUESTS = 40
 MOST_EVENTS = 160
 MOST_EVENT_CHARS = 6_000_000
@@ -113,3 +117,12 @@ def test_what_is_kept_of_it_all_is_neither_secret_nor_active(house: House) -> No
     for path in paths:
         page = house.client.get(path).content.decode()
         assert not active(page) and not shows_key(page), path
+
+
+def test_what_is_large_is_read_in_little_memory() -> None:
+    """Bombs, replies without end, and depth, each of gigabytes if it were taken: within 200 MB in all."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.hostile.bounded", "200000000"], capture_output=True, text=True, cwd=PROJECT
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) >= 15
