@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench quality fit seeds clean
+.PHONY: help run test quick lint bench accuracy quality fit seeds glossary clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -10,10 +10,14 @@ run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
 	@bin/bootstrap run
 	@exec .venv/bin/asap run
 
-test: ## run all tests; ARGS="tests/launcher -k port" for some
+test: ## run all tests in two processes; ARGS="-n 0 tests/launcher -k port" for some in one
 	@bin/bootstrap dev
 	@bin/test-tools
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest -n 2 $(ARGS)
+
+quick: ## run the fast tests: without browser, application and workers, and what else takes seconds
+	@bin/bootstrap dev
+	@$(PYTHON) -m pytest -n 2 -m "not slow" $(ARGS)
 
 lint: ## ruff, mypy, import-linter, djade, Django's checks
 	@bin/bootstrap dev
@@ -23,22 +27,32 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
+accuracy: ## write what docs say of diagnoses, proposals and retrieval on cases with a known answer
+	@bin/bootstrap dev
+	@$(PYTHON) -m evaluation.steps.evaluate
+	@$(PYTHON) -m evaluation.proposing.evaluate
+	@$(PYTHON) -m evaluation.retrieval.evaluate
+
 quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --repeats 3" for the configured model
 	@bin/bootstrap dev
-	@$(PYTHON) -m tests.agents.evaluate $(ARGS)
+	@$(PYTHON) -m evaluation.quality.evaluate $(ARGS)
 
 fit: ## fit memory, step times, confidence and ranking to the measured runs, and what questions mean to the examples; ARGS=--ablate
 	@bin/bootstrap dev
-	@$(PYTHON) -m evaluation.fit_memory
+	@$(PYTHON) -m evaluation.memory_report --fit
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
-	@$(PYTHON) -m proposals.agents.reasoner.fit_meaning
+	@$(PYTHON) -m evaluation.fit_meaning
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run
-	@$(PYTHON) -m history.seeds.build
+	@$(PYTHON) -m evaluation.seeds.build
 	@$(PYTHON) -m evaluation.history_from_sweeps
+
+glossary: ## write docs/glossary.md from the file that tooltips come from
+	@bin/bootstrap run
+	@$(PYTHON) -m evaluation.glossary
 
 clean: ## remove the environment and all caches; the data folder stays
 	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis test-results

@@ -73,7 +73,7 @@ class TokensView(APIView):
     def post(self, request: Request) -> Response:
         """A new token with the rights of this session; it is shown this once.  A token makes no tokens."""
         if isinstance(request.auth, AuthToken):  # it would outlive the one that asks, once that is revoked
-            raise PermissionDenied("A token makes no tokens; sign in, and make one under Settings.")
+            raise PermissionDenied("Tokens cannot create tokens; sign in and create one under Settings.")
         try:
             instance, token = tokens.create(cast(User, request.user))
         except tokens.TokenError as error:

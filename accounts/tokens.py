@@ -32,7 +32,7 @@ def create(user: User) -> tuple[AuthToken, str]:
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two requests count one after the other
     limit = knox_settings.TOKEN_LIMIT_PER_USER
     if AuthToken.objects.filter(Q(expiry=None) | Q(expiry__gt=timezone.now()), user=user).count() >= limit:
-        raise TokenError(f"You have {limit} tokens, which is the most; revoke one first.")
+        raise TokenError(f"You have {limit} tokens, the maximum; revoke one first.")
     token, text = AuthToken.objects.create(user=user)
     if user.confined_to is not None:
         TokenConfinement.objects.create(token=token, membership=memberships(user).first())

@@ -83,7 +83,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
         except members.MemberError as error:
             return render(request, "accounts/join.html", {"refused": str(error)}, status=403)
         services.choose_team(request, joined.team_id)
-        messages.success(request, f"You are in {joined.team} now.")
+        messages.success(request, f"You are now a member of {joined.team}.")
         return redirect("home")
     return render(request, "accounts/join.html", {"invitation": invitation, "role": Role(invitation.role).label})
 
@@ -184,7 +184,7 @@ def withdraw_invitation(request: HttpRequest, pk: int) -> HttpResponse:
     """End an invitation that nobody has accepted yet."""
     found = members.withdraw(request.membership.team, pk)  # type: ignore[attr-defined]
     if found is not None:
-        messages.success(request, f"The invitation of {found.user} is withdrawn; its link opens nothing any more.")
+        messages.success(request, f"The invitation of {found.user} is withdrawn; its link no longer works.")
     else:
         messages.error(request, "This invitation was accepted or withdrawn before.")
     return redirect("settings")
@@ -217,7 +217,7 @@ def password(request: HttpRequest) -> HttpResponse:
         return render(request, "accounts/password.html", context | {"form": form}, status=422)
     form.save()
     update_session_auth_hash(request, user)
-    messages.success(request, "Your password is set. Sessions elsewhere have ended; API tokens go on.")
+    messages.success(request, "Your password is set. Other sessions were signed out; API tokens remain valid.")
     return redirect("settings")
 
 

@@ -49,7 +49,7 @@ def bound(reason: str, limits: Limits) -> str:
         "time": f"{limits.time_s:g} s",
         "money": f"{limits.cost_usd or 0:g} USD",
     }
-    return f"The language model came to no answer within the limit of {told[reason]}."
+    return f"The language model gave no answer within the limit of {told[reason]}."
 
 
 def rejected(repairs: int, complaints: Sequence[str]) -> str:
@@ -65,11 +65,11 @@ def gave_up(fault: Fault, attempts: int) -> str:
 
 def wait_too_long(fault: Fault, wait_s: float) -> str:
     asked = f"{wait_s:.0f} s" if wait_s < _DAY_S else "more than a day"
-    return f"{fault.sentence} (asks to wait {asked}, which is longer than this run may still take)"
+    return f"{fault.sentence} (asks to wait {asked}, longer than the time left for this run)"
 
 
 def tool_failed(name: str) -> str:
-    return f"The tool {name} failed because of a fault in this program; it has been logged."
+    return f"The tool {name} failed with an internal error; it has been logged."
 
 
 def shortened(messages: Sequence[Message]) -> tuple[list[Message], int]:

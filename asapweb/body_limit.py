@@ -169,7 +169,7 @@ class Body:
                 sentence = f"Sign in, or send a valid API token, before you send more than {most}."
                 raise Refused(Refusal(401, sentence, ((b"www-authenticate", b"Token"),)))
         if not self.known and limit.of_strangers() > STRANGERS_BYTES:
-            sentence = "The server is receiving too much at this moment; try again in a minute."
+            sentence = "The server is receiving too many requests; try again in a minute."
             raise Refused(Refusal(503, sentence, ((b"retry-after", b"60"),)))
         if self.still_needs:
             try:
@@ -185,7 +185,7 @@ class Body:
         try:
             return await asyncio.wait_for(self.source(), max(left_s, 0.0))
         except TimeoutError:
-            sentence = "The request came too slowly and was given up; check the connection, and send it again."
+            sentence = "The request timed out; check the connection and send it again."
             self.refusal = Refusal(408, sentence, ((b"connection", b"close"),))
             return None
 

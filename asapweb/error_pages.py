@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
+
+from disk import space
 
 Handler = Callable[..., HttpResponse]
 
@@ -43,7 +47,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     """What Django could not read, or does not take: 413 for a form that is too large, else 400."""
     if isinstance(exception, RequestDataTooBig):
         limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
-        sentence = f"What was sent is larger than {limit_mb:.0f} MB, which no request but an upload needs."
+        sentence = f"The request is larger than {limit_mb:.0f} MB, the limit for anything but uploads."
         return refuse(request, 413, "Too large", sentence)
     if isinstance(exception, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
@@ -51,9 +55,21 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
             f"The form has more than {files} files or {fields:,} fields: send fewer, or put the files into one zip."
         )
         return refuse(request, 400, "Too many", sentence)
-    return refuse(request, 400, "Not readable", "The request cannot be read; go back, and try it again.")
+    return refuse(request, 400, "Not readable", "The request is malformed; go back and try again.")
 
 
-permission_denied = _answering(defaults.permission_denied, "You may not do this.")
-page_not_found = _answering(defaults.page_not_found, "There is nothing at this address.")
-server_error = _answering(defaults.server_error, "Something went wrong in our code; it has been logged.")
+permission_denied = _answering(defaults.permission_denied, "You do not have permission to do this.")
+page_not_found = _answering(defaults.page_not_found, "Page not found.")
+_server_error = _answering(defaults.server_error, "Internal error; it has been logged.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500, or 503 where no connection to the database was to be had: it is away, or all are in use."""
+    error = sys.exc_info()[1]
+    if isinstance(error, OperationalError | InterfaceError) and not space.is_full(error):
+        response = refuse(
+            request, 503, "Busy", "The server is overloaded or its database does not answer: try again in some seconds."
+        )
+        response["Retry-After"] = "10"
+        return response
+    return _server_error(request)

@@ -18,4 +18,4 @@ class FullDiskMiddleware(MiddlewareMixin):
         if not isinstance(error, space.NoSpace) and not space.is_full(error):
             return None
         logger.warning("%s %s was refused: %s", request.method, request.path, error)
-        return refuse(request, 507, "There is no room", space.sentence(error))
+        return refuse(request, 507, "Disk full", space.sentence(error))

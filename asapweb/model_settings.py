@@ -24,9 +24,9 @@ from proposals.agents import endpoint
 
 #: Who asks a model, and for what.
 AGENTS = (
-    ("coordinator", "Coordinator", "answers in conversations"),
+    ("coordinator", "Coordinator", "answers in dialogues"),
     ("analyzer", "Analyzer", "writes the report"),
-    ("proposer", "Proposer", "reasons on proposals"),
+    ("proposer", "Proposer", "argues proposals"),
 )
 #: Of a test of the connection: one request after another, each within its own limit.
 CHECK_LIMIT_S = 45.0
@@ -76,10 +76,10 @@ def shown() -> Shown:
             ("Turns", f"{limits.turns:,}"),
             ("Tool calls", f"{limits.tool_calls:,}"),
             ("Tokens, in and out", f"{limits.tokens:,}"),
-            ("Tokens of one response", f"{limits.answer_tokens:,}"),
+            ("Tokens per response", f"{limits.answer_tokens:,}"),
             ("Time", f"{limits.time_s:,.0f}\u00a0s"),
             ("Money", money),
-            ("Connection, silence, one request",
+            ("Timeouts: connect, read, request",
              f"{found.connect_timeout_s:g} · {found.read_timeout_s:g} · {found.request_timeout_s:g}\u00a0s"),
         ),
         prices=tuple((model, *_price(price)) for model, price in sorted(found.prices.items())),
@@ -113,7 +113,7 @@ def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S
     if reports:
         return reports[0]
     model = settings.model_for(agent)
-    said = f"{model} at {settings.base_url} did not finish the test within {limit_s:.0f} s; it is slow, or it hangs."
+    said = f"{model} at {settings.base_url} did not finish the test within {limit_s:.0f} s."
     return ConnectionReport(False, said, model, settings.base_url)
 
 
@@ -164,5 +164,5 @@ def keep_payloads(request: HttpRequest) -> HttpResponse:
         messages.error(request, str(error))
     else:
         kept = "as long as their experiment" if days is None else f"{days} day{'' if days == 1 else 's'}"
-        messages.success(request, f"What agents send and get is kept for {kept}.")
+        messages.success(request, f"Agent payloads are kept for {kept}.")
     return redirect("settings")

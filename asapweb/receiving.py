@@ -51,7 +51,9 @@ async def is_known(scope: Message) -> bool:
     try:
         return await sync_to_async(_is_known)(scope)
     except DatabaseError as error:
-        sentence = space.sentence(error) if space.is_full(error) else "The database does not answer; try again soon."
+        sentence = (
+            space.sentence(error) if space.is_full(error) else "The database is unavailable; try again in a minute."
+        )
         raise Refused(Refusal(503, sentence, ((b"retry-after", b"10"),))) from error
 
 

@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
+    "jobs",
     "accounts",
     "knowledge",
     "experiments",
@@ -80,6 +81,10 @@ AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
+PASSWORD_HASHERS = [
+    "accounts.hashing.Argon2idHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",  # of accounts made before; replaced at their next sign-in
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -210,18 +215,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_SOFT_TIME_LIMIT = 25 * 60
 CELERY_TASK_TIME_LIMIT = 26 * 60
-#: A model may take minutes to answer, mostly waiting: answers have workers of their own, with threads.
-CELERY_TASK_ROUTES = {
-    "dialogue.tasks.answer": {"queue": "dialogue"},
-    "proposals.tasks.consult": {"queue": "dialogue"},
-    # It holds the vectors' model anyway, and a profile must not wait until hundreds of passages have theirs.
-    "knowledge.tasks.embed": {"queue": "dialogue"},
-}
 CELERY_BEAT_SCHEDULE = {
-    # A run whose worker died goes to another one.
-    "take over stale runs": {"task": "proposals.tasks.take_over_stale", "schedule": 10.0, "options": {"expires": 60}},
-    # An answer that nobody writes any more goes to another worker.
-    "take over stale answers": {"task": "dialogue.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
+    # What a dead worker had, or a broker lost, goes to another worker.
+    "take over": {"task": "jobs.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
+    "measure": {"task": "proposals.tasks.measure", "schedule": 10.0, "options": {"expires": 60}},
     # What teams keep for some days only.
     "remove old payloads": {
         "task": "experiments.tasks.remove_old_payloads",
@@ -234,11 +231,10 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 1800.0,
         "options": {"expires": 600},
     },
-    # A document or a file of records whose worker, or web server, died.
-    "resume documents": {"task": "knowledge.tasks.resume_documents", "schedule": 30.0, "options": {"expires": 60}},
-    "resume imports": {"task": "history.tasks.resume_imports", "schedule": 30.0, "options": {"expires": 60}},
-    # What was not queued for its vector, because no broker was there or its task was lost.
-    "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 300.0, "options": {"expires": 60}},
+    # A file of records that was checked and never imported.
+    "forget imports": {"task": "history.tasks.forget_imports", "schedule": 600.0, "options": {"expires": 600}},
+    # What has no vector yet: another embedder was configured, or it failed.
+    "embed what waits": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "sentinel")):

@@ -68,7 +68,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "due": [(item, first_proposals.get(item.pk), reasons.get(item.pk, "")) for item in due],
         "due_count": len(due) if len(due) < DUE_SHOWN else waiting(membership).count(),
         "running": running,
-        "recent": everything.exclude(pk__in=[item.pk for item in due]).order_by("-updated_at")[:8],
+        "recent": everything.order_by("-updated_at", "-pk")[:8],
         "samples": everything.exclude(sample="").order_by("pk"),
         "approved_count": approved.count(),
         "gains": recent_gains,

@@ -182,7 +182,8 @@ def streams(address: str, key: str, experiment: int) -> None:
     from dialogue.models import Message
     from dialogue.services import asking
     from experiments.models import Experiment, RunStatus
-    from experiments.services import events, workers
+    from experiments.services import events
+    from jobs import workers
 
     stored = Experiment.objects.get(pk=experiment)
     user = first_administrator()

@@ -1,8 +1,9 @@
 """A large site alone and under load: every page and list by itself, then many people at once, and the memory held.
 
 `python -m bench.load` is short: a site of one hundredth, 10 people for 20 seconds.  `--full`: 20,000 experiments with
-all that hangs on them, 200 people for 5 minutes; half an hour with the making of the site, which `--home FOLDER` keeps
-for another time.  `--write FILE` puts the figures between the marks of that page.
+all that hangs on them, 50 people who hardly pause, then 200 people for 5 minutes; half an hour with the
+making of the site, which `--home FOLDER` keeps for another time.  `--write FILE` puts the figures between the marks of
+that page.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def together(home: Path, users: int, time_s: int, think_s: float) -> tuple[list[
         before, load = held(home), os.getloadavg()[0]
         command = [
             sys.executable, "-m", "locust", "-f", str(USERS_FILE), "--headless", "--host", host, "-u", str(users),
-            "-r", str(max(1, users / 40)), "-t", f"{time_s}s", "--csv", f"{folder}/found", "--only-summary",
+            "-r", str(max(2.5, users / 40)), "-t", f"{time_s}s", "--csv", f"{folder}/found", "--only-summary",
             "--stop-timeout", "60",
         ]  # fmt: skip
         known = {"ASAP_LOAD_PASSWORD": PASSWORD, "ASAP_LOAD_USERS": str(users), "ASAP_LOAD_THINK_S": str(think_s)}
@@ -104,7 +105,7 @@ def write(path: Path, lines: list[str]) -> None:
     _, mark, tail = rest.partition(END)
     if not mark:
         raise SystemExit(f"{path} has no {BEGIN} … {END}")
-    path.write_text(f"{head}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{tail}")
+    path.write_text(f"{head}{BEGIN}\n" + "\n".join(lines).rstrip() + f"\n{END}{tail}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,20 +115,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, help="share of 20,000 experiments and all that hangs on them")
     parser.add_argument("--users", type=int)
     parser.add_argument("--seconds", type=int)
-    parser.add_argument("--think", type=float, default=12.0, help="seconds between two pages of one person")
+    parser.add_argument("--think", type=float, default=12.0, help="mean seconds between two pages of one person")
     parser.add_argument("--requests", type=int, default=20, help="of each page alone; 0: none")
     parser.add_argument("--write", type=Path, help="page whose figures are replaced")
     options = parser.parse_args(arguments)
     scale = options.scale or (1.0 if options.full else 0.01)
     users, time_s = options.users or (200 if options.full else 10), options.seconds or (300 if options.full else 20)
+    crowds = [(users, time_s, options.think)]
+    if options.full and not options.users:
+        crowds.insert(0, (50, 90, 2.0))
     with tempfile.TemporaryDirectory(prefix="asap-bench-", dir="/tmp") as folder:
         home = options.home or Path(folder)
         lines: list[str] = []
         if options.requests:
             with database(home):
                 lines = [*alone(home, scale, options.requests), ""]
-        found, failures = together(home, users, time_s, options.think)
-        lines += found
+        failures = 0
+        for crowd in crowds:
+            found, failed = together(home, *crowd)
+            lines += [*found, ""]
+            failures += failed
     print("\n".join(lines))
     if options.write is not None:
         write(options.write, lines)

@@ -79,9 +79,7 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
         return of_experiment(found, self.request, "run__experiment_id")
 
     @extend_schema(
-        parameters=[
-            OpenApiParameter("top", OpenApiTypes.INT, description="So many ops, 20 unless given, at most 500.")
-        ],
+        parameters=[OpenApiParameter("top", OpenApiTypes.INT, description="Number of ops, default 20, at most 500.")],
         responses=DiagnosisContractSerializer,
         tags=["diagnoses"],
     )
@@ -95,12 +93,12 @@ class DiagnosisViewSet(mixins.ListModelMixin, TeamObjects[DiagnosisRecord]):
     @extend_schema(
         parameters=[
             OpenApiParameter("q", _TEXT, description="In the op's name or framework path; case-insensitive."),
-            *(OpenApiParameter(name, _TEXT, description="Exactly this value.") for name in services.FILTERS),
+            *(OpenApiParameter(name, _TEXT, description="Exact match.") for name in services.FILTERS),
             OpenApiParameter(
                 "sort", _TEXT, enum=[*services.SORTS, *(f"-{name}" for name in services.SORTS)], default="rank"
             ),
             OpenApiParameter("page", OpenApiTypes.INT),
-            OpenApiParameter("size", OpenApiTypes.INT, description="Ops on a page, 50 unless given, at most 500."),
+            OpenApiParameter("size", OpenApiTypes.INT, description="Ops per page, default 50, at most 500."),
         ],
         responses=OpsPageSerializer,
         tags=["diagnoses"],

@@ -47,7 +47,7 @@ class CompareView(APIView):
         parameters=[
             OpenApiParameter("a", OpenApiTypes.INT, required=True, description="Profile before."),
             OpenApiParameter("b", OpenApiTypes.INT, required=True, description="Profile after."),
-            OpenApiParameter("top", OpenApiTypes.INT, description="So many op changes, 50 unless given, at most 500."),
+            OpenApiParameter("top", OpenApiTypes.INT, description="Number of op changes, default 50, at most 500."),
         ],
         responses={200: ComparisonSerializer, 400: Detail, 404: Detail, 409: Detail},
         tags=["compare"],

@@ -54,7 +54,7 @@ def of_experiment(request: Request, pk: int) -> Timeline:
     experiment = get_for(request.user, Experiment.objects.all(), Role.VIEWER, pk=pk)
     run = runs.newest(experiment)
     if run is None:
-        raise NotFound("Nothing was uploaded yet.")
+        raise NotFound("Nothing has been uploaded yet.")
     try:
         return timelines.of_profile(run.profile, experiment.config)
     except traces.NoTrace as error:

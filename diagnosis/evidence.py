@@ -103,7 +103,9 @@ def _said_elsewhere(
     if source == "op profile" and unit == "count":
         counted = [key for other in siblings for key in other.get("ops") or ()]
         return "number of these ops", _keyed(record, counted) if counted else _with_ops(record.ops.all())
-    return (f"as the {source} states it" if source == "configuration" else f"read from: {source or 'the profile'}"), {}
+    return (
+        f"as reported by the {source}" if source == "configuration" else f"read from: {source or 'the profile'}"
+    ), {}
 
 
 def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -123,9 +125,9 @@ def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
     in_seconds = found.get("saving_s") is not None
     keys = [key for item in found.get("evidence", ()) for key in item.get("ops") or ()]
     return Panel(
-        f"at most saved by: {found['title']}", found["saving_s"] if in_seconds else found["saving_share"],
+        f"upper bound saved by: {found['title']}", found["saving_s"] if in_seconds else found["saving_share"],
         "s" if in_seconds else "share", "computed",
-        "Amdahl bound: the step without this time altogether, all else as it is.\nBounds of findings overlap and do "
+        "Amdahl bound: the step without this time, all else unchanged.\nBounds of findings overlap and do "
         "not add up.",
         **_keyed(record, keys),
     )  # fmt: skip
@@ -209,12 +211,12 @@ def _term(record: DiagnosisRecord, key: str) -> Panel | None:
         return Panel(
             f"{term.label} per step", value, "s", "predicted",
             "the performance model's part of this configuration's step × measured step time ÷ predicted step time",
-            source="performance model", about="no profile was recorded, so that nothing measured this part",
+            source="performance model", about="no profile was recorded, so this part was not measured",
         )  # fmt: skip
     more = _with_ops(ops)
-    about = "" if more["ops"] else "no op ran: from the step's own breakdown"
+    about = "" if more["ops"] else "no op ran: from the breakdown of the step"
     if key.startswith(("ici", "dcn")) and more["ops"]:
-        about = "the part of these collectives that nothing hid, where the profile tells"
+        about = "exposed part of these collectives, where the profile shows it"
     return Panel(
         f"{term.label} {'per step' if in_seconds else 'of the device time'}", value, "s" if in_seconds else "share",
         "computed", "sum of the self times of these ops, per step and core", about=about, **more,
@@ -239,7 +241,7 @@ def _collective(record: DiagnosisRecord, rest: str) -> Panel | None:
     if achieved and possible:
         about = (
             f"achieved {formatting.quantity(achieved, 'bytes_per_s')} of "
-            f"{formatting.quantity(possible, 'bytes_per_s')} that the links of this axis could give"
+            f"{formatting.quantity(possible, 'bytes_per_s')} link bandwidth of this axis"
         )
     rows = [
         (words, str(formatting.quantity(row[key], unit)))
@@ -305,7 +307,7 @@ def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
     if not more["ops"]:
         return None
     return Panel(
-        f"{column.replace('_', ' ')} {value or 'not named'}", more["ops_share"], "share", "measured",
+        f"{column.replace('_', ' ')} {value or 'unattributed'}", more["ops_share"], "share", "measured",
         "sum of the shares of these ops, of the device time", **more,
     )  # fmt: skip
 
@@ -317,7 +319,7 @@ def _ceiling(record: DiagnosisRecord, rest: str) -> Panel | None:
     terms = bars.step_terms(record.data.get("breakdown_s") or {})
     return Panel(
         f"step: {found.label[0].lower()}{found.label[1:]}", found.time_s, "s", "computed",
-        "step time − this term, all else as it is (Amdahl)", rows=[(term.label, _time(term.value)) for term in terms],
+        "step time − this term, all else unchanged (Amdahl)", rows=[(term.label, _time(term.value)) for term in terms],
     )  # fmt: skip
 
 
@@ -329,14 +331,14 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
         return Panel(
             f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "predicted",
             "probability that the predicted parts are in this order, each known to a factor of 1.6 (one standard "
-            "deviation), drawn towards one half by what of the step the model does not explain; at most 75 %",
-            about="a stated assumption, not a calibrated probability; a profile would tell",
+            "deviation), shrunk towards one half by the part of the step the model does not explain; at most 75 %",
+            about="an assumption, not a calibrated probability",
         )  # fmt: skip
     return Panel(
         f"confidence that {verdict['primary']} is the bottleneck", verdict["confidence"], "share", "computed",
         "quality of the data × (0.55 + 0.45 × margin), at most 97 %\nquality: complete roofline, sample of ops, "
         "categories only, no steps; margin: of the best explanation over the next",
-        about="an order of certainty, not a calibrated probability",
+        about="a ranking score, not a calibrated probability",
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def write(experiment: Experiment, record: DiagnosisRecord, address: str) -> str:
 
 def _kept(experiment: Experiment) -> list[str]:
     said = against_profile.caveats(experiment)
-    return ["The profile contradicts its configuration, which its user kept:", *_list(said)] if said else []
+    return ["The profile contradicts the configuration, which the user kept:", *_list(said)] if said else []
 
 
 def _bottleneck(data: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _kpis(data: Mapping[str, Any]) -> list[str]:
     for tile in presentation.tiles(data):
         value = _number(tile.value, tile.unit) if tile.value is not None else "not measured"
         rows.append((_text(tile.label), value, _ORIGINS.get(tile.origin, ""), _text(tile.note)))
-    return _table(("Figure", "Value", "Origin", "What it is"), rows)
+    return _table(("Figure", "Value", "Origin", "Finding"), rows)
 
 
 def _breakdown(data: Mapping[str, Any]) -> list[str]:
@@ -108,7 +108,7 @@ def _breakdown(data: Mapping[str, Any]) -> list[str]:
         share = _number(term.value / total, "share")
         rows.append((_text(term.label), _number(term.value, "s"), share) if in_seconds else (_text(term.label), share))
     said = "" if data.get("basis", PROFILE) == PROFILE else " (predicted, not measured)"
-    return [f"## Where the step goes{said}", *_table(head, rows)]
+    return [f"## Step-time breakdown{said}", *_table(head, rows)]
 
 
 def _collectives(data: Mapping[str, Any]) -> list[str]:
@@ -131,7 +131,7 @@ def _collectives(data: Mapping[str, Any]) -> list[str]:
 def _findings(data: Mapping[str, Any]) -> list[str]:
     found = data.get("findings") or ()
     if not found:
-        return ["No rule found anything that costs a noticeable part of the step."]
+        return ["No rule found a significant cost."]
     parts = []
     for number, finding in enumerate(found, start=1):
         parts.append(f"### {number}. {_text(finding['title'])}")
@@ -164,7 +164,7 @@ def _ops(record: DiagnosisRecord) -> list[str]:
         return [
             "The profile lists no ops."
             if record.data.get("basis", PROFILE) == PROFILE
-            else "No profile was recorded, so no ops are known."
+            else "No profile was recorded, so there are no ops."
         ]
     return [*_table(head, rows), *([presentation.OVER_ROOF] if over else [])]
 

@@ -17,21 +17,21 @@ _TILES = (
     ("step_time_s", "Step time", "s", "measured", "mean over steps and cores"),
     ("duty_cycle", "Duty cycle", "share", "measured", "a core is busy"),
     ("communication", "Communication", "share", "measured", "in collectives"),
-    ("idle", "Idle", "share", "measured", "nothing runs"),
+    ("idle", "Idle", "share", "measured", "no op running"),
     ("input", "Input", "share", "measured", "waiting for input"),
-    ("flops_utilization", "FLOPs utilisation", "share", "measured", "of the peak rate"),
+    ("flops_utilization", "FLOPs utilisation", "share", "measured", "of peak FLOP/s"),
     ("hbm_utilization", "HBM bandwidth", "share", "measured", "of the peak bandwidth"),
-    ("memory_peak_share", "Memory peak", "share", "measured", "of the device memory"),
-    ("mfu", "MFU", "share", "computed", "of the peak rate, model FLOPs"),
-    ("goodput", "Goodput", "share", "computed", "not lost to idling, input or host"),
+    ("memory_peak_share", "Memory peak", "share", "measured", "of device memory"),
+    ("mfu", "MFU", "share", "computed", "model FLOPs over peak FLOP/s"),
+    ("goodput", "Goodput", "share", "computed", "not lost to idle, input or host"),
 )
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
-    ("communication_exposed", "Communication, exposed", "share", "measured", "no other op runs"),
-    ("communication_overlapped", "Communication, overlapped", "share", "measured", "in flight behind other ops"),
+    ("communication_exposed", "Communication, exposed", "share", "measured", "no other op running"),
+    ("communication_overlapped", "Communication, overlapped", "share", "measured", "hidden by other ops"),
     ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
     ("host", "Host", "share", "measured", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "computed", "the slowest core is behind the median"),
+    ("stragglers", "Stragglers", "share", "computed", "slowest core behind the median"),
     ("step_time_spread", "Step time spread", "share", "computed", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
@@ -44,7 +44,7 @@ MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
 #: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
 ROOF_REACHED = 1.005
 OVER_ROOF = (
-    "Over 100 % of the roofline: caches served part of the data, or the device’s peak is above what the profile states."
+    "Above the roofline: caches served part of the data, or the device’s peak is higher than the profile reports."
 )
 
 
@@ -123,7 +123,7 @@ def tiles(data: Mapping[str, Any]) -> list[Tile]:
             continue
         value = kpis.get(key)
         if value is None:
-            reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "the profile does not say"
+            reason = missing.get(key) or missing.get(key.removesuffix("_s")) or "not reported"
             found.append(Tile(key, label, None, unit, "", reason, main))
             continue
         note = (
@@ -183,9 +183,9 @@ def ceiling(data: Mapping[str, Any]) -> Ceiling | None:
     primary = data.get("bottleneck", {}).get("primary")
     match = {
         "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
-        "memory": ("If no op waited for HBM", lambda key: key == "hbm"),
-        "input": ("If input never waited", lambda key: key == "input"),
-        "host": ("If nothing waited for the host", lambda key: key in ("host", "host_transfer")),
+        "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
+        "input": ("If input never stalled", lambda key: key == "input"),
+        "host": ("If the host never stalled the device", lambda key: key in ("host", "host_transfer")),
         "idle": ("If no core idled", lambda key: key == "idle"),
     }.get(primary)
     if match is None or not terms:
@@ -252,7 +252,7 @@ def _size(axis: str, sizes: Mapping[str, int]) -> int | None:
 def axis_name(axis: Any) -> str:
     """`model`, `data, seq`, `dcn`; `not matched` where no axis explains the participants."""
     if not axis:
-        return "not matched"
+        return "unmatched"
     return axis if isinstance(axis, str) else ", ".join(axis)
 
 
@@ -289,7 +289,7 @@ def roofline(data: Mapping[str, Any], ops: QuerySet[OpRow], bounds: Mapping[str,
 def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
     """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.
 
-    Ops that carry no module stand under `not named`.
+    Ops that carry no module stand under `unattributed`.
     """
     found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
     unit = "s" if any(time for _, _, time, _ in found) else "share"
@@ -298,7 +298,7 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
-        row = sums.setdefault(module or "not named", {})
+        row = sums.setdefault(module or "unattributed", {})
         row[column] = row.get(column, 0.0) + amount
     total = sum(sum(row.values()) for row in sums.values())
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnosis import presentation
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.quantity import digits, format_share, format_value
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
 
 #: `attention 56.9 %` in the sentences that sum ops by family and module.
 _NAMED_SHARE = re.compile(r"(?:: |, )(?P<name>[^:,]+?) (?P<text>[\d.,]+ %)")
-_TERM = re.compile(r"(?P<text>[\d.,]+ %)")
 _RANK = re.compile(r"^(\d)\. ")
 SECTIONS = (DETAILS, HEALTH, IDENTIFICATION, CORRELATION)
 
@@ -106,18 +106,18 @@ def _correlation(text: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
     if text.startswith("Predicted breakdown "):
         shares = data.get("breakdown_share") or {}
         return [
-            {"label": key.replace("ici:", "ICI "), "value": value, "unit": "share", "origin": "predicted",
+            {"label": bar_label(key), "value": value, "unit": "share", "origin": "predicted",
              "text": f"{digits(100.0 * value, 2)} %", "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip
     if text.startswith("Breakdown "):
         shares = data.get("breakdown_share") or {}
         return [
-            {"label": key.replace("ici:", "ICI "), "value": value, "unit": "share", "origin": "computed",
+            {"label": bar_label(key), "value": value, "unit": "share", "origin": "computed",
              "text": format_share(value), "ref": f"term-{key}"}
             for key, value in shares.items()
         ]  # fmt: skip
-    if text.startswith("Of communication, "):
+    if text.startswith("Waiting for asynchronous collectives accounts for "):
         waiting = presentation.waiting_share(data)
         return [{"label": "waiting for asynchronous collectives", "value": waiting, "unit": "share", "ref": "waiting",
                  "origin": "measured", "text": format_share(waiting)}]  # fmt: skip

@@ -87,8 +87,11 @@ class Strips:
         return self.cores_total <= len(self.strips) and self.steps_total <= len(self.steps)
 
 
-def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
-    """What to draw of `Diagnosis.timeline`; None where no core marks steps."""
+def strips(timeline: Mapping[str, Any] | None, collectives: str = "") -> Strips | None:
+    """What to draw of `Diagnosis.timeline`; None where no core marks steps.
+
+    collectives: their colour class, where all of them are of one mesh axis.
+    """
     data = timeline or {}
     durations = data.get("durations_s") or []
     steps = list(data.get("steps") or [])
@@ -98,6 +101,8 @@ def strips(timeline: Mapping[str, Any] | None) -> Strips | None:
     order = [key for key in PARTS if key in found] + sorted(key for key in found if key not in PARTS)
     used = [key for key in order if any(value > 0 for row in found[key] for value in row)]
     words = [(key, *PARTS.get(key, (key.replace("_", " ").capitalize(), "mute"))) for key in used]
+    if collectives:
+        words = [(key, label, collectives if key == "collective" else css) for key, label, css in words]
     columns = len(steps) > MOST_END_TO_END
     scale = max((max(row) if columns else sum(row)) for row in durations) or 1.0
     titles = len(steps) * len(durations) <= MOST_TITLES

@@ -198,7 +198,7 @@ def _classes(
             )
     ranked = sorted(found, key=lambda key: (KINDS.index(key[0]), key[1] == "", key[1]))
     if ("collective", "") in found and order:
-        found["collective", ""] = Class("collective", "Collectives, axis not known", "ici")
+        found["collective", ""] = Class("collective", "Collectives, unknown axis", "ici")
     place = {key: at for at, key in enumerate(ranked)}
     return tuple(found[key] for key in ranked), np.array([place[key] for key in keys], np.uint8)
 

@@ -23,7 +23,7 @@ from experiments.step_profile import PROFILE
 from experiments.views import progress_context, waiting_form
 
 #: What bounds an op, in the words of the legend.
-BOUNDS = {"compute": "Matrix units", "Compute": "Matrix units", "MXU": "Matrix units"}
+BOUNDS = {"compute": "Compute", "Compute": "Compute", "MXU": "Compute"}
 OPS_ON_PAGE = 25
 #: On the diagnosis page itself: ops of its table, and the part of the module tree that is worth its space there.
 OPS_IN_REPORT = 10
@@ -76,13 +76,14 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(data),
         "report": _by_heading(data),
-        "strips": strips.strips(data.get("timeline")),
+        "strips": strips.strips(data.get("timeline"), bars.collectives_class(terms)),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{reverse('ops', args=[page.experiment.pk])}?q=",
         "tree": record.modules,
         "least_module": SMALLEST_MODULE * (record.modules.get("share") or 1.0),
         "terms": terms,
         "terms_total": total,
+        "terms_largest": max((term.value for term in terms), default=0.0),
         "matrix": presentation.matrix(data, mesh, step_s),
         "roofline": presentation.roofline(data, record.ops.all(), BOUNDS),
         "modules": modules,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -137,17 +138,19 @@ def _comparison_context(before: DiagnosisRecord, after: DiagnosisRecord, found: 
         "bar_unit": "share" if basis == "share" else "s",
         "was": was,
         "now": now,
+        "was_total": sum(term.value for term in was),
+        "now_total": sum(term.value for term in now),
         "terms": terms,
         "scale": max(sum(term.value for term in side) for side in (was, now)) if was or now else 0.0,
         "largest_term": max((abs(row.change) for row in found.breakdown), default=0.0),
-        "collectives": [_collective(row) for row in found.collectives],
+        "collectives": [_collective(row, roles) for row in found.collectives],
         "largest_collective": max((abs(row.change) for row in found.collectives), default=0.0),
         "sides": [_head(before), _head(after)],
     }
 
 
-def _collective(row: CollectiveChange) -> dict[str, Any]:
-    return {"row": row, "axis": axis_name(row.axis), "css": bars.axis_class(row.axis or "model")}
+def _collective(row: CollectiveChange, roles: Mapping[str, str] | None) -> dict[str, Any]:
+    return {"row": row, "axis": axis_name(row.axis), "css": bars.axis_class(row.axis or "model", roles)}
 
 
 def _head(record: DiagnosisRecord) -> dict[str, Any]:

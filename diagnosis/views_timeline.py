@@ -33,7 +33,7 @@ def load(page: ExperimentPage, request: HttpRequest) -> Timeline:
     if (number := whole_number(request.GET.get("profile", ""))) is not None:
         profile = get_object_or_404(page.experiment.profiles, pk=number)
     if profile is None:
-        raise traces.NoTrace("Nothing was uploaded yet.")
+        raise traces.NoTrace("Nothing has been uploaded yet.")
     return timelines.of_profile(profile, page.experiment.config)
 
 

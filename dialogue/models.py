@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from experiments.fields import OrderedJSONField
+from jobs.models import Job
 
 
 class Thread(models.Model):
@@ -23,7 +24,7 @@ class Thread(models.Model):
         indexes = [models.Index(fields=["experiment", "-updated_at"], name="thread_by_experiment")]
 
 
-class Message(models.Model):
+class Message(Job):
     """A question of a user, or the answer to one.  Of an answer, `status` moves one way, by compare-and-set.
 
     text grows while a worker writes it; `revision` counts how often what was written so far was withdrawn (a retry, a
@@ -61,9 +62,6 @@ class Message(models.Model):
     steps = OrderedJSONField(default=list, blank=True)
     effects = OrderedJSONField(default=list, blank=True)
     supports = OrderedJSONField(default=list, blank=True)
-    worker = models.CharField(max_length=100, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveSmallIntegerField(default=0)
     tokens = models.PositiveIntegerField(null=True, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
     first_text_s = models.FloatField(null=True, blank=True)

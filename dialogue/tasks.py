@@ -6,10 +6,9 @@ import logging
 import threading
 from typing import Any
 
-from celery import shared_task
 from celery.signals import worker_ready
 
-from dialogue.services import answering, asking, respond
+from dialogue.services import asking, respond
 from knowledge.embedding import EmbeddingError, current_embedder
 from proposals.agents.reasoner import meaning
 
@@ -19,16 +18,10 @@ logger = logging.getLogger(__name__)
 WARM_AFTER_S = 10.0
 
 
-@shared_task(name=asking.ANSWER, acks_late=True, reject_on_worker_lost=True)
+@asking.ANSWERS.implementation()
 def answer(message_pk: int) -> None:
     """Write an answer, unless it has ended or a live worker writes it."""
     respond.respond(message_pk)
-
-
-@shared_task(name="dialogue.tasks.sweep", ignore_result=True, expires=60)
-def sweep() -> list[int]:
-    """Queue the answers that no live worker writes."""
-    return answering.sweep()
 
 
 @worker_ready.connect
@@ -45,4 +38,4 @@ def _warm() -> None:
     try:
         current_embedder().embed(["runs like this one"])
     except EmbeddingError:
-        logger.warning("the model of the vectors is not there", exc_info=True)
+        logger.warning("the embedding model is missing", exc_info=True)

@@ -102,7 +102,7 @@ def _shown(request: HttpRequest, page: ExperimentPage, context: dict[str, Any]) 
     """The page of what is on record.  `?step=` is the number of a step, or `all`."""
     found, asked = context["found"], request.GET.get("step", "")
     if found is None:
-        raise Http404("No such step is on record.")
+        raise Http404("There is no such recorded step.")
     lines = [event_words.describe(event, page.experiment) for event in found.events]
     at = min(max(timeline.whole(asked) or 1, 1), max(len(found.steps), 1))
     rows = list(zip(lines, found.steps, strict=False))

@@ -35,10 +35,6 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def is_short(folder: Path) -> bool:
-    return free_bytes(folder) < keep_free_bytes()
-
-
 def require(folder: Path, needed_bytes: int = 0, what: str = "The upload") -> None:
     """Raises NoSpace where taking so many bytes would reach into what is kept.  what: as the sentence begins."""
     free, keep = free_bytes(folder), keep_free_bytes()

@@ -1,14 +1,13 @@
-"""Fit what memory profiles cannot know from the program's source, and write perfmodel/memory_fit.toml and the page.
+"""Fit what memory profiles cannot know from the program's source, and write perfmodel/memory_fit.toml.
 
-`python -m evaluation.fit_memory` fits and writes both; with `--report` only docs/accuracy-memory.md, from the fit that
-is there.  Peaks: robust least squares on log(predicted / measured), each constant shrunk to what the source says.  Who
-ran out of memory: the likeliest share that cannot be filled, spread, and share of failures that are not memory.
+`python -m evaluation.memory_report --fit` does it, and writes the page.  Peaks: robust least squares on log(predicted /
+measured), each constant shrunk to what the source says.  Who ran out of memory: the likeliest share that cannot be
+filled, spread, and share of failures that are not memory.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -221,8 +220,8 @@ def write_fit(profiles: Profiles) -> None:
     rows = sweep_rows("ultrascale")
     measured, judged = int(np.isfinite(rows.measured_bytes).sum()), int((~unrunnable_rows(rows)).sum())
     lines = [
-        "# Written by `python -m evaluation.fit_memory`; see docs/accuracy-memory.md.  Values replace those of",
-        "# memory_profiles.toml, which are their priors.",
+        "# Written by `python -m evaluation.memory_report --fit`; see docs/accuracy-memory.md.  Values replace those",
+        "# of memory_profiles.toml, which are their priors.",
         "",
         "[provenance]",
         'state = "fitted"',
@@ -248,16 +247,3 @@ def write_fit(profiles: Profiles) -> None:
     FIT_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     for cached in (load_memory_profiles, fitted_constants):
         cached.cache_clear()
-
-
-def main(arguments: list[str]) -> None:
-    """Fit and write; `--report`: only the page."""
-    from evaluation import memory_report
-
-    if "--report" not in arguments:
-        write_fit(finished(whole_fit()))
-    memory_report.write()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

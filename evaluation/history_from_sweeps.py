@@ -14,11 +14,11 @@ from re import sub
 
 import numpy as np
 
+from evaluation.seeds.build import as_text
 from evaluation.sweep_comparisons import Comparison, Setting, comparisons, settings_that_ran
 from evaluation.sweeps import load_sweeps
 from history.record import Record, Side, outcome_of
 from history.seeds import FOLDER
-from history.seeds.build import as_text
 from perfmodel.accounting import parameters
 from perfmodel.chips import get_chip
 from perfmodel.shapes import ModelShape

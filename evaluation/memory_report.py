@@ -1,11 +1,12 @@
 """docs/accuracy-memory.md: how good predicted memory is, on runs that the fit has not seen.
 
-Written by `python -m evaluation.fit_memory`, and again, from the same rows, by `--report`.
+`python -m evaluation.memory_report` writes it from the fit that is there; with `--fit` the constants are fitted first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -27,7 +28,6 @@ FAR_BELOW = 0.5
 #: An alternative explains a row if it comes as near as this.
 EXPLAINED = 0.12
 WORST = 15
-Cells = Sequence[str | int | float]
 
 #: What leaving out a term changes in nanotron's profile: title, field, value.
 ABLATIONS = (
@@ -70,10 +70,11 @@ def _head() -> Iterator[str]:
     yield "# How good predicted memory is"
     yield ""
     yield (
-        f"Written by `python -m evaluation.fit_memory`. Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs "
-        f"of nanotron on 8–512 H100 in {len(set(rows.workloads))} workloads (two models), {len(simumax)} of "
-        f"Megatron-LM on eight B200, {len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the "
-        "first failed. Error is |log(predicted / measured)|, bias the median of that logarithm. "
+        "Written by `python -m evaluation.memory_report`. "
+        f"Measured peaks: {np.isfinite(rows.measured_bytes).sum()} runs of nanotron on 8–512 H100 in "
+        f"{len(set(rows.workloads))} workloads (two models), {len(simumax)} of Megatron-LM on eight B200, "
+        f"{len(optico)} of OptiCo's on eight A100; {int((~rows.ran).sum())} runs of the first failed. "
+        "Error is |log(predicted / measured)|, bias the median of that logarithm. "
         "Every error is of runs that the fit has not seen: what the terms are was read in the programs' sources "
         "(`perfmodel/memory_profiles.toml` names them) and chosen with these sweeps in view; their sizes are "
         "fitted on the nanotron sweep alone. The naive baseline is 16 bytes per parameter, the optimizer's over its "
@@ -351,3 +352,14 @@ def _header(first: str, *columns: str) -> list[str]:
 
 def _row(*cells: str | int | float) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page; `--fit`: fit first."""
+    if "--fit" in arguments:
+        fit_memory.write_fit(fit_memory.finished(fit_memory.whole_fit()))
+    write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

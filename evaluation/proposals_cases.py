@@ -11,19 +11,19 @@ _HALVES = {
 
 
 def section(found: dict[str, Any]) -> list[str]:
-    """found: proposals/accuracy.json, written by `python -m tests.proposer.evaluate`."""
+    """found: proposals/accuracy.json, written by `python -m evaluation.proposing.evaluate`."""
     lines = [
         "## Cases with a known answer",
         "",
-        "Written by `python -m tests.proposer.evaluate`. These worlds are simpler than a cluster: they say what "
+        "Written by `python -m evaluation.proposing.evaluate`. These worlds are simpler than a cluster: they say what "
         "proposals make of a profile that shows every op, and the sweeps above what they come to.",
         "",
         "*Recipes*: a published run's mesh is the answer (the fastest, where several were published). The start is "
         "drawn by a hash from the legal meshes that fit, lie at most two doublings away and take by the performance "
         "model 10 to 60 % longer. Its profile is written op by op in a world of its own, whose efficiencies are drawn "
         "per case and which shares only the sizes of the wires with the performance model "
-        "(`tests/proposer/published_cases.py`); durations are off by ±10 % and one op in twenty is missing. Every "
-        "legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
+        "(`evaluation/proposing/published_cases.py`); durations are off by ±10 % and one op in twenty is missing. "
+        "Every legal mesh and every further change may be proposed; *meshes alone*: with batch, micro-batches, "
         "recomputation, weight sharding and flags held fast.",
         "",
         "*Sweeps*: of one workload many meshes were run (OptiCo, Figure 5), and the "

@@ -20,7 +20,7 @@ from experiments.step_profile import Device, Memory, StepProfile
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training
-from perfmodel.efficiency import EfficiencyTable, load_efficiencies
+from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
@@ -138,11 +138,6 @@ class Sweep:
             step_time_s=float(self.group.time_s[start]),
             memory=Memory(peak_bytes=int(peak)) if told else Memory(),
         )
-
-
-def shipped_s(group: Group) -> Floats:
-    """By the shipped efficiencies, which have seen the workload."""
-    return _estimated_s(group, load_efficiencies())
 
 
 def unseen_s(group: Group) -> Floats:

@@ -5,7 +5,7 @@ The order of terms is the same on every page: compute, HBM, ICI by axis, DCN, ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from perfmodel.config import ROLE_SYNONYMS
@@ -93,6 +93,12 @@ def step_terms(breakdown_s: Mapping[str, float], roles: Mapping[str, str] | None
     least = sum(breakdown_s.values()) * 1e-6
     terms = [term(key, value, roles) for key, value in breakdown_s.items() if value and value > least]
     return sorted(terms, key=lambda part: (part.order, part.key))
+
+
+def collectives_class(terms: Iterable[Term]) -> str:
+    """Colour class of collectives that are drawn as one part: that of their axis; empty where there are several."""
+    classes = {part.css for part in terms if part.key.startswith(("ici", "dcn"))}
+    return classes.pop() if len(classes) == 1 else ""
 
 
 def memory_terms(parts_bytes: Mapping[str, float]) -> list[Term]:

@@ -288,7 +288,7 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
         product *= size
     text = f"{'×'.join(str(size) for size in sizes)} = {product:,}"
     if not isinstance(topology, list) or not topology or not all(isinstance(d, int) and d > 0 for d in topology):
-        return {"text": f"{text} chips per slice", "ok": None, "hint": "Give the topology to check it against."}
+        return {"text": f"{text} chips per slice", "ok": None, "hint": "Enter the topology to check against."}
     chips = 1
     for dim in topology:
         chips *= dim
@@ -301,7 +301,7 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
     elif product > chips and product % chips == 0:
         hint = f"Divide one axis by {product // chips:,}."
     else:
-        hint = f"Choose sizes whose product is {chips:,}, the chips of {shape}."
+        hint = f"Choose sizes whose product is {chips:,}, the number of chips in {shape}."
     return {"text": f"{text}, needs {chips:,}", "ok": False, "hint": hint}
 
 

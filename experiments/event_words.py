@@ -22,14 +22,16 @@ _ICONS = {
     "complaint": "alert", "retry": "retry", "stopped": "x", "final": "check", "retention": "db",
 }  # fmt: skip
 _FAULTS = {
-    "rate_limit": "too many requests", "server": "the endpoint failed", "truncated": "the answer broke off",
-    "connect": "no connection", "dns": "unknown host", "timeout": "no answer in time", "malformed": "not understood",
-    "context": "too long for the model", "unsupported": "a parameter the endpoint does not know",
+    "rate_limit": "too many requests", "server": "the endpoint failed", "truncated": "the answer was cut off",
+    "connect": "no connection", "dns": "unknown host", "timeout": "timed out", "malformed": "not understood",
+    "context": "too long for the model", "unsupported": "a parameter the endpoint does not support",
 }  # fmt: skip
 _REASONS = {
-    "turns": "the turns were used up", "tool_calls": "the tool calls were used up", "tokens": "the tokens were used up",
-    "time": "the time was over", "money": "the money was used up", "rejected": "the checks rejected the answer",
-    "cancelled": "somebody stopped it", "fault": "the model could not be reached", "bug": "a tool failed",
+    "turns": "the turn limit was reached", "tool_calls": "the tool-call limit was reached", "tokens": "the token "
+        "limit was reached",
+    "time": "the time limit was reached", "money": "the cost limit was reached", "rejected": "the checks rejected "
+        "the answer",
+    "cancelled": "it was stopped", "fault": "the model could not be reached", "bug": "a tool failed",
 }  # fmt: skip
 #: Characters of a question that a list shows.
 _LONGEST = 600
@@ -41,6 +43,8 @@ _SAID = {
     "constraints": {"text"},
     "message": {"thread", "message", "text", "again", "renamed", "released", "sentence", "deleted", "title"},
 }
+#: A measured slowdown is no success.
+_OUTCOME_TONES = {"faster": "ok", "slower": "err"}
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,12 @@ def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
     if kind == "config":
         problems = data.get("errors") or {}
         text = f"{len(problems)} to correct: {' '.join(str(p) for p in problems.values())}" if problems else ""
-        return f"{who} gave the configuration", text, "user"
+        return f"{who} saved the configuration", text, "user"
     if kind == "review":
         what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
         return f"{who} {data.get('decision', 'decided')} {what}", _quoted(data.get("comment")), "user"
     if kind == "constraints":
-        return f"{who} asked for proposals again", " ".join(data.get("text") or ()) or "Without constraints.", "user"
+        return f"{who} requested new proposals", " ".join(data.get("text") or ()) or "Without constraints.", "user"
     if kind == "message":
         return (*_message(data, who), "user")
     if kind == "diagnosis":
@@ -142,11 +146,12 @@ def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
             title = f"{who} added proposal {items[0].get('rank')}"
         return title, " ".join(f"{i.get('rank')}: {i.get('title')}." for i in items if isinstance(i, dict)), ""
     if kind == "measurement":
-        return (*_measurement(data, who), {"measured": "ok", "refused": "err"}.get(str(data.get("status", "")), ""))
+        tone = "err" if data.get("status") == "refused" else _OUTCOME_TONES.get(str(data.get("outcome", "")), "")
+        return (*_measurement(data, who), tone)
     if kind == "retention":
         size = formatting.quantity(data.get("bytes") or 0, "bytes")
         title = f"{data.get('events', 0):,} payloads removed, {size}"
-        kept = f"The team keeps them for {data.get('days')} days. What was decided, measured and answered stays."
+        kept = f"The team keeps them for {data.get('days')} days. Decisions, measurements and answers are kept."
         return title, kept, ""
     if kind == "error":
         return "Error", str(data.get("reason") or data.get("message") or ""), "err"
@@ -163,7 +168,7 @@ def _quoted(text: Any) -> str:
 
 def _files(data: Mapping[str, Any]) -> str:
     if data.get("excluded"):
-        return f"goes on without {data['excluded']}"
+        return f"continues without {data['excluded']}"
     files = data.get("files") or []
     size = sum(file.get("size_bytes") or 0 for file in files)
     names = ", ".join(str(file.get("name", "")) for file in files[:3])
@@ -180,7 +185,7 @@ def _message(data: Mapping[str, Any], who: str) -> tuple[str, str]:
     if data.get("deleted"):
         return f"{who} deleted the conversation", _quoted(data.get("title"))
     if data.get("released"):
-        return f"{who} took back what the conversation held", str(data.get("sentence", ""))
+        return f"{who} removed a constraint or fact of the conversation", str(data.get("sentence", ""))
     return f"{who} asked", _quoted(event_text.cut(data.get("text", ""), _LONGEST))
 
 
@@ -189,9 +194,9 @@ def _measurement(data: Mapping[str, Any], who: str) -> tuple[str, str]:
     what = f"proposal {data.get('rank', '')}: {data.get('title', '')}" if data.get("rank") else "a proposal"
     run = f"{data['name']} · " if data.get("name") else ""
     if data.get("dismissed"):
-        return f"{who} says that this is no run of {data.get('title', 'the proposal')}", ""
+        return f"{who} marked this as not a run of {data.get('title', 'the proposal')}", ""
     if data.get("unlinked"):
-        return f"{who} took back a link to its run", ""
+        return f"{who} removed a link to its run", ""
     if data.get("linked"):
         return f"{who} linked the run of {what}", str(data.get("name", ""))
     if data.get("outcome") == "failed":
@@ -213,7 +218,7 @@ Step = tuple[str, str, str, str]
 def _request(data: Mapping[str, Any]) -> Step:
     count, tools = data.get("messages") or 0, data.get("tools") or 0
     parts = [f"{count} {'message' if count == 1 else 'messages'}{' more' if data.get('since') else ''}"]
-    parts.append("no tool may be called" if data.get("must_answer") and tools else f"{tools} tools offered")
+    parts.append("no tools offered" if data.get("must_answer") and tools else f"{tools} tools offered")
     if data.get("schema"):
         parts.append(f"answer as {data['schema']}")
     last = data.get("last") or {}
@@ -255,7 +260,7 @@ def _complaint(data: Mapping[str, Any]) -> Step:
 
 def _retry(data: Mapping[str, Any]) -> Step:
     fault = _FAULTS.get(str(data.get("fault")), str(data.get("fault") or "it failed").replace("_", " "))
-    wait = f" Sent again after {formatting.duration(data['wait_s'])}." if data.get("wait_s") else " Sent again at once."
+    wait = f" Retried after {formatting.duration(data['wait_s'])}." if data.get("wait_s") else " Retried immediately."
     note = f" {str(data['note']).capitalize()}." if data.get("note") else ""
     return "", f"Request failed: {fault}", f"{data.get('sentence') or ''}{note}{wait}".strip(), "err"
 
@@ -266,7 +271,7 @@ def _stopped(data: Mapping[str, Any]) -> Step:
 
 
 def _final(data: Mapping[str, Any]) -> Step:
-    source = "The model's answer stands" if data.get("source") == "model" else "The built-in reasoner's answer stands"
+    source = "The model's answer is kept" if data.get("source") == "model" else "The built-in reasoner's answer is kept"
     return "", source, _quoted(data.get("answer")), "ok"
 
 

@@ -1,7 +1,8 @@
 """Quantities as text: SI units after a no-break space, minus as −, times as ×.  Pure functions.
 
-Every function takes an SI value and returns what a reader sees.  None is the caller's to handle: a missing value is
-"not measured" with its reason, which no formatter can know.
+Every function takes an SI value and returns what a reader sees: three significant digits, since no measurement here is
+known better.  None is the caller's to handle: a missing value is "not measured" with its reason, which no formatter
+can know.
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ MINUS = "\u2212"
 TIMES = "\u00d7"
 
 _SI_PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+#: From so many seconds on, in this unit.
+_TIMES = (
+    (86_400.0 * 2, 86_400.0, "days"),
+    (3_600.0 * 3, 3_600.0, "h"),
+    (1.0, 1.0, "s"),
+    (1e-3, 1e-3, "ms"),
+    (1e-6, 1e-6, "µs"),
+)
 
 #: Evidence units (diagnosis.report.Evidence.unit) and how their numbers end.
 _SUFFIXES = {"bytes": "B", "bytes_per_s": "B/s", "flops_per_s": "FLOP/s", "flops": "FLOP", "tokens_per_s": "tokens/s"}
@@ -40,28 +50,23 @@ def number(value: float, decimals: int = 0) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """At least so many significant digits; whole digits before the point are never dropped."""
+    """So many significant digits; whole digits before the point are never dropped."""
     if value == 0 or not isfinite(value):
         return "0"
-    decimals = max(0, digits - 1 - floor(log10(abs(value))))
-    return number(value, min(decimals, 8))
+    rounded = float(f"{value:.{digits - 1}e}")  # 99.97 has as many decimals as the 100 it is printed as
+    return number(value, min(max(0, digits - 1 - floor(log10(abs(rounded)))), 8))
 
 
-def seconds(value: float, precise: bool = False) -> Quantity:
-    """Time in the unit an engineer would use: s from 10 s on, ms, µs or ns below; precise: one digit more."""
-    size = abs(value)
-    if size >= 86_400 * 2:
-        return Quantity(significant(value / 86_400), "days")
-    if size >= 3_600 * 3:
-        return Quantity(significant(value / 3_600), "h")
-    if size >= 10:
-        return Quantity(number(value, 2 if precise else 1), "s")
-    if size >= 1e-3 or size == 0:
-        decimals = (0 if size >= 1 or size == 0 else 1 if size >= 0.01 else 2) + (precise and size > 0)
-        return Quantity(number(value * 1e3, decimals), "ms")
-    if size >= 1e-6:
-        return Quantity(significant(value * 1e6), "µs")
-    return Quantity(significant(value * 1e9), "ns")
+def seconds(value: float, precise: bool = False, digits: int = 3) -> Quantity:
+    """Time in the unit an engineer would use: days, h, s, ms, µs or ns.  precise: one digit more."""
+    digits += precise
+    size = abs(float(f"{value:.{digits - 1}e}"))  # 0.9997 s is 1.00 s, not 1,000 ms
+    if size == 0:
+        return Quantity("0", "ms")
+    for least, unit, name in _TIMES:
+        if size >= least:
+            return Quantity(significant(value / unit, digits), name)
+    return Quantity(significant(value * 1e9, digits), "ns")
 
 
 def duration(value: float) -> str:
@@ -82,40 +87,37 @@ def dollars(value: float) -> str:
 ROUNDING_PERCENT = 1e-6
 
 
-def share(value: float) -> Quantity:
-    """A share 0–1 in percent; near 0 and near 100 % with enough digits to stay apart from them."""
+def share(value: float, digits: int = 3) -> Quantity:
+    """A share 0–1 in percent; 99.993 % is 100 %."""
     percent = value * 100
-    if abs(percent) < ROUNDING_PERCENT or 0 < 100 - percent < ROUNDING_PERCENT or abs(percent) >= 100:
-        return Quantity(number(percent, 0), "%")
-    if 99.9 < percent < 100:
-        decimals = min(6, max(1, -floor(log10(100 - percent))))
-        return Quantity(number(percent, decimals), "%")
+    if abs(percent) < ROUNDING_PERCENT or abs(percent) >= 100:
+        return Quantity(number(percent), "%")
     if abs(percent) < 1:
-        return Quantity(significant(percent, 2).rstrip("0"), "%")
-    return Quantity(number(percent, 1 if abs(percent) >= 10 else 2), "%")
+        return Quantity(significant(percent, digits).rstrip("0").rstrip("."), "%")
+    return Quantity(significant(percent, digits), "%")
 
 
-def _prefixed(value: float, suffix: str) -> Quantity:
+def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
     size = abs(value)
     for prefix, factor in _SI_PREFIXES:
         if size >= factor:
-            return Quantity(significant(value / factor) if factor > 1 else number(value), f"{prefix}{suffix}")
-    return Quantity(significant(value), suffix)
+            return Quantity(significant(value / factor, digits) if factor > 1 else number(value), f"{prefix}{suffix}")
+    return Quantity(significant(value, digits), suffix)
 
 
-def quantity(value: float, unit: str) -> Quantity:
+def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
     """By evidence unit: `s`, `share`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
     if unit == "s":
-        return seconds(value)
+        return seconds(value, digits=digits)
     if unit == "share":
-        return share(value)
+        return share(value, digits)
     if unit == "speedup":
         return Quantity(number(value, 2), TIMES)
     if unit in _SUFFIXES:
-        return _prefixed(value, _SUFFIXES[unit])
+        return _prefixed(value, _SUFFIXES[unit], digits)
     if unit in ("count", "") and float(value).is_integer():
         return Quantity(number(value), "")
-    return Quantity(significant(value), unit if unit != "count" else "")
+    return Quantity(significant(value, digits), unit if unit != "count" else "")
 
 
 def topology(dims: Iterable[int]) -> str:

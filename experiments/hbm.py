@@ -123,7 +123,7 @@ def module_of(buffer: Buffer) -> str:
         what = {"mu": "first moment of ", "nu": "second moment of "}.get(head[-1] if head else "", "")
         return what + ("/".join(rest) or "/".join(names) or path)
     scopes = [part for part in _INDEX.sub("", path).split("/") if part and not _WRAPPER.match(part)]
-    return "/".join(scopes[:-1][:4]) or "/".join(scopes) or buffer.opcode or "not named"
+    return "/".join(scopes[:-1][:4]) or "/".join(scopes) or buffer.opcode or "unattributed"
 
 
 def statement(memory: Memory) -> str:

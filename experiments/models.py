@@ -13,6 +13,7 @@ from django.db.models import Func, Q, Value
 
 from experiments import event_text
 from experiments.fields import OrderedJSONField
+from jobs.models import Job
 
 
 class Origin(models.TextChoices):
@@ -153,10 +154,10 @@ class ViewerLink(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
 
-class Run(models.Model):
+class Run(Job):
     """The Coordinator's work on one profile of an experiment.
 
-    A worker that has it writes `heartbeat_at`; one whose heartbeat is old is dead, and another takes over.
+    A worker that has it says that it lives; one that does not is dead, and another takes over (`jobs`).
     """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
@@ -166,9 +167,6 @@ class Run(models.Model):
     failed_at = models.CharField(max_length=20, blank=True)  # the status in which it failed, for a retry
     reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
     failure = models.JSONField(default=dict, blank=True)  # of an ingestion: {file, kind, excludable, …}
-    worker = models.CharField(max_length=100, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

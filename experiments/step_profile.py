@@ -18,6 +18,8 @@ from experiments.memory_profile import AllocatorCurve, HeapSchedule
 PROVENANCES = ("measured", "reconstructed", "predicted")
 #: Kinds of profile that are traces of a GPU's kernels and copies, not of a program's ops.
 GPU_TRACES = ("kineto", "nsight")
+#: Of programs that XLA compiled.
+XLA_PROFILES = ("xplane", "xprof_json")
 #: What is known of a step (`StepProfile.basis`): a profile, its time alone, or what the performance model says of it.
 PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
 

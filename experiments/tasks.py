@@ -19,7 +19,7 @@ def remove_leftovers() -> list[str]:
     return leftovers.remove()
 
 
-@shared_task(name=traces.WRITE_TRACE, ignore_result=True, expires=3600)
+@traces.WRITE_TRACE.implementation(ignore_result=True, expires=3600)
 def write_trace(pk: int) -> bool:
     """Read a profile's files again for its timeline."""
     return traces.write(pk)

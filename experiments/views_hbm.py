@@ -20,7 +20,7 @@ from experiments.services import profiles
 def hbm(request: HttpRequest, pk: int) -> HttpResponse:
     """What fills the device's memory, and what sets its peak."""
     page = experiment_page(request, pk)
-    found: dict[str, Any] = {"memory": None, "reason": "Nothing was uploaded yet."}
+    found: dict[str, Any] = {"memory": None, "reason": "Nothing has been uploaded yet."}
     if page.run is not None:
         try:
             value = profiles.load(page.run.profile)

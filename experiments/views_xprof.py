@@ -105,7 +105,7 @@ async def pages(request: HttpRequest, pk: int, token: str, path: str) -> HttpRes
     except httpx.HTTPError:
         await client.aclose()
         return _framed(
-            HttpResponse("XProf has ended. Open it again.\n", status=502, content_type="text/plain"), request
+            HttpResponse("XProf has stopped. Open it again.\n", status=502, content_type="text/plain"), request
         )
     if answer.headers.get("content-type", "").startswith("text/html"):
         return _framed(await _with_storage(client, answer), request)
@@ -209,7 +209,7 @@ def log_archive(request: HttpRequest, pk: int) -> StreamingHttpResponse:
     """The files as XProf and TensorBoard want them: a zip with `plugins/profile/<session>/HOST.xplane.pb`."""
     page = experiment_page(request, pk)
     if page.run is None or not viewers.can_open(page.run.profile):
-        raise Http404("This experiment has no files that XProf reads.")
+        raise Http404("This experiment has no files that XProf can read.")
     pieces = log_directory.archive(page.run.profile)
     response = StreamingHttpResponse(pieces, content_type="application/zip")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-profile.zip"'

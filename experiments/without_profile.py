@@ -35,7 +35,7 @@ def without_profile(config: ExperimentConfig) -> StepProfile:
     if step_s is None:
         reasons |= {"step_time": NO_PROFILE[kind], "mfu": NO_PROFILE[kind]}
     if peak is None:
-        reasons["memory_peak_share"] = "no profile, and no peak memory was given"
+        reasons["memory_peak_share"] = "no profile, and no measured peak memory was given"
     return StepProfile(
         provenance="measured" if step_s is not None else "predicted",
         source_kind=kind,

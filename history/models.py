@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from experiments.fields import OrderedJSONField
+from jobs.models import Job
 from knowledge.embedded import Embedded, search_column
 
 
@@ -32,7 +33,7 @@ class Scoped(models.Model):
         abstract = True
 
 
-class RecordImport(models.Model):
+class RecordImport(Job):
     """One file of records that a person gave: checked first, imported once.
 
     state: `checking` → `checked` → `importing` → `imported`; or `failed` with a reason.  It moves by compare-and-set.

@@ -107,7 +107,7 @@ def record(request: HttpRequest, pk: int) -> HttpResponse:
         "only": only,
         "labels": f"{labels[0]} → {labels[1]}" if all(labels) else "",
         "side_origin": "measured",
-        "side_how": "by this installation" if found.provenance == "measured" else "as the source gives it",
+        "side_how": "by this installation" if found.provenance == "measured" else "as given by the source",
         "here_href": reverse("history-record", args=[pk]),
         "back": reverse("history") + (f"?{query}" if query else ""),
         "caveats": value.caveats,
@@ -135,7 +135,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a record of the team."""
     found = _found(request, pk)
     if found.team_id is None:
-        raise PermissionDenied("Records that ship with the product stay; only those of your team can be deleted.")
+        raise PermissionDenied("Shipped records cannot be deleted; only those of your team can.")
     check(request.user, found, Role.ADMINISTRATOR)
     if request.method == "POST":
         store.delete(found)
@@ -160,7 +160,7 @@ def cited(request: HttpRequest, key: str) -> HttpResponse:
     """The record that a citation names: its page, or a short form that opens in place."""
     found = search.visible(team_ids(request.user)).filter(key=key).order_by("team_id").first()
     if found is None:
-        raise Http404("There is no record of this id; it may have been deleted.")
+        raise Http404("There is no record with this id; it may have been deleted.")
     if not request.htmx:  # type: ignore[attr-defined]
         return redirect("history-record", found.pk)
     return render(request, "history/_cited.html", {"record": _found(request, found.pk)})

@@ -8,9 +8,10 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
+from jobs.models import Job
 from knowledge.embedded import Embedded, search_column, stamped
 
-__all__ = ["Document", "Embedded", "Kind", "Passage", "State", "search_column", "stamped"]
+__all__ = ["Document", "Embedded", "EmbeddingJob", "Kind", "Passage", "State", "search_column", "stamped"]
 
 
 class Kind(models.TextChoices):
@@ -26,7 +27,7 @@ class State(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
-class Document(models.Model):
+class Document(Job):
     """Where passages come from: a file that ships with the product, or one that a team added.
 
     team: None for a shipped one, which everybody sees.  name: the file's own name, stable for a shipped one.
@@ -63,6 +64,19 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class EmbeddingJob(Job):
+    """The rows of one model that wait for their vectors.  embedded: the model's label, `knowledge.passage`."""
+
+    class Status(models.TextChoices):
+        IDLE = "idle", "Idle"
+        QUEUED = "queued", "Queued"
+        WORKING = "working", "Working"
+
+    embedded = models.CharField(max_length=100, unique=True)
+    status = models.CharField(max_length=10, choices=Status, default=Status.IDLE)
+    created_at = models.DateTimeField(auto_now_add=True)
 
 
 class Passage(Embedded):

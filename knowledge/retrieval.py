@@ -107,7 +107,7 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
             embedder_name = embedder.name
             by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates, k + offset)
         except EmbeddingError as error:
-            notes.append(f"{error} Found by words alone.")
+            notes.append(f"{error} Keyword search only.")
     by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
     hits = _fused(by_vector, by_text)[offset : offset + k]
     return Retrieval(tuple(_explained(model, words, hits)), mode, embedder_name, tuple(notes))
@@ -139,7 +139,7 @@ def spelled(query: str) -> str:
 def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
     """The k rows nearest in meaning to one that has a vector, without itself; none, and a note, where it has none."""
     if to.embedding is None:
-        return Retrieval((), "vector", notes=("It has no vector yet: the workers are computing it.",))
+        return Retrieval((), "vector", notes=("It has no embedding yet: the workers are computing it.",))
     others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
     found = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k, k)
     hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(found, 1))

@@ -17,7 +17,7 @@ from knowledge.retrieval import RANK_CONSTANT
 from knowledge.services import browse, embedding, search
 from knowledge.services.browse import Facet, Filters
 
-MODE_WORDS = {"fused": "both", "vector": "meaning", "text": "words"}
+MODE_WORDS = {"fused": "both", "vector": "semantic", "text": "keywords"}
 #: Passages on the page of one that are near to it.
 ALIKE = 5
 
@@ -64,7 +64,7 @@ def passage(request: HttpRequest, key: str) -> HttpResponse:
     team = request.membership.team  # type: ignore[attr-defined]
     found = search.passage(team, key)
     if found is None:
-        raise Http404("There is no passage of this name; its document may have been deleted.")
+        raise Http404("There is no passage with this name; its document may have been deleted.")
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "knowledge/_cited.html", {"passage": found})
     query = Filters.read(request.GET).query()

@@ -100,7 +100,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask, then delete a document with its passages."""
     found = _found(request, pk)
     if found.team_id is None:
-        raise PermissionDenied("Passages that ship with the product stay; only documents of your team can be deleted.")
+        raise PermissionDenied("Shipped passages cannot be deleted; only documents of your team can.")
     if not service.may_delete(request.user, found):
         raise PermissionDenied("Only whoever added a document, or an administrator of the team, can delete it.")
     if request.method == "POST":

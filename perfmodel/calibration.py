@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
 from perfmodel.gaps import fill_in
-from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of, observed_weight_sharding
+from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of
 from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
@@ -49,6 +49,10 @@ INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
 #: each is computed, and from how many it is interpolated beyond that.
 BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
+
+
+#: Efficiencies, and the factors on what a step asks for.
+Point = tuple[Efficiencies, Mapping[str, Floats]]
 
 
 class Shares(NamedTuple):
@@ -80,7 +84,7 @@ class Calibration:
     @cached_property
     def efficiencies(self) -> Efficiencies:
         """The most likely ones."""
-        return self.posterior.values.at(self.posterior.z)[0]
+        return self._likely[0]
 
     @cached_property
     def learnt(self) -> tuple[Learnt, ...]:
@@ -119,13 +123,24 @@ class Calibration:
         return asked_by(self._base_work)
 
     @cached_property
+    def _likely(self) -> Point:
+        """The most likely efficiencies and factors."""
+        return self.posterior.values.at(self.posterior.z)
+
+    @cached_property
     def _base_parts(self) -> dict[str, float]:
-        parts, _ = self._modelled(self._base_asked, self.posterior.z)
+        parts, _ = self._modelled(self._base_asked, self._likely)
         return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
 
     @cached_property
     def _base_shares(self) -> Shares:
-        return self._modelled(self._base_asked, self.posterior.z)[1]
+        return self._modelled(self._base_asked, self._likely)[1]
+
+    @cached_property
+    def _around(self) -> Floats:
+        """Points one standard deviation from the most likely one, along each column of the covariance's root."""
+        root: Floats = np.linalg.cholesky(self.posterior.covariance)
+        return self.posterior.z + root.T
 
     @property
     def _divided(self) -> bool:
@@ -148,10 +163,10 @@ class Calibration:
         found["gaps"] = self.observation.gaps_s
         return {name: seconds * self.unit_s for name, seconds in found.items()}
 
-    def _modelled(self, asked: Asked, z: Floats) -> tuple[dict[str, Floats], Shares]:
-        """The model's parts at z: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share of
-        work that waits for weights."""
-        efficiencies, factors = self.posterior.values.at(z)
+    def _modelled(self, asked: Asked, point: Point) -> tuple[dict[str, Floats], Shares]:
+        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
+        of work that waits for weights."""
+        efficiencies, factors = point
         moved = scaled(asked, factors)
         priced = combine(moved, efficiencies)
         parts = priced.parts_s
@@ -220,7 +235,7 @@ class Calibration:
         follows from the changes of the parts; None to compute it."""
         asked = asked_by(workload)
         each = self._work_ratio(workload)
-        model, shares = self._modelled(asked, self.posterior.z)
+        model, shares = self._modelled(asked, self._likely)
         parts, variance = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = np.maximum(sum(parts.values(), np.zeros(1)), 1e-12)
         variance = variance / total**2 + self._per_doubling**2 * distance
@@ -249,21 +264,22 @@ class Calibration:
 
     def _variance(self, asked: Asked, each: Floats, distance: Floats, total: Floats) -> Floats:
         """Variance of log(time) from what the efficiencies may still be, given that the baseline took what it took."""
-        root = np.linalg.cholesky(self.posterior.covariance)
         variance: Floats = np.zeros(1)
-        for column in root.T:
-            z = self.posterior.z + column
-            base, _ = self._modelled(self._base_asked, z)
-            numbers = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in base.items()}
-            parts, _ = self._with_unexplained(self._modelled(asked, z)[0], numbers, asked, each, distance)
-            variance = variance + np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total) ** 2
+        at_once = max(1, BLOCK // max(1, total.size))
+        for start in range(0, len(self._around), at_once):
+            # Points along a dimension of their own, before those of the candidates.
+            point = _along_first(self.posterior.values.at(self._around[start : start + at_once]), total.ndim)
+            base, _ = self._modelled(self._base_asked, point)
+            parts, _ = self._with_unexplained(self._modelled(asked, point)[0], base, asked, each, distance)
+            moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
+            variance = variance + np.sum(moved**2, axis=0)
         return variance
 
     def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
         """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
         asked = asked_by(workload)
         each = self._work_ratio(workload)
-        model, _ = self._modelled(asked, self.posterior.z)
+        model, _ = self._modelled(asked, self._likely)
         parts, _ = self._with_unexplained(model, self._base_parts, asked, each, distance)
         total = sum(parts.values(), np.zeros(1))
         spread = np.sqrt(self._variance(asked, each, distance, total))
@@ -283,7 +299,7 @@ class Calibration:
         return self.observation.parts_s.get("input", 0.0) * self.unit_s
 
     def _with_unexplained(
-        self, model: Mapping[str, Floats], base: Mapping[str, float], asked: Asked, each: Floats, distance: Floats
+        self, model: Mapping[str, Floats], base: Mapping[str, Floats | float], asked: Asked, each: Floats, distance: Floats
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
@@ -301,12 +317,13 @@ class Calibration:
             # Within the noise of the measurement and of the model's form, the part as a whole is so much longer.
             within = 0.0 if name == "gaps" else WITHIN_NOISE
             within = within if self._divided else np.inf
-            times = np.exp(np.clip(np.log(max(seen, 1e-12) / max(base[name], 1e-12)), -within, within))
+            modelled = np.maximum(base[name], 1e-12)
+            times = np.exp(np.clip(np.log(max(seen, 1e-12) / modelled), -within, within))
             rest = seen - base[name] * times
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
-            least = 0.5 * value * min(1.0, seen / max(base[name], 1e-12))
+            least = 0.5 * value * np.minimum(1.0, seen / modelled)
             # No collective is left of a group that is gone, explained or not.
-            beyond = rest * follows * _talks(name, asked) if rest >= 0 else rest * each
+            beyond = np.where(rest >= 0, rest * follows * _talks(name, asked), rest * each)
             parts[name] = np.maximum(value * times + beyond, least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
@@ -413,7 +430,7 @@ def calibrate(
     `evidence.INFORMED`).  Raises ValueError where nothing was measured, ConfigError for a chip that is not known.
     """
     if not observation.step_time_s and not any(value > 0 for value in observation.parts_s.values()):
-        raise ValueError("the observation has no measured part, so there is nothing to calibrate with")
+        raise ValueError("the observation contains no measured part to calibrate with")
     observation = observation.within_step()
     table = load_efficiencies() if efficiencies is None else efficiencies
     if isinstance(table, EfficiencyTable):
@@ -456,6 +473,17 @@ def _joined(blocks: Sequence[Floats], dimensions: int) -> Floats:
     return np.concatenate(blocks)
 
 
+def _along_first(point: Point, dimensions: int) -> Point:
+    """Arrays over points, with so many dimensions of candidates after that of the points."""
+    efficiencies, factors = point
+
+    def moved(value: Any) -> Any:
+        return value.reshape(-1, *[1] * dimensions) if isinstance(value, np.ndarray) and value.ndim == 1 else value
+
+    fields = {name: moved(getattr(efficiencies, name)) for name in Efficiencies.names()}
+    return replace(efficiencies, **fields), {name: moved(value) for name, value in factors.items()}
+
+
 def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
     efficiencies, factors = found
     plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
@@ -482,5 +510,4 @@ __all__ = [
     "ObservedCollective",
     "calibrate",
     "mesh_distance",
-    "observed_weight_sharding",
 ]

@@ -15,7 +15,7 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
-        text = "a number of thousands of digits"
+        text = "a number with thousands of digits"
     text = " ".join(text.split())
     return text if len(text) <= 64 else text[:63] + "…"
 
@@ -67,7 +67,7 @@ class Checker:
         elif number < low:
             self.fail(field, f"is {shown(number)}; give a whole number of at least {low}")
         elif number > high:
-            self.fail(field, f"is {shown(number)}, which is absurdly large; at most {high:,}")
+            self.fail(field, f"is {shown(number)}, which is out of range; at most {high:,}")
         else:
             return number
         return default
@@ -89,7 +89,7 @@ class Checker:
         elif value <= 0:
             self.fail(field, f"is {shown(value)}; give a number above zero")
         elif value > high:
-            self.fail(field, f"is {shown(value)}, which is absurdly large; at most {high:g}")
+            self.fail(field, f"is {shown(value)}, which is out of range; at most {high:g}")
         else:
             return float(value)
         return None

@@ -107,7 +107,7 @@ class Chip:
         for other in _FALLBACK.get(precision, ()):
             if other in self.peak_flops_per_s:
                 return self.peak_flops_per_s[other] / passes
-        raise KeyError(f"{self.name} has no matrix units for {precision!r}")
+        raise KeyError(f"{self.name} has no {precision!r} matmul support")
 
     def runs_natively(self, precision: str) -> bool:
         return precision in self.peak_flops_per_s

@@ -149,7 +149,7 @@ def _hardware(check: Checker, data: Mapping[str, Any]) -> tuple[Chip | None, Har
     topology = _topology(check, given.get("topology"), chip)
     slices = check.integer("hardware.slices", given.get("slices"), 1, high=MAX_CHIPS)
     if topology and prod(topology) * slices > MAX_CHIPS:
-        check.fail("hardware.topology", f"times slices is more than {MAX_CHIPS:,} chips, which is absurdly large")
+        check.fail("hardware.topology", f"times slices is more than the maximum of {MAX_CHIPS:,} chips")
     overrides: dict[str, float] = {}
     for key, value in check.mapping("hardware.overrides", given.get("overrides")).items():
         if key not in OVERRIDE_KEYS:
@@ -203,7 +203,7 @@ def _mesh(check: Checker, data: Mapping[str, Any], hardware: Hardware | None) ->
                 hint = suggestion(axis, ROLES)
                 check.fail(
                     f"mesh.{part}.{axis}",
-                    f'is no role the model knows{hint or ""}; add "axis_roles": {{"{axis}": ROLE}} with ROLE one of '
+                    f'is not a known role{hint or ""}; add "axis_roles": {{"{axis}": ROLE}} with ROLE one of '
                     + " ".join(ROLES),
                 )
     if len(check.errors) > before:
@@ -279,7 +279,7 @@ def _training(check: Checker, given: Mapping[str, Any], chip: Chip | None, mesh:
 
     optimizer = (check.text("training.optimizer", given.get("optimizer"), limit=60) or default.optimizer).lower()
     if optimizer not in OPTIMIZERS:
-        check.warn("training.optimizer", f"{shown(optimizer)} is not known; its state is counted as two fp32 moments")
+        check.warn("training.optimizer", f"{shown(optimizer)} is unknown; its state is assumed to be two fp32 moments")
 
     def yes_or_no(key: str) -> bool | None:
         return None if given.get(key) is None else check.boolean(f"training.{key}", given[key], True)

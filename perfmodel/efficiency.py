@@ -161,7 +161,6 @@ class EfficiencyDataError(ValueError):
 
 
 CLASSES = ("plain", "pipelined", "mixture")
-_RANGES = tuple(f"{side}80_{name}" for name in CLASSES for side in ("low", "high"))
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,8 @@ class Baseline:
         if ratio < DOUBTFUL_RATIO:
             return ()
         return (
-            f"measured.step_time_s: is {ratio:.2g} times the predicted step time; check that model, batch and chips "
-            "are those of the measured run",
+            f"measured.step_time_s: is {ratio:.2g}× the predicted step time; check that model, batch and chips match "
+            "the measured run",
         )
 
     def filled(self, candidate: ExperimentConfig) -> ExperimentConfig:
@@ -196,8 +196,8 @@ class Baseline:
             said.append(f"{_listed(open_)} {'are' if len(open_) > 1 else 'is'} taken from the baseline")
         if config.hardware.chip != self.config.hardware.chip:
             said.append(
-                f"calibrated on {self.config.hardware.chip} for {config.hardware.chip}: what one kind of chip measured "
-                "says little about another, so the range is wider"
+                f"calibrated on {self.config.hardware.chip} for {config.hardware.chip}: calibration transfers poorly "
+                "between chips, so the range is wider"
             )
         return said
 
@@ -253,7 +253,9 @@ def lacking(config: ExperimentConfig, efficiencies: EfficiencyTable | None = Non
             "is missing; give the mean step time of the run, in seconds, as measured: {step_time_s: 2.31}"
         )
     for name in missing_facts(config):
-        found[name] = f"is missing; without {_WORDS[name]} a step time alone says nothing about other configurations"
+        found[name] = (
+            f"is missing; without {_WORDS[name]} a step time alone does not allow predictions for other configurations"
+        )
     if found or step_s is None:
         return found
     own = predict(config, efficiencies)

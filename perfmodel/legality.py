@@ -120,8 +120,8 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
     found: dict[str, str] = {}
     if mesh.ici_product != hardware.chips_per_slice or mesh.dcn_product != hardware.slices:
         found["chips"] = (
-            f"The mesh names {mesh.ici_product} chips in {mesh.dcn_product} slices; "
-            f"there are {hardware.chips_per_slice} in {hardware.slices}."
+            f"The mesh has {mesh.ici_product} chips in {mesh.dcn_product} slices, the hardware "
+            f"{hardware.chips_per_slice} in {hardware.slices}."
         )
     unknown = [axis for axis, _ in (*mesh.ici, *mesh.dcn) if mesh.role(axis) not in ROLES]
     if unknown:
@@ -131,7 +131,7 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
         layout = lay_out(np.array([[size for _, size in mesh.ici] or [1]], dtype=np.int64), dims)
         if not bool(layout.regular[0]):
             found["topology"] = (
-                f"{mesh.text()} does not lie evenly on {'x'.join(map(str, hardware.topology))}: "
+                f"{mesh.text()} does not fit evenly onto {'x'.join(map(str, hardware.topology))}: "
                 "an axis would cut a dimension into unequal pieces."
             )
     sizes = sizes_of(config)
@@ -146,9 +146,7 @@ def check(config: ExperimentConfig, used: memory.MemoryUse | None = None) -> tup
         used = memory.per_chip(work) if used is None else used
     if used is not None and not bool(np.all(used.fits)):
         total, capacity = float(used.total.max()), float(used.capacity.min())
-        found["memory"] = (
-            f"A chip would need {total / 1e9:.1f} GB, and a program can fill {capacity / 1e9:.1f} GB of it."
-        )
+        found["memory"] = f"It needs {total / 1e9:.1f} GB per chip, but only {capacity / 1e9:.1f} GB are usable."
     return tuple(Violation(rule, found[rule]) for rule in RULES if rule in found)
 
 
@@ -156,7 +154,7 @@ def _schedule_sentence(w: Workload) -> str:
     stages, micro = int(w.mesh.pipeline[0]), float(w.training.micro_batches[0])
     if micro < stages - 1:
         return f"A pipeline of {stages} stages needs {stages - 1} micro-batches or more; there are {micro:g}."
-    return f"The head costs as much as three of {stages} stages, which leaves the last ones without a layer."
+    return f"The output head costs as much as three of {stages} stages, which leaves the last ones without a layer."
 
 
 def sentence(rule: str, config: ExperimentConfig) -> str | None:
@@ -186,7 +184,8 @@ def _sentence(rule: str, config: ExperimentConfig, sizes: Sizes) -> str:
     texts: Mapping[str, str] = {
         "heads": f"{shape.heads} heads do not divide by {number['model']} tensor shards.",
         "kv_heads": f"{shape.kv_heads} KV heads do not divide by {number['model']} tensor shards.",
-        "d_ff": f"An MLP {shape.d_ff_expert or shape.d_ff} wide does not divide by {number['model']} tensor shards.",
+        "d_ff": f"An MLP width of {shape.d_ff_expert or shape.d_ff} does not divide by {number['model']} tensor "
+        "shards.",
         "experts": f"{shape.experts} experts do not divide by {number['expert']} expert shards.",
         "layers": f"{shape.layers} layers do not fill {number['pipeline']} stages of {training.virtual_stages} parts.",
     }

@@ -36,16 +36,14 @@ def _peak(check: Checker, value: Any, hardware: Hardware | None) -> float | None
     if peak is None:
         return None
     if peak < LEAST_PEAK_BYTES:
-        check.fail(name, f"is {shown(value)} bytes; give bytes of one chip, 61.5 GB as 61.5e9")
+        check.fail(name, f"is {shown(value)} bytes; give bytes per chip, 61.5 GB as 61.5e9")
         return None
     if hardware is None:
         return peak
     chip = chip_of(hardware)
     memory = max(chip.hbm_bytes, hardware.overrides.get("hbm_bytes", 0.0))
     if peak > memory:
-        text = (
-            f"is {peak / 1e9:.4g} GB, more than the {memory / 1e9:.4g} GB of one {chip.name}; give the peak of one chip"
-        )
+        text = f"is {peak / 1e9:.4g} GB, more than the {memory / 1e9:.4g} GB of one {chip.name}; give the peak per chip"
         check.fail(name, text)
         return None
     return peak

@@ -100,21 +100,6 @@ class Observation:
         return sum(v for k, v in self.parts_s.items() if k == "compute" or k.split(":")[0] == "hbm")
 
 
-def observed_weight_sharding(observation: Observation, mesh: Mesh) -> str | None:
-    """What the kinds of collectives on the batch axes say of the weights: `none` where gradients are all-reduced and
-    nothing is gathered, `fsdp` where weights are gathered, None where the profile names no kinds there."""
-    batch = {axis for axis, _ in mesh.ici if mesh.role(axis) in ("replica", "data", "fsdp")}
-    times: dict[str, float] = {}
-    for item in observation.collectives:
-        if batch & set(item.axes):
-            times[item.kind] = times.get(item.kind, 0.0) + item.time_s
-    gathered = times.get("all-gather", 0.0) + times.get("reduce-scatter", 0.0)
-    total = gathered + times.get("all-reduce", 0.0)
-    if total <= 0:
-        return None
-    return "fsdp" if gathered > 0.2 * total else "none"
-
-
 def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[str, float], float]:
     """Measured time by group, and what could not be placed: each bar goes to the groups that talk on its axes.
 

@@ -61,28 +61,6 @@ def matmul(
     return Operation(name, 2.0 * rows * inner * columns, moved, occurrences)
 
 
-def critical_rows(flops_per_s: float, bytes_per_s: float, weight_bytes: float = WEIGHT_BYTES) -> float:
-    """Rows from which a product with wide weights is bound by compute (book 1.1.2): 2 rows FLOPs per weight."""
-    return flops_per_s / bytes_per_s * weight_bytes / 2.0
-
-
-def link_critical_rows(flops_per_s: float, link_bytes_per_s: float, axes: int = 1) -> float:
-    """Tokens per chip below which data parallelism or FSDP waits for its links (book 5.1.1): the intensity of the
-    interconnect, C / (W · axes), with W both directions of one axis."""
-    return flops_per_s / (link_bytes_per_s * axes)
-
-
-def critical_tensor_shards(d_ff: float, flops_per_s: float, link_bytes_per_s: float, axes: int = 1) -> float:
-    """Tensor shards above which the tensor axis waits for its links (book 5.1.3): axes · F · W / C."""
-    return axes * d_ff * link_bytes_per_s / flops_per_s
-
-
-def best_data_shards(batch_tokens: float, d_ff: float, chips: float, data_axes: int = 1, tensor_axes: int = 1) -> float:
-    """FSDP shards at which FSDP and tensor parallelism together communicate least (book 5.1.4):
-    √(B · N · M_X / (F · M_Y))."""
-    return float((batch_tokens * chips * data_axes / (d_ff * tensor_axes)) ** 0.5)
-
-
 def layer_operations(config: ExperimentConfig) -> tuple[Operation, ...]:
     """The operations of one layer, forward, as one chip runs them on one micro-batch; for a mixture one MoE layer.
 

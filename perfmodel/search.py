@@ -345,7 +345,7 @@ def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | N
     missing = missing_facts(space.config)
     lacking = [name for name in missing if name != "training.global_batch" or not space.global_batches]
     if lacking:
-        raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; give it and search again")
+        raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; add it and search again")
     estimate = np.empty(space.shape)
     total = np.empty(space.shape)
     broken = np.full(space.shape, -1, dtype=np.int8)

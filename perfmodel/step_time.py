@@ -31,8 +31,8 @@ TAIL = 0.1
 #: How sharply the slower of two that work side by side sets the pace: 1 adds both, infinity takes the larger.
 SIDE_BY_SIDE = 3.0
 MFU_CONVENTION = (
-    "model FLOPs: 6 per parameter and token of products with weights (embedding lookup excluded, head included) plus "
-    "attention scores at half the sequence (causal); nothing recomputed; over the dense peak of the training precision"
+    "model FLOPs: 6 per matmul parameter per token (embedding lookup excluded, output head included) plus causal "
+    "attention scores (half of the full square); recompute excluded; over the dense peak of the training precision"
 )
 
 
@@ -380,7 +380,7 @@ def _framework_assumed(config: ExperimentConfig) -> tuple[str, ...]:
     if framework is None:
         return (f"software.framework is not given: priced as {profile.title}",)
     if not profile.has_measured(framework):
-        return (f"No run of {framework[:60]} was measured: priced as {profile.title}, with a wider range",)
+        return (f"No runs of {framework[:60]} were measured: priced as {profile.title}, with a wider range",)
     return ()
 
 
@@ -390,8 +390,9 @@ def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
     if spared <= 0:
         return ()
     return (
-        f"training.remat is not given: keeping everything would need {(kept + spared) / 1e9:.0f} GB of activations; "
-        f"recomputing or offloading is assumed to leave the {kept / 1e9:.0f} GB that fit, at no cost in time; give "
+        f"training.remat is not given: saving all activations would need {(kept + spared) / 1e9:.0f} GB of "
+        "activations; "
+        f"recompute or offload is assumed to leave the {kept / 1e9:.0f} GB that fit, at no cost in time; give "
         "training.remat to price it",
     )
 

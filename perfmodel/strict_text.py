@@ -89,7 +89,7 @@ def _json(text: str) -> Any:
 
 def _integer(text: str) -> int:
     if len(text) > 30:
-        raise ConfigError("", f"the number {text[:20]}… is absurdly large")
+        raise ConfigError("", f"the number {text[:20]}… is out of range")
     return int(text)
 
 
@@ -101,7 +101,7 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise ConfigError("", f"YAML aliases (*name) are not read; write the value out{_where(event)}")
+            raise ConfigError("", f"YAML aliases (*name) are not supported; write the value out{_where(event)}")
         self._depth = getattr(self, "_depth", 0) + 1
         if self._depth > MAX_DEPTH:
             raise ConfigError("", "the configuration is nested too deeply")

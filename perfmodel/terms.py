@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel import accounting, memory
+from perfmodel.collectives import all_to_all_transfer, gather_transfer, permute_transfer
 from perfmodel.topology import Floats, Links
 from perfmodel.workload import ACTIVATION_BYTES, MASTER_BYTES, REMAT, SHARDING, WEIGHT_BYTES, Workload
 
@@ -325,14 +326,8 @@ def _traffic(
         2.0 * busiest,
         np.ones(1),
     )
-    across = (
-        2.0
-        * gradient_bytes
-        * (
-            inside_dense * dcn["gradients"].gather_s_per_byte
-            + inside_experts * dcn["expert_gradients"].gather_s_per_byte
-        )
-    )
+    across = gather_transfer(dcn["gradients"], 2.0 * gradient_bytes * inside_dense).time_s
+    across = across + gather_transfer(dcn["expert_gradients"], 2.0 * gradient_bytes * inside_experts).time_s
     across = across / np.where(links["replica"].size > 1, links["replica"].size, 1.0)
     traffic["replica"] = replace(replica, dcn_s=across)
 
@@ -360,14 +355,15 @@ def _traffic(
     # A GPU sends a token once to each chip, and once to each NVLink domain, that holds any of its experts.
     chosen = np.maximum(model.experts_per_token, 1.0)
     gpu = w.chip.gpu > 0
-    inside = expert_links.all_to_all_s_per_byte * np.where(gpu, _distinct(expert_links.size, chosen) / chosen, 1.0)
-    outside = expert_links.all_to_all_out_s_per_byte * _distinct(expert_links.domains, chosen) / chosen
+    to_chips = np.where(gpu, _distinct(expert_links.size, chosen) / chosen, 1.0)
+    to_domains = _distinct(expert_links.domains, chosen) / chosen
+    dispatched = all_to_all_transfer(expert_links, times * routed * to_chips, times * routed * to_domains)
     traffic["expert"] = Traffic(
         "expert",
         "expert",
-        times * routed * inside,
-        times * routed * outside,
-        times * routed * dcn["expert"].all_to_all_s_per_byte,
+        dispatched.inside_s,
+        dispatched.between_s,
+        all_to_all_transfer(dcn["expert"], times * routed).time_s,
         np.where((expert_links.size > 1) | (dcn["expert"].size > 1), times * moe_passes, 0.0),
         expert_links.size,
         expert_links.domains,
@@ -377,13 +373,13 @@ def _traffic(
     boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
     boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)
     stages = links["pipeline"]
-    hops = boundary * stages.permute_s_per_byte
+    passed = permute_transfer(stages, boundary)
     traffic["pipeline"] = Traffic(
         "pipeline",
         "pipeline",
-        np.where(stages.domains > 1, 0.0, hops),
-        np.where(stages.domains > 1, hops, 0.0),
-        boundary * dcn["pipeline"].permute_s_per_byte,
+        passed.inside_s,
+        passed.between_s,
+        permute_transfer(dcn["pipeline"], boundary).time_s,
         np.where(mesh.pipeline > 1, 2.0 * micro * train.virtual_stages, 0.0),
         mesh.pipeline,
         stages.domains,
@@ -409,13 +405,13 @@ def _gather(
     sharded: np.ndarray | bool = False,
 ) -> Traffic:
     """Gathers or scatters of `array_bytes` in all; across slices each chip moves what it holds of them."""
-    ici = np.maximum(array_bytes * inside.gather_in_s_per_byte, calls * inside.latency_s)
+    moved = gather_transfer(inside, array_bytes, calls)
     return Traffic(
         group=group,
         overlap=overlap,
-        ici_s=np.where(inside.size > 1, ici, 0.0),
-        network_s=array_bytes * inside.gather_out_s_per_byte,
-        dcn_s=array_bytes * across.gather_s_per_byte / inside.size,
+        ici_s=moved.inside_s,
+        network_s=moved.between_s,
+        dcn_s=gather_transfer(across, array_bytes).time_s / inside.size,
         calls=np.where((inside.size > 1) | (across.size > 1), calls, 0.0),
         ranks=inside.size,
         domains=inside.domains,

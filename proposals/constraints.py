@@ -65,7 +65,7 @@ class Constraints:
         known = {item.name for item in fields(cls)}
         for key in data:
             if key not in known:
-                raise ConfigError(f"constraints.{str(key)[:40]}", f"is not known; known are {', '.join(sorted(known))}")
+                raise ConfigError(f"constraints.{str(key)[:40]}", f"is unknown; known keys: {', '.join(sorted(known))}")
         values: dict[str, Any] = {}
         for key, value in data.items():
             path = f"constraints.{key}"
@@ -106,24 +106,24 @@ class Constraints:
         """One sentence per constraint."""
         found = []
         if self.keep_batch:
-            found.append("The global batch stays as it is.")
-        found += [f"The {name} axis stays as it is." for name in self.keep_axes]
-        found += [f"The {name} axis has size {size}." for name, size in self.fixed.items()]
-        found += [f"The {name} axis has size {size} or more." for name, size in self.at_least.items()]
-        found += [f"The {name} axis has size {size} or less." for name, size in self.at_most.items()]
+            found.append("Keep the global batch.")
+        found += [f"Keep the size of the {name} axis." for name in self.keep_axes]
+        found += [f"Pin the {name} axis to {size}." for name, size in self.fixed.items()]
+        found += [f"Keep the {name} axis at {size} or more." for name, size in self.at_least.items()]
+        found += [f"Keep the {name} axis at {size} or less." for name, size in self.at_most.items()]
         if self.at_most_chips is not None:
-            found.append(f"No more than {self.at_most_chips:,} chips are used.")
+            found.append(f"Use at most {self.at_most_chips:,} chips.")
         if self.memory_margin:
-            found.append(f"{self.memory_margin * 100:g} % of the memory that a program can fill stays free.")
+            found.append(f"Keep {self.memory_margin * 100:g} % of usable memory free.")
         if self.keep_remat:
-            found.append("The remat policy stays as it is.")
+            found.append("Keep rematerialisation unchanged.")
         if self.keep_weight_sharding:
-            found.append("The weights stay sharded as they are.")
+            found.append("Keep the weight sharding.")
         if self.keep_micro_batches:
-            found.append("The number of micro-batches stays as it is.")
+            found.append("Keep the number of micro-batches.")
         if self.no_flags:
-            found.append("No XLA flags are changed.")
-        found += [f"The mesh {mesh_text(mesh)} is left out." for mesh in self.excluded]
+            found.append("Change no XLA flags.")
+        found += [f"Exclude the mesh {mesh_text(mesh)}." for mesh in self.excluded]
         return tuple(found)
 
 
@@ -164,13 +164,13 @@ def _plain(value: Any) -> Any:
 
 def _name(path: str, value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 40 or not value.isprintable():
-        raise ConfigError(path, "takes names of axes of at most 40 characters")
+        raise ConfigError(path, "takes axis names of at most 40 characters")
     return value
 
 
 def _names(path: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_NAMED:
-        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} names of axes")
+        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} axis names")
     return tuple(dict.fromkeys(_name(path, item) for item in value))
 
 

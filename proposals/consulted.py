@@ -32,9 +32,9 @@ def state(experiment: Experiment, where: str, plan: PlanRecord | None = None) ->
 
 
 _DOING = {
-    "tool_call": "looks things up", "tool_result": "looks things up", "model_request": "waits for the model",
-    "model_response": "has an answer", "complaint": "mends what did not stand up to the tool results",
-    "retry": "tries the endpoint again",
+    "tool_call": "calls tools", "tool_result": "calls tools", "model_request": "waiting for the model",
+    "model_response": "has answered", "complaint": "corrects statements that the tool results do not support",
+    "retry": "retries the endpoint",
 }  # fmt: skip
 _WHO = {"analyzer": "The Analyzer", "proposer": "The Proposal agent"}
 

@@ -29,6 +29,6 @@ def in_words(names: Iterable[str]) -> str:
 
 
 def not_known(names: Iterable[str]) -> str:
-    """`the model and the sequence length are not known`."""
+    """`the model and the sequence length are unknown`."""
     given = set(names)
-    return f"{in_words(given)} {'is' if len(given) == 1 else 'are'} not known"
+    return f"{in_words(given)} {'is' if len(given) == 1 else 'are'} unknown"

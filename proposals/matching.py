@@ -35,23 +35,25 @@ def match(proposed: ExperimentConfig, ran: ExperimentConfig, changed: Collection
     for change in changes(proposed, ran):
         part, _, key = change.field.partition(".")
         if change.field == "mesh.order":
-            further.append("The mesh axes are laid on the topology in another order.")
+            further.append("The mesh axes are in a different order.")
         elif part == "mesh":
             mesh_differs = True
         elif change.field == "hardware.chip":
-            departures.append(f"It ran on {change.after}, the proposal is for {change.before}.")
+            departures.append(f"It ran on {change.after}; the proposal is for {change.before}.")
         elif part == "model":
             if not any("model" in line for line in departures):
-                departures.append(f"The model differs in {key}: {_words(change.before)} and {_words(change.after)}.")
+                departures.append(
+                    f"The model differs in {key}: {_words(change.before)} against {_words(change.after)}."
+                )
         elif key in changed and not _has_flags(change):
-            departures.append(f"It ran with {key} {_words(change.after)}, the proposal has {_words(change.before)}.")
+            departures.append(f"It ran with {key} {_words(change.after)}; the proposal has {_words(change.before)}.")
         elif key not in changed:
             said = f"{key.replace('_', ' ')} was {_words(change.after)}, not {_words(change.before)}."
             further.append(said[:1].upper() + said[1:])
     if mesh_differs:
-        departures.insert(0, f"It ran {ran.mesh.text()}, the proposal is {proposed.mesh.text()}.")
+        departures.insert(0, f"It ran with mesh {ran.mesh.text()}; the proposal has {proposed.mesh.text()}.")
     if proposed.hardware.chips != ran.hardware.chips and not mesh_differs:
-        departures.append(f"It ran on {ran.hardware.chips:,} chips, the proposal is for {proposed.hardware.chips:,}.")
+        departures.append(f"It ran on {ran.hardware.chips:,} chips; the proposal is for {proposed.hardware.chips:,}.")
     return Match(tuple(departures), tuple(further))
 
 

@@ -10,16 +10,17 @@ from django.db.models import Q
 from django.urls import reverse
 
 from experiments.fields import OrderedJSONField
+from jobs.models import Job
 from proposals.candidate import changes_chips
 
 #: What a failure (`history.record.FAILURES`) is called.
 FAILURE_WORDS = {
     "out_of_memory": "Out of memory",
     "does_not_compile": "Does not compile",
-    "illegal_mesh": "Illegal mesh",
-    "numerics": "Numerics (loss not a number, or diverged)",
+    "illegal_mesh": "Invalid mesh",
+    "numerics": "Numerics (loss NaN or diverged)",
     "hang": "Hangs",
-    "other": "Something else",
+    "other": "Other",
 }
 
 
@@ -105,7 +106,7 @@ class Review(models.Model):
         ordering = ["-pk"]
 
 
-class PlanRequest(models.Model):
+class PlanRequest(Job):
     """Somebody asks for proposals again, of the same run, with constraints; a worker makes the plan.
 
     status moves one way by compare-and-set: queued → working → done or failed; another worker takes over a dead one's.
@@ -123,9 +124,6 @@ class PlanRequest(models.Model):
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     reason = models.TextField(blank=True)  # one sentence with the next step, where it failed
     plan = models.ForeignKey(PlanRecord, on_delete=models.SET_NULL, null=True, blank=True, related_name="requests")
-    worker = models.CharField(max_length=100, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveSmallIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -138,7 +136,7 @@ class PlanRequest(models.Model):
         ]
 
 
-class Consultation(models.Model):
+class Consultation(Job):
     """A run in the hands of the language model, after the built-in reasoner's answer stands: report, then proposals.
 
     status moves one way by compare-and-set: queued → working → done, failed or cancelled; another worker takes over a
@@ -164,9 +162,6 @@ class Consultation(models.Model):
     proposals = OrderedJSONField(default=dict, blank=True)
     plan = models.ForeignKey(PlanRecord, on_delete=models.SET_NULL, null=True, blank=True, related_name="consultations")
     note = models.TextField(blank=True)
-    worker = models.CharField(max_length=100, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    attempts = models.PositiveSmallIntegerField(default=0)
     tokens = models.PositiveIntegerField(null=True, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)

@@ -21,7 +21,7 @@ from proposals.models import PlanRecord, Proposal
 
 _RANGE = ("estimate", "low80", "high80")
 KIND_WORDS = {
-    "recommendation": "Recommended", "safer": "Safer step", "bolder": "Bolder", "keep": "Keep what runs",
+    "recommendation": "Recommended", "safer": "Lower risk", "bolder": "Higher potential", "keep": "Keep current",
     "alternative": "Alternative", "own": "Your own",
 }  # fmt: skip
 
@@ -29,7 +29,7 @@ KIND_WORDS = {
 def kind_words(kind: str, changed: Mapping[str, Any], new_mesh: bool) -> str:
     """What a proposal is proposed as; an alternative by what it changes."""
     if kind == "alternative" and "global_batch" in changed:
-        return "Another batch"
+        return "Different batch"
     return "Same mesh" if kind == "alternative" and not new_mesh else KIND_WORDS.get(kind, kind)
 
 
@@ -192,10 +192,6 @@ class Ladder:
     def fewer_chips(self) -> bool:
         return any(card.per_chip for card in self.cards)
 
-    @property
-    def has_bars(self) -> bool:
-        return self.scale_s > 0
-
 
 def ladder(
     plan: PlanRecord, proposals: list[Proposal], config: Mapping[str, Any], diagnosis: DiagnosisRecord | None
@@ -283,7 +279,7 @@ def _traffic(data: Mapping[str, Any], roles: Mapping[str, str]) -> list[Traffic]
     for row in data.get("communication") or ():
         names = " + ".join(row["axes"])
         css = "dcn" if row["dcn"] else bars.axis_class(row["axes"][0], roles) if row["axes"] else "ici"
-        words = f"{names} across slices" if row["dcn"] and names else names or "not told by the profile"
+        words = f"{names} over DCN" if row["dcn"] and names else names or "unattributed"
         unit = "s" if row["before_s"] is not None else "share"
         rows.append(Traffic(words, css, row["moves"], row[f"before_{unit}"], row[f"after_{unit}"], unit))
     return sorted(rows, key=lambda row: -max(row.before, row.after))

@@ -100,6 +100,6 @@ def decide(request: HttpRequest, pk: int) -> HttpResponse:
     except reviews.ReviewError as error:
         messages.error(request, str(error))
     else:
-        kept = " Its measurement will join the history." if review.decision == Decision.APPROVED else ""
+        kept = " Its measurement will be added to the history." if review.decision == Decision.APPROVED else ""
         messages.success(request, f"{review.get_decision_display()}.{kept}")
     return redirect(proposal)

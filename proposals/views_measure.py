@@ -50,7 +50,7 @@ def upload(request: HttpRequest, pk: int) -> HttpResponse:
     except launching.LaunchError as error:
         context |= {"way": "later", "problem": str(error)}
     if measuring.has_result(proposal):
-        context["problem"] = "This proposal already has its result; what you upload here is not linked to it."
+        context["problem"] = "This proposal already has a result; this upload is not linked to it."
     return render(request, "experiments/upload.html", context)
 
 
@@ -87,7 +87,7 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     more: dict[str, object] = {"measures": proposal}
     if measuring.has_result(proposal):
-        more["problem"] = "This proposal already has its result; what you enter here is not linked to it."
+        more["problem"] = "This proposal already has a result; this entry is not linked to it."
     if request.method == "POST":
         experiment, checked = views_step_time.start(request, proposal.team)
         if experiment is None:
@@ -115,11 +115,11 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         if request.POST.get("answer") == "no":
             measuring.dismiss(proposal, experiment, request.user)  # type: ignore[arg-type]
-            messages.success(request, "Noted. It will not be offered again.")
+            messages.success(request, "Noted; it will not be suggested again.")
         else:
             made = measuring.link(proposal, experiment, request.user)  # type: ignore[arg-type]
             done = made.status == Measurement.Status.MEASURED
-            messages.success(request, "Measured." if done else "Linked; measured once it is analysed.")
+            messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
     except measuring.MeasureError as error:
         messages.error(request, str(error))
     return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
@@ -148,7 +148,7 @@ def failed(request: HttpRequest, pk: int) -> HttpResponse:
     except measuring.MeasureError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "Kept as a failure. It is in the history now.")
+        messages.success(request, "Saved as failed and added to the history.")
     return _back(proposal)
 
 

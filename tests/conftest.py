@@ -8,12 +8,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
+from django.db.models.signals import post_migrate
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:  # reads settings of the product, so only once they are set
+    from tests.launcher.application import Application
 
 # Set before Django reads its settings: nothing of the developer's own installation may leak into a test.
 SESSION_HOME = Path(tempfile.mkdtemp(prefix="asap-tests-", dir="/tmp"))
@@ -34,6 +38,9 @@ os.environ |= {
     "ASAP_HASHED_STATIC": "0",  # no collectstatic before a test
     "CELERY_BROKER_URL": "memory://",
     "DJANGO_SETTINGS_MODULE": "asapweb.settings",
+    # As the launcher sets them: threads of matrix products wait for each other where processes share the processors.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
     "DJANGO_ALLOW_ASYNC_UNSAFE": "1",  # pytest-playwright runs an event loop beside synchronous tests
 }
 
@@ -44,12 +51,17 @@ settings.register_profile(
 )
 settings.load_profile("asap")
 
-#: Tests of whole applications, which share ports and processors: one process runs them in turn.
+#: Tests of whole applications, which share ports and processors: one process runs them in turn, from the beginning,
+#: since they take the longest and mostly wait.
 APPLICATIONS = ("tests/launcher/", "tests/flow/")
+#: Each process that takes one of these files starts a server and a browser for them: they follow one another.
+BROWSER = "tests/browser/"
 BROWSERS = ("chromium", "chromium-browser")
 
 # Now, so that test modules and their fixtures may import models.
 django.setup()
+# Nobody asks for the permissions of Django's own, which every test with committed rows would write anew.
+post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,10 +79,27 @@ class Scheduling(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    config.option.loadscopereorder = False  # by the order of the collection, below
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whole applications, browsers and committed rows are slow; of several processes the first begins with the slowest."""
+    for item in items:
+        if item.nodeid.startswith((*APPLICATIONS, BROWSER)) or _commits_rows(item):
+            item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (not item.nodeid.startswith(APPLICATIONS), not item.nodeid.startswith(BROWSER)))
+    _skip_without_browser(items)
+
+
+def _commits_rows(item: pytest.Item) -> bool:
+    """Whether all tables are emptied after the test, which takes longer than most tests."""
+    marker = item.get_closest_marker("django_db")
+    return bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in getattr(item, "fixturenames", ())
+
+
+def _skip_without_browser(items: list[pytest.Item]) -> None:
     """Without a browser its tests are skipped and say why; in CI, which installs one, they fail."""
     downloaded = list(Path.home().glob(".cache/ms-playwright/chromium*"))
     if os.environ.get("ASAP_CI") == "1" or downloaded or any(shutil.which(name) for name in BROWSERS):
@@ -96,3 +125,20 @@ def postgres_server() -> Iterator[object]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres_server: object, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """pytest-django asks for this before it makes the test database; only then does the server start."""
+
+
+@pytest.fixture(scope="session")
+def first_start() -> Iterator[Application]:
+    """The first start on an empty folder, already stopped again by Ctrl-C."""
+    from tests.launcher.application import Application, eventually, new_folder, without_vector
+
+    path = new_folder()
+    application = Application(path / "data")
+    application.readyz = application.get("/readyz")  # type: ignore[attr-defined]
+    application.sign_in_page = application.get(application.sign_in_link.removeprefix(application.address))  # type: ignore[attr-defined]
+    # A copy of its folder that lacked vectors would compute them beside each test.
+    assert eventually(lambda: without_vector(application.home) == 0, within_s=240)
+    application.stop()
+    (application.home / "reserve").unlink(missing_ok=True)  # large, and made again
+    yield application
+    shutil.rmtree(path, ignore_errors=True)

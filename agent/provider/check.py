@@ -53,7 +53,7 @@ def check_connection(settings: Settings, agent: str | None = None) -> Connection
         return ConnectionReport(False, sentence, model, where)
     tools = _calls_tools(provider)
     schema = _schema_mode(provider)
-    lacking = "" if tools else " It called no tool when asked to, so agents will hardly work with it."
+    lacking = "" if tools else " It did not call a tool when asked to, so agents will not work well with it."
     sentence = f"{model} at {where} answers; first word after {first_s:.1f} s.{lacking}"
     return ConnectionReport(True, sentence, model, where, first_s, tools, schema)
 

@@ -46,7 +46,7 @@ def cut_fault(cut_by: str, timeout_s: float) -> Fault:
 
 
 def truncated_fault(settings: Settings) -> Fault:
-    return fault("truncated", f"The answer of the language model at {settings.base_url} broke off.")
+    return fault("truncated", f"The answer of the language model at {settings.base_url} was cut off.")
 
 
 def malformed_fault(settings: Settings) -> Fault:
@@ -71,7 +71,7 @@ def api_fault(error: Exception, settings: Settings, model: str) -> Fault:
     """The fault behind an exception of the SDK or of its HTTP client."""
     if any(isinstance(cause, ResponseTooLong) for cause in _causes(error)):
         return fault(
-            "too_long", f"{settings.base_url} sent more than any answer has, or sent it compressed; it was not read."
+            "too_long", f"{settings.base_url} sent a response that is too large or compressed; it was not read."
         )
     if isinstance(error, openai.APIStatusError):
         return _status_fault(error, settings, model)
@@ -88,18 +88,18 @@ def _timeout_fault(error: Exception, settings: Settings) -> Fault:
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in _causes(error)):
         told = f"No connection to {settings.base_url} within {settings.connect_timeout_s:g} s"
         return fault("connect", f"{told}; check OPENAI_BASE_URL and the network.")
-    return fault("timeout", f"The language model at {settings.base_url} said nothing for too long.")
+    return fault("timeout", f"The language model at {settings.base_url} gave no data within the time limit.")
 
 
 def _connection_fault(error: Exception, settings: Settings) -> Fault:
     where = settings.base_url
     causes = _causes(error)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return fault("dns", f"The host of {where} is not known; check OPENAI_BASE_URL.")
+        return fault("dns", f"The host of {where} cannot be resolved; check OPENAI_BASE_URL.")
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return fault("tls", f"No secure connection to {where}: its certificate or protocol is not accepted.")
     if any(isinstance(cause, httpx2.ConnectError | httpx2.ProxyError | ConnectionRefusedError) for cause in causes):
-        return fault("connect", f"Nothing answers at {where}; check OPENAI_BASE_URL and that the server runs.")
+        return fault("connect", f"No server answers at {where}; check OPENAI_BASE_URL and that the server is running.")
     return truncated_fault(settings)
 
 
@@ -118,15 +118,15 @@ def _status_fault(error: openai.APIStatusError, settings: Settings, model: str) 
     if status == 401:
         return fault("auth", f"{where} does not accept the key; check OPENAI_API_KEY.", status=status)
     if status == 403:
-        return fault("forbidden", f"{where} does not let this key use {model}{said}", status=status)
+        return fault("forbidden", f"{where} does not permit this key to use {model}{said}", status=status)
     if status == 404:
-        told = f"{where} knows no model {model} or no chat completions{said}"
+        told = f"{where} has no model {model} or no chat completions{said}"
         return fault("not_found", told, status=status)
     if 300 <= status < 400:
         told = f"{where} redirects to another address, where the conversation is not sent; set OPENAI_BASE_URL to it."
         return fault("redirect", told, status=status)
     if status == 429 and "insufficient_quota" in code:
-        return fault("quota", f"The quota of this key at {where} is used up.", status=status)
+        return fault("quota", f"The quota of this key at {where} is exhausted.", status=status)
     if status == 429:
         wait_s = retry_after_s(error.response.headers)
         return fault("rate_limit", f"{where} is receiving too many requests{said}", status=status, wait_s=wait_s)

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -99,8 +100,7 @@ class OpenAIProvider:
 
     def for_agent(self, agent: str) -> OpenAIProvider:
         """The same endpoint with this agent's model; connections and what was learnt are shared."""
-        other = object.__new__(OpenAIProvider)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.model = self.settings.model_for(agent)
         other.price = self.settings.prices.get(other.model)
         return other

@@ -20,13 +20,13 @@ _FILES = (
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("compare", help="two profiles side by side: what got faster, what slower, and why")
+    parser = subparsers.add_parser("compare", help="compare two profiles: what got faster or slower, and why")
     parser.add_argument("profiles", nargs="+", metavar="PROFILE", help=f"the first session: {_FILES}")
     parser.add_argument("--config", help="its configuration, JSON or YAML")
     parser.add_argument("--with", dest="other", nargs="+", required=True, metavar="PROFILE", help="the second session")
     parser.add_argument("--config-b", help="its configuration (default: the same as --config)")
     parser.add_argument(
-        "--top", type=_positive, default=20, metavar="N", help="op differences to list, largest first (default 20)"
+        "--top", type=_positive, default=20, metavar="N", help="ops to list by change, largest first (default 20)"
     )
 
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def as_text(result: dict[str, Any]) -> str:
     """Comparability, statement, what differs in the configuration, KPIs, breakdown, ops."""
     fit = result["comparability"]
-    words = {True: "The runs are comparable.", False: "The runs do not do the same.", None: "Nobody can tell."}
+    words = {True: "The runs are comparable.", False: "The runs have different workloads.", None: "Unknown."}
     lines = [" ".join(filter(None, (words[fit["comparable"]], *fit["reasons"], fit["allowed"]))), ""]
     lines += [*result["statement"], ""]
     unit = "share" if fit["basis"] == "share" else "s"
@@ -66,10 +66,10 @@ def as_text(result: dict[str, Any]) -> str:
     for row in result["kpis"]:
         kind = {"s_per_token": "s", "tokens_per_s": "count"}.get(row["unit"], row["unit"])
         lines.append(f"  {row['key']}: {_cell(row['before'], kind)} → {_cell(row['after'], kind)}")
-    lines += ["", "Where the time goes"]
+    lines += ["", "Breakdown"]
     for row in result["breakdown"]:
         lines.append(f"  {term_words(row['term'])}: {_pair(row, unit)}")
-    lines += ["", "Ops, by what they gained or lost"]
+    lines += ["", "Ops by change in time"]
     for row in result["ops"]:
         lines.append(f"  {row['label']} ({row['category']}): {_pair(row, unit)}")
     if result["ops_total"] > len(result["ops"]):

@@ -13,7 +13,7 @@ from perfmodel.config_file import read_config
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("diagnose", help="why the step of a profile is slow: bottleneck, costs, evidence")
+    parser = subparsers.add_parser("diagnose", help="diagnose a profile: bottleneck, findings, evidence")
     parser.add_argument(
         "profiles",
         nargs="+",
@@ -63,7 +63,7 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     for heading, sentences in result["report"].items():
         lines += [heading, *(f"  {sentence}" for sentence in sentences), ""]
-    lines.append("What to do")
+    lines.append("Findings")
     for number, finding in enumerate(result["findings"], start=1):
         lines += [f"  {number}. {finding['title']}", f"     {finding['action']}"]
         lines += [f"     {flag}" for flag in finding["flags"]]

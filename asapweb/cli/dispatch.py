@@ -12,17 +12,17 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 from unicodedata import category
 
-from asapweb.cli.errors import UserError
 from asapweb.cli.table import as_text
+from asapweb.user_error import UserError
 
 COMMANDS = {
     "run": "start the web application with its database, broker and worker",
-    "predict": "step time, memory and legality of a configuration",
-    "search": "the best meshes for a configuration",
-    "diagnose": "why the step of a profile is slow",
-    "compare": "two profiles side by side: what got faster, what slower",
-    "propose": "three ranked sharding proposals for a profile",
-    "replay": "recorded answers step by step, or given again by today's code",
+    "predict": "predict step time and memory of a configuration",
+    "search": "search the best meshes for a configuration",
+    "diagnose": "diagnose a profile",
+    "compare": "compare two profiles",
+    "propose": "propose three ranked sharding configurations",
+    "replay": "replay recorded answers step by step, or rerun them with the current code",
     "record": "record a profile of a small sharded training step on this machine",
 }
 
@@ -30,7 +30,7 @@ COMMANDS = {
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 #: Errors of the packages below whose text is a sentence for the user.
 USER_ERRORS = (
-    ("asapweb.cli.errors", "UserError"),
+    ("asapweb.user_error", "UserError"),
     ("perfmodel.config", "ConfigError"),
     ("experiments.ingest.errors", "IngestError"),
     ("experiments.record.spec", "RecordError"),
@@ -59,7 +59,7 @@ def dispatch(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = Parser(prog="asap", description="Why is this training step slow, and what should change?")
+    parser = Parser(prog="asap", description="Diagnose LLM training profiles and propose sharding configurations.")
     subparsers = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
     module = None
     if name in COMMANDS and find_spec(f"asapweb.cli.{name}") is not None:

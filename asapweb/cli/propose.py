@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asapweb.cli.contradictions import print_contradictions
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig
@@ -18,30 +18,36 @@ from proposals.proposer.from_step_time import start
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("propose", help="three ranked configurations: mesh, predicted step, reasons")
+    parser = subparsers.add_parser(
+        "propose", help="propose three ranked configurations with predicted step time and reasons"
+    )
     parser.add_argument(
         "profiles",
         nargs="*",
         metavar="PROFILE",
         help="*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch "
-        "traces (one per rank) or Nsight Systems .sqlite exports; without "
-        "one, proposals rest on the configuration's measured step time, or on the performance model alone",
+        "traces (one per rank) or Nsight Systems .sqlite exports; without one, proposals are based on the "
+        "configuration's measured step time, or on the performance model alone",
     )
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
-    asked = parser.add_argument_group("constraints, which every proposal obeys")
-    asked.add_argument("--keep-batch", action="store_true", help="the global batch stays")
-    asked.add_argument("--keep-remat", action="store_true", help="the remat policy stays")
-    asked.add_argument("--keep-weight-sharding", action="store_true", help="the weights stay sharded as they are")
-    asked.add_argument("--keep-micro-batches", action="store_true", help="the number of micro-batches stays")
-    asked.add_argument("--no-flags", action="store_true", help="no XLA flags are changed")
-    asked.add_argument("--keep-axis", action="append", default=[], metavar="AXIS", help="the axis keeps its size")
-    asked.add_argument("--fix", action="append", default=[], metavar="AXIS=SIZE", help="the axis has this size")
-    asked.add_argument("--at-most", action="append", default=[], metavar="AXIS=SIZE", help="the axis is no larger")
-    asked.add_argument("--at-least", action="append", default=[], metavar="AXIS=SIZE", help="the axis is no smaller")
-    asked.add_argument("--max-chips", type=int, metavar="N", help="no more chips than these")
-    asked.add_argument("--memory-margin", type=float, default=0.0, metavar="SHARE", help="of memory stays free: 0.1")
-    asked.add_argument("--exclude", action="append", default=[], metavar="MESH", help="not this mesh: data=8,model=2")
-    own = parser.add_argument_group("a configuration of your own, checked and priced in place of three proposals")
+    asked = parser.add_argument_group("constraints on every proposal")
+    asked.add_argument("--keep-batch", action="store_true", help="keep the global batch")
+    asked.add_argument("--keep-remat", action="store_true", help="keep rematerialisation")
+    asked.add_argument("--keep-weight-sharding", action="store_true", help="keep the weight sharding")
+    asked.add_argument("--keep-micro-batches", action="store_true", help="keep the number of micro-batches")
+    asked.add_argument("--no-flags", action="store_true", help="change no XLA flags")
+    asked.add_argument("--keep-axis", action="append", default=[], metavar="AXIS", help="keep the size of the axis")
+    asked.add_argument("--fix", action="append", default=[], metavar="AXIS=SIZE", help="pin the axis to this size")
+    asked.add_argument("--at-most", action="append", default=[], metavar="AXIS=SIZE", help="upper bound of the axis")
+    asked.add_argument("--at-least", action="append", default=[], metavar="AXIS=SIZE", help="lower bound of the axis")
+    asked.add_argument("--max-chips", type=int, metavar="N", help="use at most this many chips")
+    asked.add_argument(
+        "--memory-margin", type=float, default=0.0, metavar="SHARE", help="share of memory to keep free: 0.1"
+    )
+    asked.add_argument(
+        "--exclude", action="append", default=[], metavar="MESH", help="exclude this mesh: data=8,model=2"
+    )
+    own = parser.add_argument_group("a custom configuration, checked and priced instead of three proposals")
     own.add_argument("--mesh", metavar="MESH", help="data=8,seq=16,model=2; across slices dcn.data=2")
     own.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a training key: remat=minimal")
 
@@ -101,7 +107,7 @@ def as_text(result: dict[str, Any]) -> str:
         lines += ["", *_one(item, f"{item['rank']}. {item['title']} ({item['kind']})")]
     if "proposals" in result:
         asked = Constraints.from_json(result["constraints"]).describe()
-        lines += ["", *(f"You asked for this: {text}" for text in asked), *result["notes"]]
+        lines += ["", *(f"Constraint: {text}" for text in asked), *result["notes"]]
         listed = len(result["rejected"])
         lines.append(
             f"{result['considered']} meshes considered, {result['priced']} legal configurations priced, "
@@ -117,9 +123,9 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     if item["changes"]:
         lines.append("   changes " + ", ".join(f"{key}={value}" for key, value in item["changes"].items()))
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
-    keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep what runs")
-    what = "that no change gains what is worth it" if keeps else "that the step gets faster per token"
-    what = "that each chip gets through more tokens" if "topology" in item["changes"] else what
+    keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep the current configuration")
+    what = "that no change is worthwhile" if keeps else "that the step gets faster per token"
+    what = "that throughput per chip rises" if "topology" in item["changes"] else what
     lines.append(f"   confidence {item['confidence']:.0%} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]

@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--mesh", default="data=8", help="axes and sizes, major to minor (default data=8)")
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="cpu",
-        help="cpu splits this machine into as many devices as the mesh needs; tpu and gpu take what is there",
+        help="cpu splits this machine into as many devices as the mesh needs; tpu and gpu use the devices present",
     )  # fmt: skip
     defaults = {field.name: field.default for field in fields(RecordSpec)}
     for name, purpose in _SIZES.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.events import ModelRequest, event_to_json
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
 from experiments.event_text import brief, cut
 from experiments.ingest import read_profile
@@ -17,10 +17,12 @@ from proposals.agents.workbench import Workbench
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("replay", help="recorded answers step by step, or again with today's code")
+    parser = subparsers.add_parser(
+        "replay", help="replay recorded answers step by step, or rerun them with the current code"
+    )
     parser.add_argument("events", metavar="EVENTS.jsonl", help="the Sharding Memory of an experiment, as exported")
     parser.add_argument(
-        "--profile", nargs="+", metavar="PROFILE", help="the run's profile: each answer is given again and compared"
+        "--profile", nargs="+", metavar="PROFILE", help="the run's profile: each answer is rerun and compared"
     )
     parser.add_argument("--config", help="the run's configuration, JSON or YAML; needed with --profile")
     parser.add_argument("--answer", type=int, metavar="N", help="only the answer of this number")
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         text = Path(args.events).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{args.events} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+            f"{args.events} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}"
         ) from None
     try:
         found = [item for item in recordings(text.splitlines()) if args.answer in (None, item.message)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,9 +25,14 @@ def run(args: argparse.Namespace) -> None:
             host=args.host or os.environ.get("ASAP_HOST") or "127.0.0.1",
             port=_whole("PORT", port) if port else None,
             workers=_whole("ASAP_WORKERS", args.workers or os.environ.get("ASAP_WORKERS") or "2"),
-            web_workers=_whole("ASAP_WEB_WORKERS", os.environ.get("ASAP_WEB_WORKERS") or "1"),
+            web_workers=_whole("ASAP_WEB_WORKERS", os.environ.get("ASAP_WEB_WORKERS") or str(_web_workers())),
         )
     )
+
+
+def _web_workers() -> int:
+    """A second core serves pages too, since Python runs on one core per process; each process holds some 250 MB."""
+    return min(2, os.cpu_count() or 1)
 
 
 def _whole(name: str, text: str) -> int:

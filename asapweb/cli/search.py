@@ -1,4 +1,4 @@
-"""`asap search`: the best meshes for a configuration."""
+"""`asap search`: search the best meshes for a configuration."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from perfmodel.config import ConfigError
 from perfmodel.config_file import read_config
 from perfmodel.search import Constraints, search
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("search", help="the best meshes for a configuration")
+    parser = subparsers.add_parser("search", help="search the best meshes for a configuration")
     parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")
     parser.add_argument("--top", default="10", metavar="N", help="how many candidates to list (default 10)")
     parser.add_argument(

@@ -16,15 +16,15 @@ from perfmodel.step_time import Prediction, predict
 
 #: What a missing fact costs, in a sentence; key: dotted name as in `Prediction.missing`.
 MISSING = {
-    "model": "Choose a model or give its shape: without it there is no compute, no traffic and no memory.",
-    "training.global_batch": "Give the global batch: without it the work of a step and the activations stay unknown.",
-    "training.seq_len": "Give the sequence length: without it the tokens of a step and the activations stay unknown.",
+    "model": "Choose a model or enter its shape: compute, traffic and memory depend on it.",
+    "training.global_batch": "Enter the global batch: FLOPs per step and activations depend on it.",
+    "training.seq_len": "Enter the sequence length: tokens per step and activations depend on it.",
 }
 #: Rules of `perfmodel.legality` in a few words, for tables.
 RULES = {
-    "chips": "product is not the chips",
+    "chips": "axis sizes do not multiply to the chip count",
     "axis_role": "axis without a role",
-    "topology": "does not lie evenly on the topology",
+    "topology": "does not fit evenly onto the topology",
     "batch": "batch does not divide",
     "sequence": "sequence does not divide",
     "heads": "heads do not divide",

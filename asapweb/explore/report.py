@@ -64,7 +64,7 @@ def _by_distance(numbers: Mapping[str, Any]) -> Table:
         for distance in reversed(DISTANCES)
         if distance in numbers["distances"].get(kind, {})
     ]
-    return Table("distances", "By distance from what was measured", "Distance", lines)
+    return Table("distances", "By distance from the measured runs", "Distance", lines)
 
 
 def _by_source(numbers: Mapping[str, Any]) -> Table:
@@ -78,9 +78,9 @@ def _by_source(numbers: Mapping[str, Any]) -> Table:
 
 def _by_chip(numbers: Mapping[str, Any]) -> Table:
     lines = [
-        Line(f"{chip}, {left} left out", row) for chip, rows in numbers["chips"].items() for left, row in rows.items()
+        Line(f"{chip}, {left} held out", row) for chip, rows in numbers["chips"].items() for left, row in rows.items()
     ]
-    return Table("chips", "By chip", "Chip and what was left out", lines)
+    return Table("chips", "By chip", "Chip and held-out group", lines)
 
 
 def _heads(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:

@@ -81,15 +81,15 @@ def _meshes(state: State) -> tuple[State, Meshes | None, str]:
     """All meshes of the state, or a sentence that says why they cannot be listed.  A state without a mesh gets one."""
     config = searchable(state)
     if config is None:
-        return state, None, "The meshes can be listed once the hardware and the model are given without an error."
+        return state, None, "The meshes can be listed once hardware and model are valid."
     lacking = missing_facts(config)
     if lacking:
         named = " and ".join(_FACTS[name] for name in lacking)
-        return state, None, f"All meshes can be priced once {named} {'are' if len(lacking) > 1 else 'is'} given."
+        return state, None, f"All meshes can be priced once {named} {'are' if len(lacking) > 1 else 'is'} set."
     axes = len(config.mesh.ici)
     count = spaces.ways(config.hardware.chips_per_slice, axes)
     if count > spaces.LIMIT:
-        sentence = f"{count:,} meshes of {axes} axes are too many to price while you wait; leave out an axis."
+        sentence = f"{count:,} meshes over {axes} axes are too many to price interactively; remove an axis."
         return state, None, sentence
     try:
         meshes = spaces.meshes_of(config)
@@ -288,7 +288,7 @@ def _pasted(text: str) -> dict[str, Any] | str:
     if check.errors:
         return f"{check.errors[0]}."
     if shape is None:
-        return "That holds no model: a config.json names num_hidden_layers, hidden_size and more."
+        return "That contains no model: a config.json has num_hidden_layers, hidden_size and more."
     return model_to_json(shape)
 
 

@@ -6,7 +6,7 @@ import errno
 import socket
 from dataclasses import dataclass, field
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 
 FIRST_PORT = 8000
 PORTS_TRIED = 100
@@ -40,12 +40,14 @@ def choose_address(host: str, port: int | None) -> Address:
     """The given port, or the first free one from 8000 on.  Raises UserError where there is none."""
     if port is not None:
         if not 0 < port < 65536:
-            raise UserError(f"{port} is no port: choose one from 1 to 65535.")
+            raise UserError(f"{port} is not a port: choose one from 1 to 65535.")
         return Address(host, port, claim=_try(host, port, explicit=True))
     for candidate in range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
         if claim := _try(host, candidate, explicit=False):
             return Address(host, candidate, moved=candidate != FIRST_PORT, claim=claim)
-    raise UserError(f"All ports from {FIRST_PORT} to {FIRST_PORT + PORTS_TRIED - 1} are taken: choose one with PORT=….")
+    raise UserError(
+        f"All ports from {FIRST_PORT} to {FIRST_PORT + PORTS_TRIED - 1} are in use: choose one with PORT=…."
+    )
 
 
 def _try(host: str, port: int, *, explicit: bool) -> socket.socket | None:
@@ -53,7 +55,7 @@ def _try(host: str, port: int, *, explicit: bool) -> socket.socket | None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
-        raise UserError(f"{host} is no address of this machine: choose another with ASAP_HOST.") from None
+        raise UserError(f"{host} is not an address of this machine: choose another with ASAP_HOST.") from None
     family, kind, protocol, _, place = found[0]
     claim = socket.socket(socket.AF_UNIX)
     try:
@@ -74,5 +76,5 @@ def _refusal(host: str, port: int, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return f"Port {port} is reserved for root: choose one above 1023 with PORT=…."
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} on {host} is taken by another program: choose another with PORT=…, or leave it out."
+        return f"Port {port} on {host} is in use by another program: choose another with PORT=…, or omit it."
     return f"{host} cannot be listened on ({error.strerror}): choose another with ASAP_HOST."

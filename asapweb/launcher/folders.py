@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from asapweb.cli.errors import UserError
+from asapweb.user_error import UserError
 from disk import space
 from disk.reserve import Reserve
 
@@ -102,8 +102,8 @@ def _too_full(home: Home, wanted_bytes: int) -> UserError:
     filled = space.largest(home.path)
     return UserError(
         f"Only {space.free_bytes(home.path) / 1e6:.0f} MB are free on the disk of {home.path}"
-        f"{f' ({filled})' if filled else ''}, at least {wanted_bytes / 1e6:.0f} MB are needed: "
-        "free some, or set ASAP_HOME to a folder on another disk."
+        f"{f' ({filled})' if filled else ''}, at least {wanted_bytes / 1e6:.0f} MB are needed: free some space, or "
+        "set ASAP_HOME to a folder on another disk."
     )
 
 
@@ -142,6 +142,7 @@ def _already_running(home: Home) -> str:
     who = f" (process {holder['pid']})" if holder.get("pid") else ""
     if holder.get("address"):
         return (
-            f"ASAP Web already runs on {home.path}{who}: open {holder['address']}, or set ASAP_HOME to another folder."
+            f"ASAP Web is already running on {home.path}{who}: open {holder['address']}, or set ASAP_HOME to another "
+            "folder."
         )
-    return f"ASAP Web is just starting on {home.path}{who}: wait for it, or set ASAP_HOME to another folder."
+    return f"ASAP Web is starting on {home.path}{who}: wait for it, or set ASAP_HOME to another folder."

@@ -21,8 +21,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from asapweb.cli.errors import UserError
 from asapweb.environment import DATABASE_NAME, socket_database_url
+from asapweb.user_error import UserError
 
 MAJOR = "18"
 #: Where the wheel lies, and in it the installation and the libraries that its programs look for beside it.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from asapweb.cli.errors import UserError
 from asapweb.environment import socket_broker_url
+from asapweb.user_error import UserError
 
 LONGEST_SOCKET_PATH = 107
 

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-from asapweb.cli.errors import UserError
 from asapweb.environment import database_settings, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
 from asapweb.launcher.disks import watch_disks
@@ -38,6 +37,7 @@ from asapweb.launcher.pieces import CODE, Piece
 from asapweb.launcher.postgres import place_cluster
 from asapweb.launcher.redis import place_redis
 from asapweb.launcher.supervisor import Supervisor
+from asapweb.user_error import UserError
 from knowledge.pgvector import complaint
 
 HEARTBEAT_FRESH_S = 15.0
@@ -83,7 +83,7 @@ def run(options: Options) -> int:
                 supervisor.stop()
             except Interrupted:
                 supervisor.kill()
-        _say("Stopped; nothing is lost.")
+        _say("Stopped; all data is kept.")
     return 0
 
 
@@ -121,11 +121,14 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     sign_in = link.answer(supervisor)["link"]
     write_holder(home, address.url)
     if address.moved:
-        _say(f"Port 8000 is taken, so this one uses {address.port}; choose one with PORT=….")
+        _say(f"Port 8000 is in use, so port {address.port} is used; choose one with PORT=….")
     _say(f"\nOpen      {address.url}\nSign in   {sign_in}   (works once)")
     if not address.is_loopback and "ALLOWED_HOSTS" not in os.environ:
-        _say("Other machines are refused until ALLOWED_HOSTS names this one as they call it (docs/operation.md).")
-    _say(f"Ctrl-C stops everything; logs are in {home.logs}")
+        _say(
+            "Requests from other machines are refused until ALLOWED_HOSTS contains this machine's name "
+            "(docs/operation.md)."
+        )
+    _say(f"Press Ctrl-C to stop; logs are in {home.logs}")
 
 
 def _samples(home: Home) -> Callable[[], None]:
@@ -183,7 +186,7 @@ def _start_services(home: Home, supervisor: Supervisor) -> dict[str, str]:
             Piece(
                 name="Redis", command=redis.command, log=home.log("redis"), home=home.path, is_healthy=redis.is_alive,
                 before_start=redis.end_stale, folder=home.redis,
-                hint=f"; {home.redis} may be moved away, queued work is found again in the database",
+                hint=f"; {home.redis} can be moved away; queued work is recovered from the database",
             )
         )  # fmt: skip
         variables["CELERY_BROKER_URL"] = redis.url

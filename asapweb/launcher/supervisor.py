@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher.orphans import end_marked
 from asapweb.launcher.pieces import Piece
+from asapweb.user_error import UserError
 
 PROBE_EVERY_S = 5.0
 POLL_S = 0.2
@@ -84,7 +84,7 @@ class Supervisor:
             code = piece.process.returncode
             how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             delay = piece.schedule_restart()
-            when = "starting it again" if delay == 0 else f"starting it again in {delay:.1f} s (log: {piece.log})"
+            when = "restarting" if delay == 0 else f"restarting in {delay:.1f} s (log: {piece.log})"
             self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} {how}: {when}.")
         if piece.process is None and time.monotonic() >= piece.next_start:
             try:
@@ -102,7 +102,7 @@ class Supervisor:
         if piece.is_healthy():
             piece.last_well = time.monotonic()
         elif time.monotonic() - piece.last_well > piece.hung_after_s:
-            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} does not answer: ending it.")
+            self.say(f"{time.strftime('%H:%M:%S')}  {piece.subject} does not answer: stopping it.")
             piece.kill()
 
     def stop(self) -> None:

@@ -73,25 +73,3 @@ def _middle(part: Part) -> tuple[str, str, str]:
 def percent(value: float | None, decimals: int = 1) -> str:
     """A share 0–1 in percent with the same decimals in every row of a column."""
     return "–" if value is None else f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
-
-
-@register.filter
-def signed_percent(value: float) -> str:
-    text = formatting.number(value * 100, 1)
-    return f"{'+' if value > 0 else ''}{text}{formatting.NBSP}%"
-
-
-@register.simple_tag
-def error_bar(error: float, naive: float, scale: float) -> SafeString:
-    """Our error as a bar, the naive model's as a mark; the numbers stand beside it."""
-    at = bars.percent(naive, scale)
-    return format_html(
-        '<svg class="cellbar errbar" aria-hidden="true">'
-        '<rect class="f-ink" width="{0}" height="100%"/><line class="mark" x1="{1}" x2="{1}" y1="-2" y2="10"/></svg>',
-        bars.percent(error, scale), at,
-    )  # fmt: skip
-
-
-@register.filter
-def correlation(value: float | None) -> str:
-    return "–" if value is None else formatting.number(value, 2)

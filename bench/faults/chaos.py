@@ -23,7 +23,9 @@ HEARTBEATS = {
     "proposals_planrequest": "heartbeat_at",
     "proposals_consultation": "heartbeat_at",
     "dialogue_message": "heartbeat_at",
-    "knowledge_document": "updated_at",
+    "history_recordimport": "heartbeat_at",
+    "knowledge_document": "heartbeat_at",
+    "knowledge_embeddingjob": "heartbeat_at",
 }
 FULL_FOR_S = 4.0
 #: How long a piece may take to be there again.

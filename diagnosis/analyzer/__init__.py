@@ -97,10 +97,10 @@ def _above_links(facts: Facts) -> tuple[str, ...]:
         return ()
     worst = max(found, key=lambda op: (op.collective.above_links or 0.0) if op.collective else 0.0)
     rate = format_value(worst.collective.above_links or 0.0, "bytes_per_s") if worst.collective else ""
-    count = f"{len(found)} collectives move" if len(found) > 1 else "One collective moves"
+    count = f"{len(found)} collectives report" if len(found) > 1 else "One collective reports"
     return (
-        f"{count} more bytes than the links carry in the time shown ({worst.op.name}: {rate}): part of the transfer "
-        "ran beside other ops, or its shapes are not what travels. No bandwidth is stated there.",
+        f"{count} more bytes than the links can carry in the recorded time ({worst.op.name}: {rate}): part of the "
+        "transfer overlapped other ops, or the shapes are not what is transferred. No bandwidth is computed for it.",
     )
 
 
@@ -114,7 +114,7 @@ def _mismatch(profile: StepProfile, config: ExperimentConfig | None) -> tuple[st
     if config is None or not device.chip or device.chip == config.hardware.chip:
         return ()
     return (
-        f"The profile was recorded on {device.kind}, the configuration says {config.hardware.chip}: bandwidths "
+        f"The profile was recorded on {device.kind}, but the configuration names {config.hardware.chip}: bandwidths "
         "and MFU are "
-        "those of the configuration.",
+        "computed for the configured chip.",
     )

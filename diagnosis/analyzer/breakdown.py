@@ -22,6 +22,13 @@ def group_of(bar: str) -> str:
     return {"hbm": "memory", "ici": "communication", "dcn": "communication", "host_transfer": "host"}.get(name, name)
 
 
+def bar_label(bar: str) -> str:
+    """``ici:data+seq`` as ``ICI data+seq``, ``hbm`` as ``HBM``."""
+    name, _, axes = bar.partition(":")
+    name = name.upper() if name in ("hbm", "ici", "dcn") else name.replace("_", " ")
+    return f"{name} {axes}".rstrip()
+
+
 def axis_label(fact: OpFacts) -> str:
     """Key of the bar a collective is drawn in: ``ici:model``, ``ici:data+seq``, ``dcn``, ``ici`` where unknown."""
     if fact.over_dcn:

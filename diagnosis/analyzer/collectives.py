@@ -119,14 +119,6 @@ def _host_transfer(category: str) -> bool:
     return "host" in category or "infeed" in category or "outfeed" in category
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The line that states an op's groups: its own or its start's."""
-
-    line: str
-    via: str
-
-
 def _start_of(op: Op, by_name: Mapping[tuple[str, str], Op], depth: int = 3) -> str | None:
     """HLO of the -start that a -done waits for: its operand, or the op with the same number."""
     instruction = hlo.parse(op.hlo) if op.hlo else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from diagnosis.analyzer.collectives import Collective
-from experiments.step_profile import Op, StepProfile
+from experiments.step_profile import XLA_PROFILES, Op, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
@@ -101,6 +101,11 @@ class Facts:
     @property
     def base(self) -> str:
         return "of the step" if self.step_time_s else "of device time"
+
+    @property
+    def of_xla(self) -> bool:
+        """The program was compiled by XLA: advice may name JAX and its flags."""
+        return self.profile.source_kind in XLA_PROFILES
 
     @property
     def thin(self) -> bool:

@@ -35,9 +35,9 @@ def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
     """
     ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)
     moved = max(bytes_each_way(ops))
-    time, formula = _in_flight_s(facts), "bytes one way ÷ merged time in which a copy is in flight"
+    time, formula = _in_flight_s(facts), "one-way bytes ÷ merged time with a copy in flight"
     if time is None:
-        time, formula = sum(op.op.self_time_s for op in ops), "bytes one way ÷ time waited for copies"
+        time, formula = sum(op.op.self_time_s for op in ops), "one-way bytes ÷ time spent waiting for copies"
     if moved <= 0 or time <= 0:
         return None
     rate = moved / time

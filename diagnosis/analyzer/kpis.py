@@ -13,37 +13,26 @@ from perfmodel import accounting
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 
-CONTRACT = (
-    "step_time_s",
-    "duty_cycle",
-    "idle",
-    "communication",
-    "input",
-    "hbm_utilization",
-    "flops_utilization",
-    "mfu",
-    "goodput",
-)
-
 MFU_CONVENTION = (
-    "model FLOPs utilisation: forward and backward matmuls (6 per active parameter and token, output head included) "
-    "plus causal attention scores at half the square, nothing recomputed, over the dense {precision} peak of "
+    "model FLOPs utilisation: forward and backward matmuls (6 FLOPs per active parameter and token, output head "
+    "included) "
+    "plus causal attention scores (half of the full square), recompute excluded, over the dense {precision} peak of "
     "{chips} chips"
 )
 
 _REASONS = {
     "step_time_s": "the profile has no step markers",
-    "duty_cycle": "the profile does not state it; XProf computes it from device planes over marked steps",
-    "idle": "the profile states neither idle time nor duty cycle",
-    "communication": "no collective time is stated and the listed ops are too few to add it up",
-    "input": "the profile has no input (infeed) time",
-    "hbm_utilization": "ops carry no bytes or the chip's HBM peak is not stated",
-    "flops_utilization": "ops carry no FLOPs or the chip's peak is not stated",
-    "communication_ops": "no collective was recorded, and none can be ruled out",
-    "goodput": "idle time, or both input and host time, were not measured, so time lost cannot be told from the rest",
-    "communication_exposed": "the profile has no intervals that tell exposed from overlapped communication",
-    "communication_overlapped": "the profile has no intervals that tell exposed from overlapped communication",
-    "host": "the profile states no host time",
+    "duty_cycle": "not reported by the profile; XProf computes it from device planes over marked steps",
+    "idle": "the profile reports neither idle time nor duty cycle",
+    "communication": "no collective time is reported, and too few ops are listed to sum it",
+    "input": "the profile reports no input (infeed) time",
+    "hbm_utilization": "ops report no bytes, or the chip's HBM bandwidth is unknown",
+    "flops_utilization": "ops report no FLOPs, or the chip's peak FLOP/s is unknown",
+    "communication_ops": "no collective was recorded, and the listed ops do not rule one out",
+    "goodput": "idle time, or both input and host time, were not measured, so the lost time is unknown",
+    "communication_exposed": "the profile has no trace intervals to separate exposed from overlapped communication",
+    "communication_overlapped": "the profile has no trace intervals to separate exposed from overlapped communication",
+    "host": "the profile reports no host time",
     "stragglers": "per-core times were not recorded for two or more cores",
     "memory_peak_share": "no memory profile was recorded",
     "step_time_spread": "fewer than two steps were profiled",
@@ -137,7 +126,7 @@ def measure(
     if reason := profile.not_measured.get("mfu"):
         mfu, mfu_reason, convention = None, reason, ""
     if profile.device.kind.strip().upper().startswith("CPU"):
-        mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak is not known", ""
+        mfu, mfu_reason, convention = None, "recorded on a CPU, whose peak FLOP/s is unknown", ""
     kpis["mfu"] = mfu
     kpis["goodput"] = stated.get("goodput")
     kpis["communication_ops"] = min(1.0, listed) if ops and (listed or communication is not None) else None
@@ -154,9 +143,7 @@ def measure(
     for key, value in kpis.items():
         if value is None:
             reason = reasons.get(key) or reasons.get(key.removesuffix("_s"))
-            reasons[key] = reason or (
-                mfu_reason if key == "mfu" else _REASONS.get(key, "the profile does not state it")
-            )
+            reasons[key] = reason or (mfu_reason if key == "mfu" else _REASONS.get(key, "not reported by the profile"))
         else:
             reasons.pop(key, None)
     return kpis, reasons, convention
@@ -216,7 +203,8 @@ def model_flops_utilization(
     share = total / (step * peak * config.hardware.chips)
     if share > 1.0:
         text = (
-            f"the configuration would need {share:.3g} times the chips' peak: check model, batch, precision and chips"
+            f"the configuration implies {share:.3g}× the chips' peak FLOP/s: check model, batch, precision and "
+            "chip count"
         )
         return None, text, ""
     return share, "", convention

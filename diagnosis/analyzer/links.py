@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel import collectives
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig, Hardware, Mesh
-from perfmodel.topology import Links, group_links, lay_out, network_links, physical_dims
+from perfmodel.topology import Links, group_links, lay_out, physical_dims
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,6 @@ def mesh_links(hardware: Hardware, mesh: Mesh, axes: tuple[str, ...]) -> AxisLin
         return None
     nic = hardware.overrides.get("dcn_bytes_per_s", chip.dcn_bytes_per_s_per_host) / chip.chips_per_host
     return _links(chip.name, hardware.topology, mesh.ici, axes, nic)
-
-
-def slice_links(config: ExperimentConfig, participants: int) -> Links | None:
-    """The network between slices, for a group with one chip in each of `participants` slices."""
-    rate = dcn_bytes_per_s(config)
-    return network_links(participants, rate) if rate and participants > 1 else None
 
 
 def wire_bytes(kind: str, payload_bytes: float, participants: int) -> float:

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 
 from diagnosis.analyzer import report
 from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.quantity import digits, evidence, format_time
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
@@ -34,7 +35,7 @@ SOURCE = "performance model"
 _NAMES = {"bubble": "idle", "overhead": "other"}
 _WORDS = {"compute": "compute", "memory": "HBM traffic", "communication": "exposed communication", "idle": "the bubble"}
 WHAT_A_PROFILE_ADDS = (
-    "A profile adds what is unavailable here: the ops and their roofline position, exposed communication per mesh "
+    "A profile adds what is missing here: ops and their roofline position, exposed communication per mesh "
     "axis, input and host stalls, stragglers."
 )
 
@@ -171,12 +172,12 @@ def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -
     }[primary]
     text = f"Predicted, not measured: {limit} ({named})."
     if facts.step_time_s is None:
-        return f"{text} Nothing was measured of this run; the performance model predicts a step of {predicted}."
+        return f"{text} This run was not measured; the performance model predicts a step time of {predicted}."
     ratio = facts.step_time_s / basis.predicted_s
     if ratio >= WORTH_SAYING:
         return (
-            f"{text} The measured step of {measured} takes {digits(ratio, 2)}× the predicted {predicted}; where the "
-            "difference goes is unavailable without a profile."
+            f"{text} The measured step time of {measured} is {digits(ratio, 2)}× the predicted {predicted}; "
+            "attributing the difference takes a profile."
         )
     return f"{text} Only the step time of {measured} was measured; the performance model alone predicts {predicted}."
 
@@ -194,14 +195,15 @@ def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
             rule="step_above_prediction",
             title="Step time above prediction",
             insight=(
-                f"The step takes {measured}, and a program that runs this configuration as others do is predicted to "
-                f"take {predicted}: {row} per step are unexplained."
+                f"The step takes {measured}, the performance model predicts {predicted} for this configuration: "
+                f"{row} per step is unexplained."
             ),
             action=(
-                "Record a profile to see where they go. Without one, check the data loader, checkpoints within the "
-                "timed steps, a slow host or network link, and that model, batch and framework are those configured."
+                "Record a profile to attribute it. Without one, check the data loader, checkpointing within the "
+                "timed steps, a slow host or network link, and that model, batch and framework are those "
+                "configured."
             ),
-            impact="At most the unexplained time; a prediction that errs explains a part of it.",
+            impact="At most the unexplained time; part of it may be prediction error.",
             evidence=(measured, predicted, row),
             saving_s=gap,
             saving_share=gap / step,
@@ -227,11 +229,11 @@ def _report(
     details = [line for line in report.details(facts) if not line.startswith("Profile:")]
     measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
     known = [line for line in report.health(facts) if "not measured" not in line]
-    parts = ", ".join(f"{name.replace('ici:', 'ICI ')} {digits(100.0 * value, 2)} %" for name, value in shares.items())
+    parts = ", ".join(f"{bar_label(name)} {digits(100.0 * value, 2)} %" for name, value in shares.items())
     return {
         report.DETAILS: [*details, f"Profile: none, {measured}."],
-        report.HEALTH: [*known, "All other KPIs: not measured, since they need a profile."],
-        report.IDENTIFICATION: ["No profile was recorded, so no ops are known."],
+        report.HEALTH: [*known, "All other KPIs: not measured (they need a profile)."],
+        report.IDENTIFICATION: ["No profile was recorded, so there are no ops."],
         report.CORRELATION: [
             verdict.statement,
             f"Predicted breakdown of the step: {parts}.",

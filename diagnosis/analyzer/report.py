@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.quantity import format_share, format_time, format_value
 from diagnosis.report import Bottleneck, Finding
 from perfmodel.config import Training
 
 DETAILS = "Experiment details"
-HEALTH = "KPI health and initial hypothesis"
+HEALTH = "KPIs and initial hypothesis"
 IDENTIFICATION = "Ops and roofline"
 CORRELATION = "Correlation and structured analysis"
 
@@ -32,7 +33,7 @@ _KPI_WORDS = {
     "mfu": "MFU",
     "goodput": "Goodput over the profiled window",
     "communication_exposed": "Exposed communication",
-    "memory_peak_share": "Peak memory of capacity",
+    "memory_peak_share": "Peak memory ÷ capacity",
     "stragglers": "Lag of the slowest core",
 }
 
@@ -57,13 +58,13 @@ def details(facts: Facts) -> list[str]:
         said.append(f"Hardware: {hardware.chip}, topology {shape}{slices}, {hardware.chips} chips.")
         said.append(f"Mesh: {config.mesh.text()}.")
         said.append(
-            f"Model: {config.model.name or 'own shape'}, {config.model.layers} layers."
+            f"Model: {config.model.name or 'custom model'}, {config.model.layers} layers."
             if config.model
             else "Model: not given."
         )
         said.append(training_line(config.training))
     else:
-        said.append("Configuration: not given, so mesh axes and MFU cannot be told.")
+        said.append("Configuration: not given, so mesh axes and MFU are unknown.")
     hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
     steps = (
         f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
@@ -133,11 +134,11 @@ def _hypothesis(facts: Facts) -> str:
     if (stated or 0.0) >= 0.3:
         return f"{_ALONE} communication limits the step."
     if kpis.get("duty_cycle") is None:
-        return f"{_ALONE} none, the duty cycle was not measured."
+        return f"{_ALONE} none; the duty cycle was not measured."
     hbm, flops = kpis.get("hbm_utilization"), kpis.get("flops_utilization")
     if hbm is not None and flops is not None and hbm > flops:
-        return f"{_ALONE} the device is busy and nearer to its HBM roof than to its compute roof."
-    return f"{_ALONE} the device is busy and little of it is communication, which looks compute-bound."
+        return f"{_ALONE} the device is busy and closer to its HBM roof than to its compute roof."
+    return f"{_ALONE} the device is busy and spends little time in communication, which suggests a compute-bound step."
 
 
 def _ops(facts: Facts) -> list[str]:
@@ -179,29 +180,23 @@ def _ops(facts: Facts) -> list[str]:
             + " of device time."
         )
     if facts.thin:
-        said.append(f"These ops make up {format_share(facts.coverage)} of op time; the rest is not in the profile.")
+        said.append(f"These ops account for {format_share(facts.coverage)} of op time; the rest is not in the profile.")
     return said
 
 
 def _correlation(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> list[str]:
     said = [bottleneck.statement, *bottleneck.contradictions]
     if facts.shares and not facts.thin:
-        parts = [
-            f"{bar.replace('ici:', 'ICI ')} {format_share(value)}"
-            for bar, value in facts.shares.items()
-            if value >= 0.0005
-        ]
+        parts = [f"{bar_label(bar)} {format_share(value)}" for bar, value in facts.shares.items() if value >= 0.0005]
         said.append(f"Breakdown {facts.base}: " + ", ".join(parts) + ".")
     talking = facts.collectives
     if talking and not facts.thin:
         waiting = total_share(op for op in talking if op.collective and op.collective.part == "done")
         if waiting >= 0.0005:
-            said.append(
-                f"Of communication, {format_share(waiting)} {facts.base} is waiting for asynchronous collectives."
-            )
+            said.append(f"Waiting for asynchronous collectives accounts for {format_share(waiting)} {facts.base}.")
     for finding in findings:
         bound = f" {finding.impact}" if finding.saving_share is not None else ""
         said.append(f"{finding.title}. {finding.insight}{bound}")
     if not findings:
-        said.append("No rule found a cost worth naming.")
+        said.append("No rule found a significant cost.")
     return said

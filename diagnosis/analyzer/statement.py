@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_share
 from diagnosis.analyzer.host_copies import host_copies, host_link_rate
 from diagnosis.analyzer.quantity import evidence
+from diagnosis.analyzer.verdict import Verdict
 from diagnosis.report import Evidence
-
-if TYPE_CHECKING:
-    from diagnosis.analyzer.bottleneck import Verdict
 
 _SOURCE_KPI = "XProf overview"
 _SOURCE_OPS = "op profile"
@@ -29,7 +25,7 @@ _LIMIT_WORDS = {"compute": "Compute", "memory": "HBM bandwidth", "communication"
 def bar_words(bar: str) -> str:
     """``ici:data+seq`` as ``the data and seq axes``."""
     if bar == "dcn":
-        return "the network between slices"
+        return "DCN"
     axes = bar.partition(":")[2].split("+")
     if axes == [""]:
         return "the interconnect"
@@ -58,7 +54,7 @@ def state(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
 def _unknown(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     listed = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source=_SOURCE_OPS)
     if not facts.ops:
-        return f"The bottleneck cannot be told from this profile: it holds no ops ({listed} ops).", (listed,)
+        return f"The bottleneck cannot be determined: the profile contains no ops ({listed} ops).", (listed,)
     unlabelled = evidence(
         "time without a known limit", verdict.groups.get("other", 0.0), "share", "computed",
         "1 − Σ all other terms of the breakdown", _SOURCE_OPS,
@@ -70,10 +66,10 @@ def _unknown(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]
             rows.append(evidence(words, value, "share", "computed", "term of the breakdown", _SOURCE_OPS))
             known.append(f"{words} {rows[-1]}")
     text = (
-        f"The bottleneck cannot be told from this profile: of {listed} ops, {unlabelled} {facts.base} has no roofline "
-        "label or category that says what limits it."
+        f"The bottleneck cannot be determined: of {listed} ops, {unlabelled} {facts.base} has no roofline "
+        "label or category that shows what limits it."
     )
-    return f"{text} Known are {', '.join(known)}." if known else text, tuple(rows)
+    return f"{text} Known: {', '.join(known)}." if known else text, tuple(rows)
 
 
 def _sample(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
@@ -85,23 +81,24 @@ def _sample(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     )  # fmt: skip
     rows = [listed, part]
     text = (
-        f"{_LIMIT_WORDS[verdict.primary]} is what the listed ops lean to: {part} of those with a known limit. The list "
-        f"holds {listed} of all op time; the rest is not in the profile, so that the step's breakdown is open."
+        f"The listed ops point to {_GROUP_WORDS[verdict.primary]}: {part} of those with a known limit. They account "
+        "for "
+        f"{listed} of op time; the rest is not in the profile, so the breakdown of the step is unknown."
     )
     if verdict.primary == "communication":
         row = evidence(
-            "communication of the step as far as it is known", verdict.communication, "share", "computed",
+            "known communication of the step", verdict.communication, "share", "computed",
             "larger of the communication KPI and Σ exposed time of listed collectives", _SOURCE_KPI,
         )  # fmt: skip
         rows.append(row)
-        text += f" Known communication takes {row} {facts.base}: removing it saves no more."
+        text += f" Known communication takes {row} {facts.base}, which bounds what removing it can save."
     return text, tuple(rows)
 
 
 def _communication(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     talking = facts.collectives
     costly = costliest_axis(facts.ops)
-    over = "over the network between slices" if costly and costly[0] == "dcn" else "between chips"
+    over = "over DCN" if costly and costly[0] == "dcn" else "between chips"
     share = evidence(
         "exposed communication",
         verdict.communication,
@@ -152,14 +149,14 @@ def _roofline(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]
     text = f"{_LIMIT_WORDS[verdict.primary]} limits the step: ops bound by it take {share} {facts.base}"
     inferred = [op for op in ops if op.limit_source == "category"]
     if inferred and len(inferred) == len(ops):
-        text += ", by their category (no roofline was recorded)"
+        text += ", classified by category (no roofline was recorded)"
     elif total_share(inferred) >= 0.1 * total_share(ops):
         row = evidence(
-            "of it judged by category, without recorded FLOPs", total_share(inferred), "share", "computed",
+            "of it, classified by op category (no FLOPs recorded)", total_share(inferred), "share", "computed",
             "Σ self time ÷ step time", _SOURCE_OPS, keys(inferred),
         )  # fmt: skip
         rows.append(row)
-        text += f", {row} of it judged by the kind of op since its FLOPs were not recorded"
+        text += f", {row} of it classified by op category since no FLOPs were recorded"
     if (against := facts.shares.get(other_limit, 0.0)) >= 0.0005:
         row = evidence(
             f"{other_label}-bound ops", against, "share", "computed",
@@ -203,16 +200,16 @@ def _offload(facts: Facts) -> tuple[str, tuple[Evidence, ...]]:
     if rates is None:
         return f"{text}.", (share,)
     achieved, possible = rates
-    text += f". The busier direction moves {achieved} per core"
+    text += f". The busier direction reaches {achieved} per core"
     if possible is None:
         return f"{text}.", (share, achieved)
-    return f"{text}; the link to the host carries {possible}.", (share, achieved, possible)
+    return f"{text} of {possible} host-link bandwidth.", (share, achieved, possible)
 
 
 def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
     """Idle time of a pipeline, part of which shows as communication."""
     inside = evidence(
-        "waiting inside the exchange between stages",
+        "waiting inside transfers between stages",
         verdict.bubble,
         "share",
         "computed",
@@ -221,15 +218,15 @@ def _bubble(facts: Facts, verdict: Verdict) -> tuple[str, tuple[Evidence, ...]]:
         keys(op for op in facts.collectives if op.collective and op.collective.tensor == "activations between stages"),
     )
     whole = evidence(
-        "stages that wait",
+        "waiting stages",
         facts.shares.get("idle", 0.0) + verdict.bubble,
         "share",
         "computed",
-        "idle + waiting inside the exchange",
+        "idle + waiting inside transfers",
         _SOURCE_OPS,
     )
     text = f"Pipeline stages wait for each other {whole} {facts.base}; {inside} {facts.base} shows as communication"
-    return f"{text}, but its bytes need far less.", (whole, inside)
+    return f"{text}, but the bytes transferred need far less time.", (whole, inside)
 
 
 def unexplained(facts: Facts) -> str:
@@ -238,7 +235,7 @@ def unexplained(facts: Facts) -> str:
     if len(known) == 2:
         return ", and neither input nor host time explains it"
     if not known:
-        return "; input and host time were not measured, so what it waits for is open"
+        return "; input and host time were not measured, so the cause is unknown"
     other = "host" if known == ["input"] else "input"
     return f", and {known[0]} time does not explain it; {other} time was not measured"
 
@@ -248,8 +245,8 @@ def _stall(facts: Facts, name: str) -> tuple[str, tuple[Evidence, ...]]:
         f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
     )
     text = {
-        "input": f"The device waits for its input: {share} {facts.base}.",
-        "host": f"The device waits for the host (dispatch, transfers, callbacks): {share} {facts.base}.",
+        "input": f"The device waits for input {share} {facts.base}.",
+        "host": f"The device waits for the host (dispatch, transfers, callbacks) {share} {facts.base}.",
         "idle": f"The device is idle {share} {facts.base}{unexplained(facts)}.",
     }[name]
     return text, (share,)
@@ -266,15 +263,13 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         what = {
             "communication": "a core that waits inside a collective counts as busy",
             "memory": "a core that waits for HBM counts as busy",
-        }.get(verdict.primary, "it counts every op, waiting ones too")
-        texts.append(f"Duty cycle is {row}, yet that does not make the step compute-bound: {what}.")
+        }.get(verdict.primary, "it counts every op, including waiting")
+        texts.append(f"The duty cycle is {row}, but the step is not compute-bound: {what}.")
     stated = facts.profile.kpis.get("communication")
     if verdict.primary == "communication" and verdict.by == "threshold" and stated is not None and stated < 0.3:
         row = evidence("communication KPI", stated, "share", "measured", "", _SOURCE_KPI)
         rows.append(row)
-        texts.append(
-            f"The communication KPI says {row}; it counts only part of the collectives that the op profile lists."
-        )
+        texts.append(f"The communication KPI is {row}; it covers only some of the collectives in the op profile.")
     if verdict.primary in ("compute", "memory") and facts.collectives and stated is not None and facts.thin:
         found = total_share(facts.collectives)
         if 0.7 * stated <= found and found >= 0.3 * total_share(facts.ops):
@@ -290,8 +285,8 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
             )
             rows += [row, part]
             texts.append(
-                f"Collectives are among the largest ops, yet the listed ones take {part} and account for the "
-                f"communication KPI of {row}, which leaves the rest of the step to other ops."
+                f"Collectives are among the largest ops, but those listed take {part} and account for the "
+                f"communication KPI of {row}; the rest of the step is other ops."
             )
     waiting = [
         op
@@ -314,15 +309,15 @@ def contradictions(facts: Facts, verdict: Verdict) -> tuple[tuple[str, ...], tup
         )
         rows.append(row)
         texts.append(
-            f"XProf labels {first.op.name} HBM-bound, yet it moves {row} of what HBM could: it waits for links or "
-            "for other cores, and counts as communication."
+            f"XProf labels {first.op.name} HBM-bound, but it reaches {row} of HBM bandwidth: it waits for links or "
+            "other cores and counts as communication."
         )
     if verdict.primary == "compute" and duty is not None and duty < 0.9:
         row = evidence("duty cycle", duty, "share", "measured", "busy time ÷ step time", _SOURCE_KPI)
         rows.append(row)
-        texts.append(f"Duty cycle is only {row}; what the device does when busy is still bound by compute.")
+        texts.append(f"The duty cycle is only {row}; while busy, the device is still compute-bound.")
     if not facts.has_flops and facts.ops:
-        texts.append("No op carries FLOPs, so roofline labels say nothing here; limits are judged by category.")
+        texts.append("No op reports FLOPs, so there are no roofline labels; ops are classified by category.")
     elif not facts.has_roofline and facts.ops:
-        texts.append("The device's peaks are not known, so there is no roofline; limits are judged by category.")
+        texts.append("The device's peaks are unknown, so there is no roofline; ops are classified by category.")
     return tuple(texts), tuple(rows)

@@ -103,7 +103,7 @@ def _kpis(one: Side, two: Side, fit: Comparability) -> tuple[KpiChange, ...]:
         if was is None and now is None:
             continue
         lacking = one if was is None else two
-        reason = lacking.diagnosis.not_measured.get(key, "the profile does not state it") if None in (was, now) else ""
+        reason = lacking.diagnosis.not_measured.get(key, "not reported by the profile") if None in (was, now) else ""
         row = _kpi(key, "s" if key.endswith("_s") else "share", was, now, reason)
         if key == "step_time_s" and fit.basis != "step":
             row = replace(row, change=None, ratio=None, better="")

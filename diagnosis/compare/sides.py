@@ -65,14 +65,14 @@ def comparability(before: Side, after: Side) -> Comparability:
     if before.profile.provenance != after.profile.provenance:
         general.append("One profile is measured, the other reconstructed.")
     if not timed:
-        general.append("A profile marks no steps, so there is no step time.")
+        general.append("One profile has no step markers, so there is no step time.")
     kinds = before.profile.device.kind, after.profile.device.kind
     if a is None or b is None:
         missing = "No configuration was given" if a is None and b is None else "Only one side has a configuration"
-        reasons = [f"{missing}: whether both do the same work is not known."]
+        reasons = [f"{missing}: whether the workloads match is unknown."]
         if kinds[0] != kinds[1]:
             reasons.append(f"The devices differ: {kinds[0]} and {kinds[1]}.")
-        allowed = "Times are set side by side as they are." if timed else "Only shares of the step can be compared."
+        allowed = "Times are compared without normalisation." if timed else "Only shares of the step can be compared."
         return Comparability(None, "step" if timed else "share", (*reasons, *general), allowed)
     other_model = _model(a.model) != _model(b.model)
     work = [f"The models differ: {_name(a.model)} and {_name(b.model)}."] if other_model else []
@@ -106,9 +106,9 @@ def comparability(before: Side, after: Side) -> Comparability:
     if resized:
         text = "Times are compared per token: chips × step time ÷ tokens per step."
         if a.training.seq_len != b.training.seq_len:
-            text += " Attention costs more per token the longer the sequence is."
+            text += " Attention cost per token grows with sequence length."
         return Comparability(False, "token", tuple(reasons), text)
-    text = "The step holds the same tokens on as many chips, so times per step can be compared all the same."
+    text = "Tokens per step and chips are equal, so times per step are comparable."
     return Comparability(False, "step", tuple(reasons), text)
 
 
@@ -122,7 +122,7 @@ def _assumed(config: ExperimentConfig) -> str:
     if not unknown:
         return ""
     words = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
-    return f"Neither configuration states {words}, taken to be the same."
+    return f"Neither configuration states {words}; assumed equal."
 
 
 def _or_none(value: object) -> str:

@@ -52,18 +52,18 @@ def state(
         noun = "The step takes" if fit.basis == "step" else "A token takes"
         after = "" if fit.basis == "step" else " of chip time"
         if significant is False:
-            said.append(f"{noun} {two}{after} where it took {one}: the difference is within the spread of the steps.")
+            said.append(f"{noun} {two}{after}, before {one}: the difference is within the variation of step times.")
         elif now == was:
-            said.append(f"{noun} {two}{after}, as before.")
+            said.append(f"{noun} {two}{after}, unchanged.")
         else:
             faster = number(
                 "speed-up" if was > now else "slow-down", max(was / now, now / was), "", formula="longer ÷ shorter"
             )
             word = "faster" if was > now else "slower"
-            said.append(f"{noun} {two}{after} where it took {one}: {faster}× {word}.")
+            said.append(f"{noun} {two}{after}, before {one}: {faster}× {word}.")
         said += _moved(terms, was, per, unit, number)
     elif fit.basis == "share":
-        said.append("Times cannot be compared; what follows are shares of each run's own step.")
+        said.append("Times are not comparable; the following are shares of each run's own step.")
         said += _moved(terms, 1.0, per, unit, number)
     if changed:
         said.append(f"The configurations differ in {_listed([item.field for item in changed], 5)}.")
@@ -71,9 +71,9 @@ def state(
         said.append("The configurations are the same.")
     whole = 1.0 if fit.basis == "share" else was or 0.0
     largest = [op for op in ops if abs(op.change) >= WORTH_SAYING * whole > 0]
-    verbs = ("Most was gained by", "Most was lost by")
+    verbs = ("Largest gain:", "Largest loss:")
     if fit.basis == "share":  # of other work, a smaller share is no gain
-        verbs = ("The share that fell most was that of", "The share that rose most was that of")
+        verbs = ("Largest drop in share:", "Largest rise in share:")
     for sign, verb in zip((-1, 1), verbs, strict=True):
         if best := next((op for op in largest if op.change * sign > 0), None):
             keys = (*best.before_ops, *best.after_ops)
@@ -82,10 +82,8 @@ def state(
             where = next((text for side, text in alone.items() if getattr(best, side) is None), "")
             said.append(f"{verb} {_short(best)}: {amount} {per}{where}.")
     if ops:
-        least = number(
-            "op time that has a partner in the other run", min(matched), "share", formula="least of both runs"
-        )
-        said.append(f"Ops that make up {least} of the time have a partner in the other run.")
+        least = number("op time matched in the other run", min(matched), "share", formula="least of both runs")
+        said.append(f"Ops accounting for {least} of the time are matched in the other run.")
     a, b = (side.diagnosis.bottleneck.primary for side in sides)
     said.append(f"Both are limited by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
     return tuple(said), tuple(rows)
@@ -107,9 +105,9 @@ def _moved(
             parts[1 if term.change > 0 else -1].append(f"{term_words(term.term)} ({row} {per})")
     said = []
     if parts[-1]:
-        said.append(f"Less time goes to {_listed(parts[-1], 6)}.")
+        said.append(f"Less time is spent in {_listed(parts[-1], 6)}.")
     if parts[1]:
-        said.append(f"More time goes to {_listed(parts[1], 6)}.")
+        said.append(f"More time is spent in {_listed(parts[1], 6)}.")
     return said
 
 

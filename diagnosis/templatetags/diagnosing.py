@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
@@ -19,18 +19,12 @@ from diagnosis.module_tree import ANY_NUMBER
 from diagnosis.report_lines import Line
 from diagnosis.strips import HEIGHT, WIDTH, Strip
 from experiments import bars, formatting
-from experiments.templatetags.quantities import citations, evidence_link, inline_code, prose, signed_seconds
+from experiments.templatetags.quantities import citations, evidence_link, inline_code, prose
 
 register = template.Library()
 
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
-
-
-@register.filter
-def exact_s(value: float) -> str:
-    """Seconds to the picosecond, as addresses of the timeline hold them."""
-    return f"{value:.12f}"
 
 
 @register.simple_tag(takes_context=True)
@@ -154,16 +148,6 @@ def compared(context: Mapping[str, Any], text: str, evidence: Any) -> SafeString
 
 
 @register.filter
-def measure(value: float | None, unit: str) -> str:
-    """A quantity in a comparison's unit."""
-    if value is None:
-        return "–"
-    if unit == "s_per_token":
-        return str(formatting.seconds(value))
-    return str(formatting.quantity(float(value), unit))
-
-
-@register.filter
 def config_value(value: Any, key: str = "") -> str:
     """A value of the configuration as its file has it; an axis that a mesh does not name has size one."""
     if value is None and key.startswith("mesh."):
@@ -173,11 +157,6 @@ def config_value(value: Any, key: str = "") -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value)
     return formatting.number(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-@register.filter
-def total_of(terms: Any) -> float:
-    return sum(term.value for term in terms)
 
 
 @register.simple_tag
@@ -212,27 +191,10 @@ def op_links(keys: Any, ranks: Mapping[str, tuple[int, str]], experiment: int) -
 
 
 @register.filter
-def signed(value: float, unit: str) -> str:
-    """A change: `+1.2 %`, `−646 ms`, `0`; of shares, percentage points of the step."""
-    if unit in ("s", "s_per_token"):
-        return signed_seconds(value)
-    if unit == "share":
-        points = value * 100
-        if abs(points) < 0.005:
-            return "0"
-        text = formatting.number(abs(points), 2 if abs(points) < 10 else 1)
-        return f"{'+' if value > 0 else formatting.MINUS}{text}{formatting.NBSP}pp"
-    text = str(formatting.quantity(abs(value), unit))
-    return "0" if value == 0 else f"{'+' if value > 0 else formatting.MINUS}{text}"
+def over_roof(found: Any) -> str:
+    """Why an op, or any op of a table, reaches more than its roof; empty where none does.
 
-
-@register.filter
-def over_roof(efficiency: float | None) -> str:
-    """Why an op reaches more than its roof; empty where it does not."""
-    return presentation.OVER_ROOF if presentation.is_over_roof(efficiency) else ""
-
-
-@register.filter
-def any_over_roof(rows: Any) -> str:
-    """The same for a table, where any of its ops does."""
-    return next((presentation.OVER_ROOF for row in rows if presentation.is_over_roof(row.roofline_efficiency)), "")
+    found: an efficiency, or rows with one.
+    """
+    values = [row.roofline_efficiency for row in found] if isinstance(found, Iterable) else [found]
+    return presentation.OVER_ROOF if any(presentation.is_over_roof(value) for value in values) else ""

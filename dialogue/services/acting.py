@@ -24,7 +24,7 @@ def add_offered(answer: Message, index: int, user: User) -> Proposal:
     """
     offered = answer.effects[index] if 0 <= index < len(answer.effects) else {}
     if offered.get("kind") != "mesh":
-        raise DialogueError("This answer offers no such mesh.")
+        raise DialogueError("This answer does not offer that mesh.")
     plan = plans.newest(answer.thread.experiment)
     if plan is None:
         raise DialogueError("There are no proposals to add it to yet; wait for the analysis.")

@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 FLUSH_EVERY_S = 0.05
 #: How often the row is asked whether somebody wants the answer to stop.
 LOOK_EVERY_S = 0.3
-MAX_ATTEMPTS = 2
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
 _EFFECTS = (ConstraintTold, FactTold, MeshOffered, Question)
@@ -93,10 +92,6 @@ class Writing:
         row = Message.objects.filter(pk=self.answer.pk).values_list("worker", "status", "stop_asked").first()
         if row is None or row[0] != self.worker or row[1] != Message.Status.ANSWERING or row[2]:
             self.cancel.set()
-
-    def beat(self) -> None:
-        """Say that the writer is alive."""
-        self._update(heartbeat_at=timezone.now())
 
     def _update(self, **values: Any) -> None:
         ours = asking.ANSWERS.held(self.answer.pk, self.worker)
@@ -158,8 +153,8 @@ def claim(pk: int, worker: str) -> Message | None:
     if not asking.ANSWERS.claim(pk, worker, **anew):
         return None
     answer = Message.objects.select_related("thread__experiment", "thread__team", "question__author").get(pk=pk)
-    if answer.attempts > MAX_ATTEMPTS:
-        end(answer, worker, Message.Status.FAILED, note="The worker that wrote this answer died twice; ask again.")
+    if answer.attempts > asking.ANSWERS.most_attempts:
+        end(answer, worker, Message.Status.FAILED, note="The worker died twice while writing this answer; ask again.")
         return None
     if answer.attempts > 1:
         holding.forget(answer)
@@ -179,8 +174,3 @@ def question_of(answer: Message) -> Ask:
     turns = [Turn("user" if m.role == Message.Role.USER else "assistant", m.text) for m in reversed(earlier)]
     held = holding.held_by(answer.thread)
     return Ask(answer.question.text, tuple(turns), holding.constraints_of(held), holding.facts_of(held))
-
-
-def sweep() -> list[int]:
-    """Queue again what no live worker writes; returns the answers' keys."""
-    return asking.ANSWERS.sweep()

@@ -10,8 +10,9 @@ from accounts.models import Membership, Role, User
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
-from experiments.services.jobs import Jobs
 from experiments.services.text import clean, title
+from jobs.declared import DIALOGUE_QUEUE
+from jobs.jobs import Jobs
 
 #: Of one question.
 MOST_CHARACTERS = 8_000
@@ -19,12 +20,11 @@ MOST_CHARACTERS = 8_000
 MOST_MESSAGES = 400
 MOST_THREADS = 200
 TITLE_CHARACTERS = 80
-ANSWER = "dialogue.tasks.answer"
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
-ANSWERS = Jobs(Message, ANSWER, *OPEN)
+ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2)
 
 
-NOT_YOURS = "A conversation is deleted by who opened it, or by an administrator of the team."
+NOT_YOURS = "Only its author or an administrator of the team can delete a conversation."
 
 
 class DialogueError(Exception):
@@ -52,13 +52,13 @@ def ask(thread: Thread, user: User, text: str) -> Message:
     if not text:
         raise DialogueError("Write a question first.")
     if len(text) > MOST_CHARACTERS:
-        raise DialogueError(f"A question may have at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
+        raise DialogueError(f"A question has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
     with transaction.atomic():
         events.lock(thread.experiment_id)
         if thread.messages.filter(status__in=OPEN).exists():
-            raise DialogueError("The answer before is still being written; wait for it, or stop it.")
+            raise DialogueError("The previous answer is still being written; wait for it or stop it.")
         if thread.messages.count() >= MOST_MESSAGES:
-            raise DialogueError("This conversation has grown too long; start a new one.")
+            raise DialogueError("This conversation is too long; start a new one.")
         question = Message.objects.create(thread=thread, role=Message.Role.USER, author=user, text=text)
         if not thread.title:
             thread.title = title(text)[:TITLE_CHARACTERS]
@@ -74,7 +74,7 @@ def retry(answer: Message, user: User) -> Message:
         events.lock(answer.thread.experiment_id)
         newest = answer.thread.messages.order_by("-pk").first()
         if answer.question is None or newest != answer or answer.status in OPEN:
-            raise DialogueError("Only the last answer can be asked for again, once it has ended.")
+            raise DialogueError("Only the last answer can be retried, once it has ended.")
         event = {"thread": answer.thread_id, "message": answer.question_id, "again": True}
         events.append(answer.thread.experiment_id, "message", "user", user=user, data=event)
         return _queue(answer.question)
@@ -83,7 +83,7 @@ def retry(answer: Message, user: User) -> Message:
 def stop(answer: Message) -> bool:
     """Ask the worker to stop; False where the answer has ended."""
     waiting = Message.objects.filter(pk=answer.pk, status=Message.Status.QUEUED)
-    ended = {"status": Message.Status.STOPPED, "finished_at": timezone.now(), "note": "Stopped before it began."}
+    ended = {"status": Message.Status.STOPPED, "finished_at": timezone.now(), "note": "Stopped before it started."}
     if waiting.update(**ended):
         return True
     return bool(Message.objects.filter(pk=answer.pk, status=Message.Status.ANSWERING).update(stop_asked=True))
@@ -121,5 +121,5 @@ def _queue(question: Message) -> Message:
     answer = Message.objects.create(
         thread=question.thread, role=Message.Role.ASSISTANT, question=question, status=Message.Status.QUEUED
     )
-    transaction.on_commit(lambda: ANSWERS.send(answer.pk))
+    ANSWERS.enqueue(answer.pk)
     return answer

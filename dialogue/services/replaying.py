@@ -13,12 +13,13 @@ from dialogue.models import Held, Message
 from dialogue.services import answering, holding
 from experiments.models import Event, Experiment
 from perfmodel.config import ConfigError
-from proposals.agents import replaying, stored
+from proposals.agents import replaying
 from proposals.agents.conversation import Ask
 from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
 from proposals.agents.replaying import NoRecording, Recording, Rerun, Step
 from proposals.agents.surroundings import Unavailable
 from proposals.models import PlanRecord
+from proposals.services import stored
 
 #: Answers that a list shows, newest first.
 MOST = 100
@@ -140,7 +141,7 @@ def rerun(experiment: Experiment, message: int, user: User) -> Rerun:
     found = _whole(replayed(experiment, message))
     answer = Message.objects.filter(pk=message, thread__experiment=experiment).select_related("question").first()
     if answer is None or answer.question is None:
-        raise NoRecording("Its conversation was deleted, so what was asked is not known any more.")
+        raise NoRecording("Its conversation was deleted, so the question is unknown.")
     plans = PlanRecord.objects.filter(run__experiment=experiment, created_at__lte=answer.created_at)
     try:
         ask = ask_then(answer)
@@ -156,7 +157,7 @@ def rerun_work(experiment: Experiment, run: int, agent: str, user: User) -> Reru
     made = PlanRecord.objects.filter(run=run, created_at__lte=found.events[0].created_at).order_by("-pk")
     plan = next((plan for plan in made if not plan.data.get("author")), None)
     if plan is None:
-        raise NoRecording("The proposals that stood then are gone.")
+        raise NoRecording("The proposals of that time no longer exist.")
     try:
         return replaying.rerun_agent(stored.workbench(experiment, user, plan), agent, found.recording)
     except (Unavailable, ConfigError) as error:
@@ -165,9 +166,9 @@ def rerun_work(experiment: Experiment, run: int, agent: str, user: User) -> Reru
 
 def _whole(found: Replayed | None) -> Replayed:
     if found is None:
-        raise NoRecording("Nothing was recorded of this.")
+        raise NoRecording("Nothing was recorded.")
     if found.removed_at is not None:
-        raise NoRecording("The payloads of these steps were removed, as the team's settings say.")
+        raise NoRecording("The payloads of these steps were removed, according to the team's settings.")
     return found
 
 

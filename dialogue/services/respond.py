@@ -11,13 +11,14 @@ from django.http import Http404
 from agent.control import Cancel
 from agent.events import Final, Stopped
 from dialogue.models import Message
-from dialogue.services import answering
+from dialogue.services import answering, asking
 from dialogue.services.answering import Writing
-from experiments.services import workers
+from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import chat, stored
+from proposals.agents import chat
 from proposals.agents.conversation import Said
 from proposals.agents.surroundings import Unavailable
+from proposals.services import stored
 
 logger = logging.getLogger(__name__)
 
@@ -39,26 +40,18 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
         return
     writing = Writing(answer, worker, Cancel())
     try:
-        with workers.beside(
-            f"answer-{pk}",
-            (LOOK_EVERY_S, writing.flush),
-            (LOOK_EVERY_S, writing.look),
-            (workers.HEARTBEAT_EVERY_S, writing.beat),
-        ):
+        with asking.ANSWERS.beating(pk, worker, (LOOK_EVERY_S, writing.flush), (LOOK_EVERY_S, writing.look)):
             _write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
     except Http404:
-        note = "Who asked this is no member of the team any more, so it is not answered."
+        note = "The author is no longer a member of the team, so this is not answered."
         answering.end(answer, worker, Message.Status.FAILED, text="", note=note)
     except (OperationalError, InterfaceError):
         raise  # the database is away, or full: the sweep finds an answer that nobody writes
     except Exception as error:
         logger.exception("answer %s failed", pk)
-        note = (
-            f"Something went wrong in our code ({type(error).__name__}); "
-            f"ask again, and if it happens again report it with the message number {pk}."
-        )
+        note = f"Internal error ({type(error).__name__}); ask again; if it recurs, report it with message number {pk}."
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=note)
         raise
 
@@ -70,7 +63,9 @@ def _write(writing: Writing, answerer: Answerer) -> None:
     try:
         bench = bench.under(ask.facts, ask.constraints)
     except ConfigError as error:
-        sentence = f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
+        sentence = (
+            f"The constraints and facts of this conversation do not fit this run: {error}. Remove them and ask again."
+        )
         raise Unavailable(sentence) from error
     final: Final | None = None
     stopped: Stopped | None = None
@@ -85,7 +80,7 @@ def _write(writing: Writing, answerer: Answerer) -> None:
     writing.flush(now=True)
     values = {"text": writing.text, "tokens": answer.tokens, "cost_usd": answer.cost_usd}
     if final is None:
-        note = "Stopped." if writing.cancel.is_set() else stopped.sentence if stopped else "No answer came."
+        note = "Stopped." if writing.cancel.is_set() else stopped.sentence if stopped else "No answer was produced."
         status = Message.Status.STOPPED if writing.cancel.is_set() else Message.Status.FAILED
         answering.end(answer, writing.worker, status, note=note, **values)
         return

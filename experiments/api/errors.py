@@ -20,7 +20,7 @@ def one_shape(error: Exception, context: dict[str, Any]) -> Response | None:
     Django's refusals of a body as the API's own: they come while a view reads it."""
     if isinstance(error, RequestDataTooBig):
         limit_mb = settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1e6
-        error = TooLarge(f"The body is larger than {limit_mb:.0f} MB, which no request but an upload needs.")
+        error = TooLarge(f"The body is larger than {limit_mb:.0f} MB, the limit for anything but uploads.")
     elif isinstance(error, TooManyFilesSent | TooManyFieldsSent):
         files, fields = settings.DATA_UPLOAD_MAX_NUMBER_FILES, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
         error = Invalid(f"The form has more than {files} files or {fields} fields; send fewer.")

@@ -116,10 +116,11 @@ class StepTimeSerializer(serializers.Serializer[Any]):
 
 class ConfigurationSerializer(serializers.Serializer[Any]):
     config = serializers.JSONField(help_text="The experiment configuration, as in docs/configuration.md.")
-    saved = serializers.BooleanField(help_text="False: nothing is saved yet, and this is prefilled from the profile.")
+    saved = serializers.BooleanField(help_text="False: nothing is saved yet; prefilled from the profile.")
     warnings = serializers.ListField(child=serializers.CharField())
     contradictions = serializers.ListField(
-        child=serializers.JSONField(), help_text="What the profile contradicts; saved ones are kept by their user."
+        child=serializers.JSONField(),
+        help_text="Fields that the profile contradicts; saved ones were kept by the user.",
     )
 
 

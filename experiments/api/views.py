@@ -161,7 +161,7 @@ class ExperimentViewSet(
     @extend_schema(
         methods=["GET"],
         responses=ConfigurationSerializer,
-        description="The configuration; where none is saved yet, what the profile tells of it.",
+        description="The configuration; where none is saved yet, what the profile shows of it.",
         tags=["experiments"],
     )
     @extend_schema(
@@ -170,7 +170,8 @@ class ExperimentViewSet(
         responses={200: ConfigurationSerializer, 400: ConfigErrors, 409: Contradicted},
         description="Check and save the configuration, and start or restart the analysis with it. Where its profile "
         "contradicts it, nothing is saved and the answer is 409 with `contradictions`: correct the fields, or name "
-        "them in `accept` beside the configuration's own keys to keep them; what is kept is a caveat of the diagnosis.",
+        "them in `accept` beside the configuration's own keys to keep them; kept fields are listed as caveats of "
+        "the diagnosis.",
         tags=["experiments"],
     )
     @action(detail=True, methods=["get", "put"], url_path="configuration")
@@ -206,7 +207,7 @@ class ExperimentViewSet(
     @extend_schema(
         parameters=[
             OpenApiParameter("after", OpenApiTypes.INT, description="Only events with a larger id."),
-            OpenApiParameter("limit", OpenApiTypes.INT, description="At most so many, 1000 unless given."),
+            OpenApiParameter("limit", OpenApiTypes.INT, description="At most this many; default 1000."),
         ],
         responses=EventSerializer(many=True),
         tags=["events"],

@@ -46,7 +46,7 @@ def devices(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     use: dict[str, Any] = {"hardware.topology": near(chip, wanted // slices), "hardware.slices": slices}
     if (suggested := _mesh_of(facts, chip)) and slices == 1:
         use["mesh.ici"] = suggested
-    sentence = f"The configuration says {chips:,} chips ({_times(config)}); {said}."
+    sentence = f"The configuration has {chips:,} chips ({_times(config)}); {said}."
     text = f"{count:,} devices"
     return Contradiction("hardware.topology", f"{chips:,} chips", text, sentence, fact.evidence, fact.sure, use)
 
@@ -60,7 +60,7 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     if odd is None:
         return _tensor_axis_alone(facts, config)
     pattern, whole = odd
-    how = "no axis or product of axes gives" if whole else "only a part of an axis gives"
+    how = "no combination of axes gives" if whole else "only a part of an axis gives"
     sentence = f"The mesh is {config.mesh.text()}; {how} groups of {pattern.text}."
     evidence = [
         f"{short(pattern.op)} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
@@ -68,7 +68,7 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     use: dict[str, Any] = {}
     if (ordered := _in_another_order(config.mesh, patterns)) is not None:
         use["mesh.ici"] = ordered
-        evidence.append("The same axes in another order give all groups.")
+        evidence.append("The same axes in a different order match all groups.")
     else:
         suggested = _mesh_of(facts, get_chip(config.hardware.chip)) if config.hardware.slices == 1 else {}
         if suggested and unexplained(Mesh(tuple(suggested.items())), patterns) is None:
@@ -112,8 +112,8 @@ def _tensor_axis_alone(facts: Facts, config: ExperimentConfig) -> Contradiction 
     axis, size = tensor[0]
     longest = facts.patterns[0]
     sentence = (
-        f"The mesh has {axis} {size}; no collective runs along {axis} without the batch, which tensor parallelism "
-        "needs in every layer."
+        f"The mesh has {axis} {size}, but no collective runs along {axis} alone, which tensor parallelism needs in "
+        "every layer."
     )
     evidence = (f"All groups are larger: {short(longest.op)} runs over {longest.text}.",)
     suggested = _mesh_of(facts, get_chip(config.hardware.chip))

@@ -50,7 +50,7 @@ def _chip(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     if fact is not None:
         if fact.value == configured.name:
             return None
-        sentence = f"The configuration says {configured.title}; the profile was recorded on {fact.text}."
+        sentence = f"The configuration has {configured.title}; the profile was recorded on {fact.text}."
         use = {"hardware.chip": fact.value}
         return Contradiction("hardware.chip", configured.title, fact.text, sentence, fact.evidence, fact.sure, use)
     if kind is None or facts.on_cpu:
@@ -60,7 +60,7 @@ def _chip(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     family = "tpu" if "TPU" in name.upper() else "gpu" if "GPU" in name.upper() else configured.kind
     if configured.name in possible or (not possible and family == configured.kind):
         return None
-    sentence = f"The configuration says {configured.title}; the profile was recorded on {name}."
+    sentence = f"The configuration has {configured.title}; the profile was recorded on {name}."
     return Contradiction("hardware.chip", configured.title, name, sentence, kind.evidence, "stated")
 
 
@@ -71,7 +71,7 @@ def _framework(facts: Facts, data: Mapping[str, Any], config: ExperimentConfig) 
     profile = profile_named(name, get_chip(config.hardware.chip).kind)
     family = "jax" if profile.family == "xla" or profile.name == "xla" else "pytorch"
     if family != fact.value:
-        sentence = f"The configuration says {name}; the profile is of {fact.text}."
+        sentence = f"The configuration has {name}; the profile is of {fact.text}."
         use = {"software.framework": fact.value}
         yield Contradiction("software.framework", name, fact.text, sentence, fact.evidence, fact.sure, use)
 
@@ -125,7 +125,7 @@ def _sequence(local: Fact | None, keys: Fact | None, along: int) -> tuple[Fact, 
 
 
 def _number(field: str, name: str, configured: int, value: int, text: str, fact: Fact) -> Contradiction:
-    sentence = f"The configuration says {name} {configured:,}; the profile {text}."
+    sentence = f"The configuration has {name} {configured:,}; the profile {text}."
     return Contradiction(field, f"{configured:,}", text, sentence, fact.evidence, fact.sure, {field: value})
 
 
@@ -144,5 +144,5 @@ def _given_words(facts: Facts, data: Mapping[str, Any]) -> Iterator[Contradictio
 
 
 def _word(field: str, name: str, configured: str, fact: Fact) -> Contradiction:
-    sentence = f"The configuration says {name} {configured}; the profile shows {fact.text}."
+    sentence = f"The configuration has {name} {configured}; the profile shows {fact.text}."
     return Contradiction(field, configured, fact.text, sentence, fact.evidence, fact.sure, {field: fact.value})

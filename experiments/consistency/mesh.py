@@ -31,10 +31,10 @@ def mesh_fact(
     unavailable: takes the reason, as `mesh_roles`, where nothing tells what one of the axes shards.
     """
     if not patterns:
-        return "no collective states its replica groups"
+        return "no collective has replica groups"
     axes = suggested_axes(patterns)
     if not axes:
-        return "the replica groups are no products of axes of one mesh"
+        return "the replica groups do not match the axes of any one mesh"
     carried = _carried(profile, facts)
     mesh: dict[str, int] = {}
     evidence = []
@@ -49,7 +49,7 @@ def mesh_fact(
             alone = min(along, key=lambda pattern: pattern.size)
             evidence.append(f"{name} {size:,}: {short(alone.op)} runs over {alone.text}; these groups carry {what}.")
         else:
-            evidence.append(f"{name} {size:,}: what is left of the devices; what it shards is unavailable.")
+            evidence.append(f"{name} {size:,}: the remaining factor; what it shards is unknown.")
             unavailable["mesh_roles"] = f"no collective runs along {name} {size:,} alone"
     text = " · ".join(f"{axis} {size}" for axis, size in mesh.items())
     return Fact(mesh, text, tuple(evidence), "likely")

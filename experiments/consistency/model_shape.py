@@ -62,7 +62,7 @@ def _splits_nothing(facts: Facts, config: ExperimentConfig, model: ModelShape, t
         return None
     axis, size = next((axis, size) for axis, size in (*config.mesh.ici, *config.mesh.dcn)
                       if size > 1 and config.mesh.role(axis) == "model")  # fmt: skip
-    text = f"The mesh has {axis} {size}; {_listed(local, sizes)} whole on each device, so that no axis splits them."
+    text = f"The mesh has {axis} {size}; {_listed(local, sizes)} unsharded on each device, so no axis splits them."
     fact = facts.found.get("mesh")
     use = {"mesh.ici": fact.value} if fact is not None and not {"model", "tensor"} & set(fact.value) else {}
     said = fact.text if use and fact is not None else "no tensor parallelism"
@@ -100,6 +100,6 @@ def _size(
         return
     whole = fact.value * shards
     text = f"{whole:,}" + (f" ({fact.value:,} per device)" if shards > 1 else "")
-    sentence = f"The configuration says {key} {configured:,}; the profile {text}."
+    sentence = f"The configuration has {key} {configured:,}; the profile {text}."
     use = {f"model.{key}": whole}
     yield Contradiction(f"model.{key}", f"{configured:,}", text, sentence, fact.evidence, fact.sure, use)

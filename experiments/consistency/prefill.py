@@ -83,7 +83,7 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
     if mesh:
         data["mesh"] = {"ici": mesh}
         told = facts.found.get("mesh")
-        why = told or Fact(None, "", ("All devices on one axis, as no collective states its groups.",))
+        why = told or Fact(None, "", ("All devices on one axis, since no collective has replica groups.",))
         mark("mesh.ici", why, SUGGESTED)
     if (fact := facts.found.get("framework")) is not None:
         data["software"] = {"framework": fact.value}
@@ -100,11 +100,11 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
         mark("training.seq_len", keys)
     elif local is not None and (roles_known or devices == 1):
         training["seq_len"] = local.value * along
-        marks["training.seq_len"] = Mark(SUGGESTED, f"{local.because} Times the sequence axes of the mesh.")
+        marks["training.seq_len"] = Mark(SUGGESTED, f"{local.because} Multiplied by the sequence axes of the mesh.")
     batch = facts.found.get("batch_per_device")
     if batch is not None and (roles_known or devices == 1):
         training["global_batch"] = batch.value * prod(mesh.get(axis, 1) for axis in ("replica", "data", "fsdp"))
-        marks["training.global_batch"] = Mark(SUGGESTED, f"{batch.because} Times the batch axes of the mesh.")
+        marks["training.global_batch"] = Mark(SUGGESTED, f"{batch.because} Multiplied by the batch axes of the mesh.")
     for key in ("precision", "remat"):
         if (fact := facts.found.get(key)) is not None:
             training[key] = fact.value
@@ -168,5 +168,5 @@ def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] 
     if (known := recognised_by(shape)) is not None:
         return {"name": known}, f"Recognised by its shape: {text}."
     if {"layers", "d_model", "d_ff", "heads", "vocab"} <= set(shape):
-        return dict(shape), f"Shape as the ops show it: {text}."
+        return dict(shape), f"Shape inferred from the ops: {text}."
     return None

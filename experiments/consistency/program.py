@@ -36,7 +36,7 @@ def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     depth = {m.op.key: len(_LOOP.findall(m.op.op_name)) for m in named}
     inside = [m for m in named if depth[m.op.key] == 1]
     if any(value > 1 for value in depth.values()):
-        return "loops are nested: one of them may run over micro-batches"
+        return "loops are nested: one of them may iterate over micro-batches"
     numbers = {match.group(1) for m in named if (match := _LAYER.search(m.op.op_name))}
     if not inside:
         if len(numbers) < 2:
@@ -51,7 +51,7 @@ def layers(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
         per_step = Counter(m.op.occurrences for m in outside).most_common(1)[0][0]
         ratio = round(per_loop / per_step) if abs(per_loop / per_step - round(per_loop / per_step)) < 0.02 else None
     if trips is None and ratio is None:
-        return "the loop over layers does not run a whole number of times per step in what was recorded"
+        return "the loop over layers does not run a whole number of times per recorded step"
     if trips is not None and ratio is not None and trips[0] != ratio:
         return f"stacked arrays have {trips[0]:,} entries, the loop runs {ratio:,} times per step"
     count = trips[0] if trips is not None else ratio
@@ -98,7 +98,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     """
     backward = [op for op in profile.ops if "transpose(" in op.op_name]
     if not backward:
-        return "no op is named as part of a backward pass"
+        return "no op name belongs to a backward pass"
     again = [op for op in profile.ops if "rematted_computation" in op.op_name]
     share = sum(op.time_share for op in again)
     flops: defaultdict[str, float] = defaultdict(float)
@@ -106,13 +106,13 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
         flops[m.phase] += m.flops * m.op.occurrences
     if share < _SOME and not any(m.phase == "recomputed" for m in found):
         if not flops["forward"] or not flops["backward"]:
-            return "no matmul of both passes is named"
-        what = f"{len(backward):,} ops are named as part of the backward pass, none of them as recomputed."
+            return "no matmul can be attributed to both passes"
+        what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
         return Fact("none", "none", (what,))
     part = flops["recomputed"] / flops["forward"] if flops["forward"] else 0.0
-    basis = [f"{share:.1%} of the time are ops in rematted_computation (recomputation in the backward pass)."]
+    basis = [f"{share:.1%} of the time is ops in rematted_computation (recompute in the backward pass)."]
     if part:
-        basis.append(f"They repeat {min(part, 1.0):.0%} of the matmul FLOPs of the forward pass.")
+        basis.append(f"They recompute {min(part, 1.0):.0%} of the forward matmul FLOPs.")
     policy = "full" if part >= _FULL else "minimal"
     return Fact(policy, policy, tuple(basis), "computed" if part else "likely")
 
@@ -120,7 +120,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
 def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     """Precision of the matmuls' operands, or why that is unavailable."""
     if on_cpu:
-        return "on a CPU, XLA computes in other precisions than on the chip"
+        return "on a CPU, XLA uses different precisions from the chip"
     flops: Counter[str] = Counter()
     example: dict[str, Matmul] = {}
     for m in found:
@@ -131,7 +131,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
         return "no matmuls with readable shapes"
     name, most = flops.most_common(1)[0]
     if most < 0.6 * sum(flops.values()):
-        return "the matmuls run in several precisions"
+        return "the matmuls use several precisions"
     part = most / sum(flops.values())
     what = f"{part:.0%} of the matmul FLOPs have {example[name].dtype} operands, {short(example[name].op.name)} first."
     return Fact(name, name, (what,))
@@ -140,11 +140,11 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
 def flops_per_step(profile: StepProfile) -> Fact | str:
     """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
-        return profile.not_measured.get("flops", "the profile holds no FLOP counts")
+        return profile.not_measured.get("flops", "the profile contains no FLOP counts")
     steps = len(profile.steps)
     cores = profile.device.measured_cores
     if not steps or not cores or profile.step_time_s is None:
-        return "no step is marked, so that nothing can be stated per step"
+        return "no step markers, so nothing can be given per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
     return Fact(total, f"{total / 1e12:.3g} TFLOP", (f"Sum over all ops, over {steps:,} steps and {cores:,} cores.",))
 
@@ -159,7 +159,7 @@ def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
         return "no forward matmuls with readable shapes and tokens"
     once = [m.op.occurrences for m in found if m.kind and not _LOOP.search(m.op.op_name)]
     if not once:
-        return "nothing tells how often a step ran"
+        return "the number of steps is unknown"
     steps = median(once)
     params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
     return Fact(

@@ -36,7 +36,7 @@ def facts_of(profile: StepProfile) -> Facts:
             unavailable[name] = fact
 
     put("chip", _chip(profile, on_cpu))
-    found["kind"] = Fact(device.kind, device.kind, ("Device type as the profile states it.",), "stated")
+    found["kind"] = Fact(device.kind, device.kind, ("Device type as reported by the profile.",), "stated")
     put("framework", _framework(profile))
     put("recorded", _recorded(profile))
     groups = patterns(profile)
@@ -65,9 +65,9 @@ def _is_silent_collective(op: Op) -> bool:
 
 def _chip(profile: StepProfile, on_cpu: bool) -> Fact | str:
     if on_cpu:
-        return "recorded on a CPU, which is none of the chips"
+        return "recorded on a CPU, not on a supported chip"
     if profile.device.chip is None:
-        return f"{profile.device.kind} may be several chips, or none of ours"
+        return f"{profile.device.kind} matches several chips or no supported one"
     title = load_chips()[profile.device.chip].title
     evidence = f"The profile was recorded on {profile.device.kind}."
     return Fact(profile.device.chip, title, (evidence,), "stated")
@@ -76,9 +76,9 @@ def _chip(profile: StepProfile, on_cpu: bool) -> Fact | str:
 def _framework(profile: StepProfile) -> Fact | str:
     family = _RECORDED_BY.get(profile.source_kind)
     if family == "jax" and not any(op.hlo or "jit(" in op.op_name for op in profile.ops):
-        return "no op is named as JAX names them"
+        return "no op has a JAX name"
     if family is None:
-        return "the kind of profile does not tell it"
+        return "not determined by this profile format"
     words = {"jax": "JAX on XLA", "pytorch": "PyTorch"}[family]
     said = "Its ops are HLO instructions." if family == "jax" else "It was recorded by the PyTorch profiler."
     return Fact(family, words, (said,), "stated")
@@ -93,15 +93,15 @@ def _recorded(profile: StepProfile) -> Fact | str:
     text = f"{count:,} of {device.core_count:,} devices recorded ops" if silent > 0 else f"{count:,} devices on {hosts}"
     evidence = [f"{device.core_count:,} devices on {hosts} are in the profile."]
     if silent > 0:
-        evidence.append(f"{silent:,} of them recorded no op, so what they exchange with the others is unavailable.")
+        evidence.append(f"{silent:,} of them recorded no ops, so their communication with the others is unknown.")
     return Fact({"recorded": count, "devices": device.core_count}, text, tuple(evidence), "stated")
 
 
 def _devices(profile: StepProfile, groups: Sequence[Pattern]) -> Fact | str:
     """Devices of the whole run: as the profile states them, else all that its collectives name."""
     if (world := profile.device.world_size) is not None:
-        return Fact(world, f"{world:,} devices", (f"The profile states {world:,} ranks.",), "stated")
+        return Fact(world, f"{world:,} devices", (f"The profile reports {world:,} ranks.",), "stated")
     if not groups:
-        return "no collective states all its devices; the profile may hold a part of the hosts"
+        return "no collective lists all its devices; the profile may contain only some of the hosts"
     count, op = groups[0].devices, short(groups[0].op)
-    return Fact(count, f"{count:,} devices", (f"{op} states groups over {count:,} devices.",), "stated")
+    return Fact(count, f"{count:,} devices", (f"{op} has replica groups over {count:,} devices.",), "stated")

@@ -15,6 +15,6 @@ def exchange_unrecorded(profile: StepProfile) -> str:
     if profile.basis != PROFILE or not 0 < count < devices or collective_ops(profile):
         return ""
     return (
-        f"Only {count:,} of {devices:,} devices recorded ops, and no collective: what the devices exchange was not "
-        "measured, so the mesh stays as it is. Record all devices to compare meshes."
+        f"Only {count:,} of {devices:,} devices recorded ops, and no collectives: communication was not measured, so "
+        "the mesh is kept. Record all devices to compare meshes."
     )

@@ -67,11 +67,13 @@ def sizes(profile: StepProfile, found: Sequence[Matmul]) -> tuple[dict[str, Fact
             longest = next(m for m in known if m.kind == kind and m.other(pair) == size)
             facts[name] = Fact(size, f"{size:,}", (f"{longest.text} ({short_path(longest.op.op_name)}).",))
         else:
-            unavailable[name] = f"no matmul is named as one of the {kind}"
+            unavailable[name] = f"no matmul belongs to the {kind} by name"
     facts |= _batch(profile, tokens, width, kernel)
     for name in ("batch_per_device", "seq_len_per_device"):
         if name not in facts:
-            unavailable[name] = "no array [batch, sequence, width] and no attention kernel tells tokens apart"
+            unavailable[name] = (
+                "no [batch, sequence, width] array and no attention kernel identifies the token dimension"
+            )
     return facts, unavailable
 
 
@@ -120,7 +122,7 @@ def _tokens_and_width(profile: StepProfile, found: Sequence[Matmul], kernel: Ker
             return tokens, low + high - tokens
     as_low, as_high = votes[low, high]
     if max(as_low, as_high) == 0.0 or min(as_low, as_high) > 0.5 * max(as_low, as_high):
-        return f"nothing tells which of {low:,} and {high:,} are tokens and which is the width"
+        return f"it is ambiguous which of {low:,} and {high:,} is tokens and which is width"
     return (high, low) if as_low > as_high else (low, high)
 
 

@@ -117,8 +117,8 @@ def read_profile(
         return StepProfile.from_json(answer)
     except (TypeError, KeyError, AttributeError) as error:
         raise IngestError(
-            f"The converter ended without a usable result for {subject}.",
-            "Try again; if it happens again, report it with the file.",
+            f"The converter produced no usable result for {subject}.",
+            "Retry; if it recurs, report it with the file.",
             kind="converter",
             detail=repr(error),
         ) from error
@@ -166,7 +166,7 @@ def inspect_file(path: Path | str, name: str | None = None, *, limits: Limits | 
 def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:
     """(absolute path, name) of each upload; sizes are checked here, before anything is started for them."""
     if not paths:
-        raise IngestError("No file was given.", "Give at least one profile file.", kind="empty")
+        raise IngestError("No file was given.", "Provide at least one profile file.", kind="empty")
     shown = list(names) if names is not None else [Path(path).name for path in paths]
     uploads: list[tuple[str, str]] = []
     for path, name in zip(paths, shown, strict=True):
@@ -177,7 +177,9 @@ def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: L
             raise IngestError(f"{name} cannot be opened: {error.strerror}.", "Check the path.", name) from error
         if not resolved.is_file():
             raise IngestError(
-                f"{name} is no file.", "Give the *.xplane.pb files in it, or pack the folder as zip or tar.gz.", name
+                f"{name} is not a file.",
+                "Provide the *.xplane.pb files in it, or pack the folder as zip or tar.gz.",
+                name,
             )
         if size > limits.upload_bytes:
             raise IngestError(
@@ -220,7 +222,7 @@ def _name_the_host(
     which = f"{broken[0]}, one" if len(broken) == 1 else f"{', '.join(broken[:3])}: {len(broken)}"
     return IngestError(
         f"XProf's converter fails on {which} of {len(hosts)} hosts.",
-        "Copy it again from the host, or go on without this host.",
+        "Copy it again from the host, or continue without this host.",
         broken[0],
         kind=error.kind,
         excludable=len(broken) < len(hosts),

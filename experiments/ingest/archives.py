@@ -331,7 +331,7 @@ def _refused(archive_name: str, why: str) -> IngestError:
 
 def _broken(name: str, kind: str, error: Exception) -> IngestError:
     return IngestError(
-        f"{name} is a damaged {kind} file.",
+        f"{name} is a corrupt {kind} file.",
         "Copy it again from where it was made, or pack it again.",
         name,
         kind="truncated",

@@ -64,7 +64,7 @@ def cut_note(number: int, time_s: float, *, first: bool) -> Note:
     edge = "The recording begins in" if first else "The recording ends in"
     return Note(
         "info",
-        f"{edge} step {number}: its {_milliseconds(time_s)} are left out of the step time and of everything per step.",
+        f"{edge} step {number}: its {_milliseconds(time_s)} are excluded from the step time and all per-step values.",
     )
 
 

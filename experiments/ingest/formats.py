@@ -73,14 +73,14 @@ def why_not(name: str, kind: str) -> tuple[str, str]:
         case "trace":
             return (
                 f"{name} is the JSON of XProf's trace viewer, which holds no op statistics.",
-                "Upload the *.xplane.pb file that lies beside it.",
+                "Upload the *.xplane.pb file next to it.",
             )
         case "text":
             return f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED
         case "gzip":
             return f"{name} is compressed twice.", PACK_AGAIN
         case _:
-            return f"{name} is no profile: its bytes are in no format that a profiler writes.", WHAT_IS_ACCEPTED
+            return f"{name} is not a profile: its format is not supported.", WHAT_IS_ACCEPTED
 
 
 def _is_utf8(head: bytes) -> bool:

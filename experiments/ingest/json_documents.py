@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,17 @@ class NothingKnown(IngestError):
     """A document that is none of XProf's exports."""
 
 
+def is_tool_export(name: str) -> bool:
+    """Whether a file is named after nothing but the tool it comes from: `hlo_stats.json`, `op_profile (1).json`."""
+    return re.sub(r"_\d+$", "", key_of(re.sub(r"(?i)\.json(\.gz)?$", "", name))) in _TOOLS
+
+
 def load(path: Path, name: str) -> Any:
     """Strict JSON: UTF-8, no NaN, no deep nesting; IngestError with the place where it breaks."""
 
     def constant(text: str) -> float:
         raise IngestError(
-            f"{name} holds {text}, which is no JSON number.", "Leave out what was not measured, or write null.", name
+            f"{name} holds {text}, which is not a JSON number.", "Leave out what was not measured, or write null.", name
         )
 
     try:
@@ -60,11 +66,11 @@ def load(path: Path, name: str) -> Any:
         raise IngestError(f"{name} is not UTF-8 at byte {error.start:,}.", "Export it again as UTF-8.", name) from error
     except json.JSONDecodeError as error:
         raise IngestError(
-            f"{name} is no valid JSON: {error.msg} in line {error.lineno}, column {error.colno}.", ACCEPTED, name
+            f"{name} is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}.", ACCEPTED, name
         ) from error
     except (RecursionError, ValueError) as error:
         raise IngestError(
-            f"{name} is no usable JSON: it is nested too deeply or a number is too long.", ACCEPTED, name
+            f"{name} is not usable JSON: it is nested too deeply or a number is too long.", ACCEPTED, name
         ) from error
 
 
@@ -77,7 +83,7 @@ def pieces(document: Any, file: str) -> list[Piece]:
         raise IngestError(
             f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
         )
-    raise NothingKnown(f"{file} is none of XProf's exports: it holds no KPIs and no ops.", ACCEPTED, file)
+    raise NothingKnown(f"{file} is not an XProf export: it contains no KPIs and no ops.", ACCEPTED, file)
 
 
 def _pieces(value: Any, file: str, hint: str, depth: int) -> Iterator[Piece]:
@@ -158,7 +164,7 @@ def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator
                 values = {"flops_utilization_percent": values.get("compute_efficiency_percent")}
             found.kpis.update({name: item for name, item in values.items() if not isinstance(item, dict | list)})
         elif inner is not None and key in ("kpis", "kpi_metrics") and not isinstance(inner, str):
-            raise IngestError(f"{file}: {key} is no object.", ACCEPTED, file)
+            raise IngestError(f"{file}: {key} is not an object.", ACCEPTED, file)
     for key in ("run_environment", "accelerator_info", "device_info", "device"):
         if isinstance(flat.get(key), dict):
             found.device.update(normalized(flat[key]))
@@ -168,7 +174,7 @@ def _object(value: dict[str, Any], file: str, hint: str, depth: int) -> Iterator
             continue
         rows = flat[key]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise IngestError(f"{file}: {key} is no list of ops.", ACCEPTED, file)
+            raise IngestError(f"{file}: {key} is not a list of ops.", ACCEPTED, file)
         found.ops += [normalized(row) for row in rows]
         total = flat.get("total_records", flat.get("total_operations_analyzed"))
         if isinstance(total, int) and not isinstance(total, bool) and total >= len(rows):

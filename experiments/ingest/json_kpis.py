@@ -40,7 +40,7 @@ _PRINTED = ("overview_page", "input_pipeline_analyzer")
 _COUNTERS = ("mxu_utilization", "hbm_utilization")
 #: Of ops that cover less of the time, nothing is said of the rest.
 _COVERED = 0.9
-ABSENT = "The JSON export does not hold it."
+ABSENT = "Not in the JSON export."
 #: What the tables show where XProf prints 0.
 _AGAINST = {
     "duty_cycle": "ops ran for {known:.1%} of the time",
@@ -63,15 +63,17 @@ def read_kpis(
     kpis = Kpis()
     for key, stated in _stated(parts).items():
         if stated > _MOST:
-            kpis.reason(key, f"XProf's {stated:.0%} of the peak is more than the chip can do.")
+            kpis.reason(key, f"XProf reports {stated:.0%} of peak, which exceeds the chip's limit.")
             continue
         if stated == 0.0 and _is_printed(parts, key) and not (ops and step_time_s):
-            kpis.reason(key, "XProf prints 0 % also where it recorded nothing, and the export holds no ops beside it.")
+            kpis.reason(
+                key, "XProf reports 0 % also where nothing was recorded, and the export contains no ops to check it."
+            )
             continue
         if is_contradicted_zero(stated, known.get(key)):
             kpis.reason(
                 key,
-                "XProf prints 0 % where it recorded nothing: " + _AGAINST[key].format(known=known[key]) + ".",
+                "XProf reports 0 % where nothing was recorded: " + _AGAINST[key].format(known=known[key]) + ".",
             )
         elif not (key in _COUNTERS and stated == 0.0):
             kpis.put(key, stated)
@@ -160,7 +162,7 @@ def _from_tables(kpis: Kpis, known: Mapping[str, float], ops: Sequence[Op]) -> N
 
 FORMULAS_OF_TABLES = {
     "duty_cycle": "1 − idle time",
-    "communication": "self time of collective ops / profiled time; what runs beside other ops is not in it",
+    "communication": "self time of collective ops / profiled time; overlapped time is excluded",
 }
 assert set(_KPI_KEYS) == set(KPI_KEYS)
 

@@ -38,7 +38,7 @@ def merge_ops(
     for part in tables:
         ops, skipped = _table(part)
         if skipped:
-            notes.append(Note("warning", f"{part.file}: {skipped} rows without a name or a time were left out."))
+            notes.append(Note("warning", f"{part.file}: {skipped} rows without a name or a time were excluded."))
         by_name = {key[0]: key for key in merged}
         with_programs = any(key[1] for key in merged)
         for op in ops:
@@ -109,7 +109,7 @@ def _settle(
             if step_time_s:
                 computed["op_times"] = "share × step time: one step on one core"
             else:
-                reasons["op_times"] = "The JSON export holds shares only, and no step time."
+                reasons["op_times"] = "The JSON export contains only shares and no step time."
         settled.append(op)
     return sorted(settled, key=lambda op: (-op.time_share, -op.self_time_s, op.name))
 

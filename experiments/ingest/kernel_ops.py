@@ -95,14 +95,14 @@ class Kernels:
         if self.graph_ps or self.launches_graphs:
             return Note(
                 "warning",
-                f"{share:.0%} of the kernel time belongs to no HLO op: it ran in command buffers (CUDA graphs). "
-                "Kernels are listed. Record with XLA_FLAGS=--xla_gpu_enable_command_buffer= to see HLO ops, FLOPs and "
+                f"{share:.0%} of kernel time has no HLO op: it ran in command buffers (CUDA graphs). Kernels are "
+                "listed instead. Record with XLA_FLAGS=--xla_gpu_enable_command_buffer= to see HLO ops, FLOPs and "
                 "the roofline.",
             )
         return Note(
             "warning",
-            f"{share:.0%} of the kernel time belongs to no op whose HLO was recorded: kernels are listed instead, "
-            "without FLOPs, bytes or a roofline.",
+            f"{share:.0%} of kernel time has no recorded HLO op: kernels are listed instead, without FLOPs, bytes or "
+            "a roofline.",
         )
 
 

@@ -70,7 +70,7 @@ class Kpis:
         if found.value is not None:
             formula = f"{FORMULAS[key]}, {found.reason}" if found.reason else FORMULAS[key]
             self.put(key, found.value * widened, formula)
-            self.reason(key, f"XProf's {stated:.0%} of the peak is more than the chip can do.")
+            self.reason(key, f"XProf reports {stated:.0%} of peak, which exceeds the chip's limit.")
 
     def reason(self, key: str, why: str) -> None:
         if self.values[key] is None:
@@ -109,14 +109,14 @@ def from_timelines(kpis: Kpis, cores: Sequence[CoreTimeline], silent: int = 0, r
         kpis.put("communication", talking / window, FORMULAS["communication"])
     kpis.reason(
         "communication",
-        f"{silent} of {(recorded or len(cores)) + silent} devices recorded no op, and the others no collective, so "
-        "what they would have exchanged cannot be told.",
+        f"{silent} of {(recorded or len(cores)) + silent} devices recorded no ops and the others no collectives, so "
+        "communication is unknown.",
     )
     stepped = [core for core in cores if core.numbers]
     span = sum(core.span_s for core in stepped)
     if span > 0:
         kpis.put("goodput", sum(core.busy_s for core in stepped) / span, FORMULAS["goodput"])
-    kpis.reason("goodput", "The profile marks no steps, so productive time cannot be told from the rest.")
+    kpis.reason("goodput", "The profile has no step markers, so productive time is unknown.")
 
 
 def from_overview_shares(overview: list[Any]) -> dict[str, float | None]:
@@ -156,7 +156,7 @@ def from_overview(kpis: Kpis, overview: list[Any], *, on_tpu: bool, has_steps: b
                 kpis.put("idle", idle)
     if not has_steps or executed:
         for key in ("input", "host", "output"):
-            kpis.reason(key, "The profile marks no steps, so waiting cannot be split.")
+            kpis.reason(key, "The profile has no step markers, so waiting time cannot be attributed.")
         return
     average = number(steps.get("steptime_ms_average"))
     if not average:

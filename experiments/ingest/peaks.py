@@ -42,8 +42,9 @@ def peaks_of(stats: Any, kind: str, memory_bytes: float | None) -> Peaks:
     halved = [chip for chip in known if chip.kind == "gpu" and _HALF[0] <= hbm / chip.hbm_bytes_per_s <= _HALF[1]]
     if hbm > 0 and known and len(halved) == len(known):
         note = (
-            f"XProf prices HBM of the {kind} at {hbm / 1e12:.3g} TB/s, by its clock; it transfers twice per clock. "
-            f"Efficiencies and HBM utilisation here are of {2 * hbm / 1e12:.3g} TB/s and so half of XProf's."
+            f"XProf assumes {hbm / 1e12:.3g} TB/s of HBM bandwidth for the {kind}, one transfer per clock instead of "
+            f"two. Efficiencies and HBM utilisation here are relative to {2 * hbm / 1e12:.3g} TB/s and so half of "
+            "XProf's."
         )
         return Peaks(peak, 2 * hbm, chip, note, hbm)
     return Peaks(peak, hbm or None, chip)

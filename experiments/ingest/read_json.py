@@ -54,7 +54,7 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
     if not times.steps:
         reasons["steps"] = ABSENT
     if not ops:
-        reasons["ops"] = "The JSON export holds no op."
+        reasons["ops"] = "The JSON export contains no ops."
     for key in ("flops", "hbm_bytes"):
         if not any(getattr(op, key) for op in ops):
             reasons[key] = ABSENT
@@ -63,20 +63,22 @@ def read(found: Sequence[tuple[Path, str]], files: Sequence[SourceFile]) -> Step
         reasons["memory"] = ABSENT
     nothing = times.mean_s is None and not ops and all(value is None for value in kpis.values.values())
     if nothing and memory.peak_bytes is not None:
-        notes.append(Note("warning", "The export holds memory only: add overview_page and hlo_stats of the session."))
+        notes.append(
+            Note("warning", "The export contains only memory: add overview_page and hlo_stats of the session.")
+        )
     elif nothing:
         tools = sorted({part.tool for part in parts if part.tool not in ("kpis", "ops", "overview_page")})
         held = f" It is XProf's {tools[0]}." if len(found) == 1 and tools else ""
         raise IngestError(
-            f"{found[0][1]} holds no measurement: no step time, no KPI and no op.{held}",
+            f"{found[0][1]} contains no measurements: no step time, no KPIs and no ops.{held}",
             "Add overview_page and hlo_stats of the same session, which must have recorded a step on an accelerator.",
             found[0][1],
             kind="empty",
         )
     if dropped is None and ops:
-        notes.append(Note("warning", f"The export lists {len(ops)} ops; how many it left out is not known."))
+        notes.append(Note("warning", f"The export lists {len(ops)} ops; the number omitted is unknown."))
     elif dropped:
-        notes.append(Note("info", f"The export left out {dropped:,} smaller ops."))
+        notes.append(Note("info", f"The export omits {dropped:,} smaller ops."))
     return StepProfile(
         provenance="measured",
         source_kind="xprof_json",

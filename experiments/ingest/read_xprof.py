@@ -31,11 +31,11 @@ from experiments.step_profile import Device, Memory, Note, Op, SourceFile, Step,
 _MAX_STEPS = 20_000
 
 ESTIMATED = (
-    "The profile marks no steps: the step time is estimated from {count:,} executions of {program}. "
-    "Profile with jax.profiler.StepTraceAnnotation around the training step to have it measured."
+    "The profile has no step markers: the step time is estimated from {count:,} executions of {program}. Profile "
+    "with jax.profiler.StepTraceAnnotation around the training step to measure it."
 )
-NO_STEPS = "The profile marks no steps. Profile with jax.profiler.StepTraceAnnotation around the training step."
-ON_CPU = "Not measured on CPU: there is no accelerator in this recording."
+NO_STEPS = "The profile has no step markers. Profile with jax.profiler.StepTraceAnnotation around the training step."
+ON_CPU = "Not measured: recorded on CPU, without an accelerator."
 NO_OPS = "No device op was recorded."
 
 
@@ -95,7 +95,7 @@ def read(
             _waiting(kpis, steps)
     if program:
         _per_execution(kpis, program, tables.overview if on_tpu else None, widened)
-    why = ON_CPU if on_cpu else NO_OPS if not ops else NO_STEPS if not steps else "XProf does not state it."
+    why = ON_CPU if on_cpu else NO_OPS if not ops else NO_STEPS if not steps else "Not reported by XProf."
     kpis.explain(why)
     reasons = dict(kpis.reasons)
     computed = dict(kpis.computed)
@@ -110,16 +110,16 @@ def read(
             computed["time_share"] = (
                 f"self time / time of the executions of {program}; XProf's is of the whole recording"
             )
-        computed["step_time"] = f"from one execution of {program} to the next; the profile marks no steps"
+        computed["step_time"] = f"from one execution of {program} to the next; the profile has no step markers"
     if memory.peak_bytes is None:
-        reasons["memory"] = "The profile holds no event of the device's memory allocator."
+        reasons["memory"] = "The profile contains no device memory-allocator events."
     if not any(op.flops for op in ops):
-        reasons["flops"] = ON_CPU if on_cpu else "The profile holds no FLOP counts."
+        reasons["flops"] = ON_CPU if on_cpu else "The profile contains no FLOP counts."
     if not any(op.hbm_bytes for op in ops):
-        reasons["hbm_bytes"] = ON_CPU if on_cpu else "The profile holds no memory traffic."
+        reasons["hbm_bytes"] = ON_CPU if on_cpu else "The profile contains no memory traffic."
     for key, value in (("peak_flops", peaks.flops_per_s), ("peak_hbm", peaks.hbm_bytes_per_s)):
         if value is None:
-            reasons[key] = ON_CPU if on_cpu else "The profile does not state the device's peak."
+            reasons[key] = ON_CPU if on_cpu else "The profile does not report the device's peak."
     said = [*notes, *kernel_notes, *step_notes]
     if program:
         said.append(Note("warning", ESTIMATED.format(count=len(steps), program=program)))
@@ -213,14 +213,14 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op],
     ):
         if value:  # merged hosts without counters state 0
             kpis.put(key, value / 100)
-    kpis.reason("mxu_utilization", "The profile holds no hardware performance counters.")
+    kpis.reason("mxu_utilization", "The profile contains no hardware performance counters.")
     _, program = roofline_rows(roofline)
     properties = roofline[0].get("p") or {} if roofline and isinstance(roofline[0], dict) else {}
     if program is None:
         return
     if any(op.flops for op in ops):
         kpis.put_utilization("flops_utilization", number(program.get("compute_efficiency")), ops, "compute", widened)
-    kpis.reason("flops_utilization", "The profile holds no FLOP counts.")
+    kpis.reason("flops_utilization", "The profile contains no FLOP counts.")
     peak = number(properties.get("peak_hbm_bw"))
     used = number(program.get("hbm_bw"))
     if kpis.values["hbm_utilization"] is None and peak and used is not None and any(op.hbm_bytes for op in ops):
@@ -229,7 +229,7 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op],
             kpis.computed["hbm_utilization"] += f"; XProf's {used / peak:.1%} is of half that peak"
         else:
             kpis.put_utilization("hbm_utilization", used / peak, ops, "hbm", widened)
-    kpis.reason("hbm_utilization", "The profile holds no memory traffic or no peak bandwidth.")
+    kpis.reason("hbm_utilization", "The profile contains no memory traffic or no peak bandwidth.")
 
 
 def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened: float) -> None:
@@ -240,7 +240,7 @@ def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened
     stated = from_overview_shares(overview) if overview else {}
     kpis.values["goodput"] = None
     kpis.computed.pop("goodput", None)
-    kpis.reason("goodput", "The profile marks no steps, so productive time cannot be told from the rest.")
+    kpis.reason("goodput", "The profile has no step markers, so productive time is unknown.")
     for key in ("duty_cycle", "idle", "communication"):
         if key in kpis.computed:
             whole = stated.get(key)
@@ -259,4 +259,4 @@ def _waiting(kpis: Kpis, steps: Sequence[Step]) -> None:
         if total > 0 and any(key in step.breakdown_s for step in steps):
             kpis.put(key, sum(step.breakdown_s.get(key, 0.0) for step in steps) / total, FORMULAS[key])
     for key in ("input", "host", "output"):
-        kpis.reason(key, "On CPU, waiting for input or host cannot be told from other idle time.")
+        kpis.reason(key, "On CPU, waiting for input or host cannot be separated from other idle time.")

@@ -10,8 +10,6 @@ from experiments.step_profile import Note, Op
 
 Resource = Literal["compute", "hbm"]
 
-#: What XProf says of each resource, the op's efficiency and its count.
-_EFFICIENCY = {"compute": "compute_efficiency", "hbm": "memory_bandwidth_utilization"}
 _COUNT = {"compute": "flops", "hbm": "hbm_bytes"}
 _NAMED = 3
 
@@ -63,7 +61,7 @@ def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
             Note(
                 "warning",
                 f"{_ops(opaque)} ({share:.1%} of the time) {are} above the roofline, up to {most:.0%}: XProf's cost "
-                f"model counts more {counted}. Their efficiency is shown as stated and not used.",
+                f"model counts more {counted}. Their efficiency is shown as reported but not used.",
             )
         )
     copies = len(above) - len(opaque)
@@ -87,7 +85,7 @@ def notes_on_utilization(kpis: Mapping[str, float | None]) -> list[Note]:
             "warning",
             f"MXU utilisation ({counter:.1%}, a hardware counter over the whole recording) and FLOPs utilisation "
             f"({model:.1%}, cost model over profiled device time) disagree: the counter also covers time outside the "
-            "steps, or the cost model counts more than was computed.",
+            "steps, or the cost model overcounts FLOPs.",
         )
     ]
 

@@ -117,7 +117,7 @@ def run(
             _kill(process)
         if timed_out:
             raise IngestError(
-                f"Reading {subject} took longer than {limits.wall_s} s and was stopped.",
+                f"Reading {subject} exceeded {limits.wall_s} s and was stopped.",
                 FEWER_STEPS,
                 kind="time",
                 detail=_tail(errors),
@@ -211,7 +211,7 @@ def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:
     try:
         if path.stat().st_size > limits.result_bytes:
             raise IngestError(
-                f"What was read from {subject} is larger than {megabytes(limits.result_bytes)}.",
+                f"The data read from {subject} exceeds {megabytes(limits.result_bytes)}.",
                 FEWER_STEPS,
                 kind="too_large",
             )
@@ -221,8 +221,8 @@ def _result(path: Path, limits: Limits, subject: str, detail: str) -> Any:
         return answer["result"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise IngestError(
-            f"The converter ended without a usable result for {subject}.",
-            "Try again; if it happens again, report it with the file.",
+            f"The converter produced no usable result for {subject}.",
+            "Retry; if it recurs, report it with the file.",
             kind="converter",
             detail=f"{error!r}\n{detail}",
         ) from error
@@ -232,7 +232,7 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
     """What a process that ended with this code died of."""
     if any(words in detail.lower() for words in OUT_OF_MEMORY):
         return IngestError(
-            f"Converting {subject} needs more than the {megabytes(limits.memory_bytes)} of memory it may use.",
+            f"Converting {subject} needs more than its memory limit of {megabytes(limits.memory_bytes)}.",
             FEWER_STEPS,
             kind="memory",
             detail=detail,

@@ -8,22 +8,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.ingest import read_json, read_xprof
+from experiments.ingest import gpu_tasks, read_json, read_xprof
 from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import IngestError, megabytes
-from experiments.ingest.gpu import tasks as gpu_tasks
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.limits import Limits
 from experiments.ingest.memory import peak_memory, worst
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
+from experiments.ingest.progress import Report
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
-from experiments.ingest.worker import Report
 from experiments.step_profile import Memory, Note, SourceFile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
@@ -115,7 +114,7 @@ def read(
             Note(
                 "info",
                 f"XProf's op tables cover the first {keep:,} of {steps:,} steps, to stay within "
-                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap are from all of them.",
+                f"{megabytes(limits.sample_bytes)} of memory; step times and overlap use all steps.",
             )
         )
     profile = read_xprof.read(
@@ -189,14 +188,14 @@ def _load_hosts(
         go_on = bool(hosts)
         raise IngestError(
             first.message + others,
-            first.next_step if go_on else first.next_step.replace(", or go on without this host", ""),
+            first.next_step if go_on else first.next_step.replace(", or continue without this host", ""),
             first.file,
             kind=first.kind,
             excludable=go_on,
             detail="\n".join([first.detail, *(str(error) for error in broken[1:])]),
         )
     if not hosts:
-        raise IngestError("Every host of this session is left out.", "Keep at least one.", kind="empty")
+        raise IngestError("Every host of this session is excluded.", "Keep at least one.", kind="empty")
     _refuse_same_host(hosts)
     return hosts
 
@@ -305,7 +304,7 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
     notes = [note for host in hosts for note in host.notes]
     if exclude:
         left = ", ".join(sorted(exclude)[:5])
-        notes.append(Note("warning", f"Read without {left}: stragglers there stay unseen."))
+        notes.append(Note("warning", f"Read without {left}: stragglers there are not detected."))
     if contents.ignored:
         count = len(contents.ignored)
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])

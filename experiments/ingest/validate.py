@@ -25,7 +25,7 @@ BYTES_PER_EVENT = 950
 BYTES_PER_STEP_OP = 1_000
 BASE_BYTES = 120_000_000
 
-COPY_AGAIN = "Copy it again from the host, or go on without this host."
+COPY_AGAIN = "Copy it again from the host, or continue without this host."
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,17 @@ def check_outline(data: memoryview, name: str) -> wire.Outline:
         raise _damaged(data, name, error) from error
     if not outline.planes:
         raise IngestError(
-            f"{name} holds no plane: nothing was recorded.", "Profile again for at least one step.", name, kind="empty"
+            f"{name} contains no planes: nothing was recorded.",
+            "Profile again for at least one step.",
+            name,
+            kind="empty",
         )
     if not outline.named:
         raise IngestError(
-            f"{name} is no profile: it holds {outline.planes} nameless planes.", WHAT_IS_ACCEPTED, name, kind="format"
+            f"{name} is not a profile: it contains {outline.planes} unnamed planes.",
+            WHAT_IS_ACCEPTED,
+            name,
+            kind="format",
         )
     return outline
 
@@ -79,7 +85,7 @@ def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
         return IngestError(f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED, name, kind="format")
     if isinstance(error, wire.TooManyPlanes):
         return IngestError(
-            f"{name} is no profile: {error.reason}, a host has a few per device.", WHAT_IS_ACCEPTED, name
+            f"{name} is not a profile: {error.reason}; a host has a few per device.", WHAT_IS_ACCEPTED, name
         )
     if error.needs is not None and (error.offset > 0 or wire.looks_like_xspace(bytes(data[:HEAD_BYTES]))):
         missing = error.needs - len(data)
@@ -91,7 +97,7 @@ def _damaged(data: memoryview, name: str, error: wire.WireError) -> IngestError:
             kind="truncated",
         )
     if error.offset == 0 or not wire.looks_like_xspace(bytes(data[:HEAD_BYTES])):
-        return IngestError(f"{name} is no XProf profile: its bytes are not an XSpace.", WHAT_IS_ACCEPTED, name)
+        return IngestError(f"{name} is not an XProf profile: it is not an XSpace.", WHAT_IS_ACCEPTED, name)
     return IngestError(
         f"{name} is damaged at byte {error.offset:,}: {error.reason}.", COPY_AGAIN, name, kind="truncated"
     )
@@ -135,7 +141,7 @@ def check_no_cycle(plane: XPlane, name: str) -> None:
                     raise IngestError(
                         f"{name} is damaged: in plane {plane.name or '(no name)'}, event kind {child} is a descendant "
                         "of itself.",
-                        "Profile again; a profiler does not write this.",
+                        "Profile again; no profiler writes this.",
                         name,
                         kind="cycle",
                     )

@@ -9,13 +9,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from experiments.ingest.errors import IngestError, megabytes
 from experiments.ingest.limits import Limits
-
-Report = Callable[[str, "float | None", str], None]
 
 _NO_ROOM = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 _PR_SET_PDEATHSIG = 1

@@ -114,8 +114,8 @@ def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], s
         return (
             CPU_STAND_IN,
             [short, spec.devices // short],
-            f"{recorded} The form knows no CPU: chip and topology are stand-ins, so predicted times are for that chip "
-            "and say nothing about this machine.",
+            f"{recorded} CPUs are not a supported chip: chip and topology are placeholders, so predicted times apply "
+            "to that chip, not to this machine.",
         )
     kind = str(seen["device_kind"]).lower()
     matches = [key for key, chip in load_chips().items() if any(t.lower() == kind for t in chip.device_types)]

@@ -1,6 +1,6 @@
 """The profiles that ship with the product: two recorded on CPU devices, three rebuilt from the ASAP paper.
 
-Rebuild the files with `python -m experiments.samples.build`.
+Rebuild the files with `python -m evaluation.samples`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.reconstruct.paper import LABEL
-
 FOLDER = Path(__file__).parent
 CONFIG_NAME = "config.json"
+#: Wherever a number of a rebuilt profile is shown.
+RECONSTRUCTED = "reconstructed from the paper, experiment {number}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ CPU_RUNS = (CpuRun("cpu-data8", "data=8", 4), CpuRun("cpu-data2-seq2-model2", "d
 
 
 def _paper(number: int, workload: str) -> Sample:
-    label = LABEL.format(number=number)
+    label = RECONSTRUCTED.format(number=number)
     return Sample(f"asap-experiment-{number}", f"ASAP paper, experiment {number}: {workload}", label, "reconstructed")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from experiments.consistency import Contradiction, Facts, contradictions, facts_of
 from experiments.models import Experiment, Profile
 from experiments.services import profiles
-from experiments.step_profile import StepProfile
 from perfmodel.catalogue import UnknownModelError, get_model
 from perfmodel.config import ExperimentConfig
 from perfmodel.model_file import model_to_json
@@ -33,11 +32,6 @@ def _facts(path: str) -> Facts:
 def found(profile: Profile, data: Mapping[str, Any], config: ExperimentConfig | None) -> tuple[Contradiction, ...]:
     """What the profile contradicts in a configuration that passed its own checks."""
     return contradictions(facts(profile), data, config) if config is not None else ()
-
-
-def found_in(value: StepProfile, data: Mapping[str, Any], config: ExperimentConfig) -> tuple[Contradiction, ...]:
-    """The same for a profile that was just read."""
-    return contradictions(facts_of(value), data, config)
 
 
 def unsettled(

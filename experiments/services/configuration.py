@@ -126,6 +126,15 @@ def keep(experiment: Experiment, checked: Checked) -> None:
         setattr(experiment, name, value)
 
 
+def what_ran(checked: Checked) -> str:
+    """`llama3-8b on 256 v5e`; empty where the configuration is not whole."""
+    if checked.config is None:
+        return ""
+    hardware, model = checked.config.hardware, checked.config.model
+    what = (model.name if model is not None else "") or "custom model"
+    return f"{what} on {hardware.chips:,} {hardware.chip}"
+
+
 def _rename(experiment: Experiment, checked: Checked) -> None:
     """A name that was changed in the configuration is the experiment's; one that stayed leaves it as it is."""
     before = (experiment.config or {}).get("name", experiment.name)
@@ -201,7 +210,7 @@ def save(experiment: Experiment, user: User, data: Mapping[str, Any], accept: Co
         status = RunStatus(run.status)
         if status == RunStatus.CONFIGURING:
             runs.move(run, status, RunStatus.DIAGNOSING, actor="user", user=user)
-            runs.enqueue(run)
+            runs.RUNS.enqueue(run.pk)
         elif status in (RunStatus.UPLOADED, RunStatus.INGESTING) or (same and status != RunStatus.FAILED):
             pass  # the worker that reads the profile takes the configuration from the experiment
         elif not run.profile.data or runs.is_without_profile(run):

@@ -78,7 +78,7 @@ def load_from(path: str) -> StepProfile:
         with gzip.open(storage.absolute(path), "rt", encoding="utf-8") as file:
             return StepProfile.from_json(json.load(file))
     except FileNotFoundError as error:
-        raise NotIngested("The data of this profile is gone from the data folder; retry the analysis.") from error
+        raise NotIngested("The data of this profile is no longer in the data folder; retry the analysis.") from error
 
 
 def summary(value: StepProfile) -> dict[str, Any]:

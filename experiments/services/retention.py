@@ -35,7 +35,7 @@ def set_days(team: Team, text: str) -> int | None:
     days = int(text) if text.strip().isascii() and text.strip().isdigit() and len(text.strip()) < 6 else None
     if text.strip() and (days is None or not LEAST_DAYS <= days <= MOST_DAYS):
         raise RetentionError(
-            f"Give a whole number of days from {LEAST_DAYS} to {MOST_DAYS:,}, or nothing to keep them for ever."
+            f"Enter a whole number of days from {LEAST_DAYS} to {MOST_DAYS:,}, or leave it empty to keep them forever."
         )
     Team.objects.filter(pk=team.pk).update(keep_payloads_days=days)
     team.keep_payloads_days = days

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import events, workers
-from experiments.services.queue import enqueue
+from experiments.services import events
+from jobs.jobs import Jobs
 
 WORKING = [status for status in RunStatus if status.is_working]
-
-#: A worker that has not said for so long that it holds its run is dead.
-STALE_AFTER_S = 30.0
-#: A run that no worker has taken up is queued again this long after it was last queued.
-REQUEUE_AFTER_S = 60.0
-#: A run that was taken up this often without finishing kills its workers; it fails instead of going round for ever.
-MAX_ATTEMPTS = 3
+#: The Coordinator does them.
+RUNS = Jobs(Run, tuple(WORKING))
 
 
 class RunError(Exception):
@@ -47,7 +41,7 @@ def start(
         Experiment.objects.filter(pk=experiment.pk).update(state=status, updated_at=timezone.now())
         experiment.state = status
         events.append(experiment, "status", "user", run=run, user=user, data={"from": None, "to": str(status), **data})
-        enqueue(run)
+        RUNS.enqueue(run.pk)
     return run
 
 
@@ -126,26 +120,14 @@ def retry(run: Run, user: User | None) -> Run:
 
 def claim(pk: int, worker: str) -> Run | None:
     """Take the run for this worker; None if it is done, waits for a person, or a live worker has it."""
-    run = Run.objects.filter(pk=pk).first()
-    if run is None or not RunStatus(run.status).is_working:
-        return None
-    now, fresh = timezone.now(), timedelta(seconds=STALE_AFTER_S)
-    # A heartbeat of the future was given before the clock was set back, and tells nothing.
-    stale = Q(heartbeat_at=None) | Q(heartbeat_at__lt=now - fresh) | Q(heartbeat_at__gt=now + fresh)
-    free = Q(worker="") | stale
-    if run.worker and (run.worker == worker or workers.is_known_dead(run.worker)):
-        free |= Q(worker=run.worker)
-    taken = Run.objects.filter(Q(pk=pk, status=run.status, attempts=run.attempts) & free).update(
-        worker=worker, heartbeat_at=timezone.now(), attempts=F("attempts") + 1
-    )
-    if not taken:
+    if not RUNS.claim(pk, worker):
         return None
     run = Run.objects.select_related("experiment", "profile").get(pk=pk)
-    if run.attempts > MAX_ATTEMPTS:
+    if run.attempts > RUNS.most_attempts:
         stage = RunStatus(run.status).label.lower()
         fail(
             run,
-            f"The analysis was started {MAX_ATTEMPTS} times and its worker died each time while {stage}; "
+            f"The analysis was started {RUNS.most_attempts} times and its worker died each time while {stage}; "
             "the profile may need more memory than this machine has. Upload fewer steps or hosts, or retry.",
             worker=worker,
         )
@@ -158,38 +140,9 @@ def claim(pk: int, worker: str) -> Run | None:
             run=run,
             data={
                 "stage": str(run.status),
-                "text": "The worker stopped; another has taken over and goes on from here.",
+                "text": "The worker stopped; another has taken over and resumes from here.",
                 "fraction": None,
                 "attempt": run.attempts,
             },
         )
     return run
-
-
-def heartbeat(run: Run, worker: str) -> bool:
-    """Say that this worker still has the run; False if it has lost it."""
-    return bool(Run.objects.filter(pk=run.pk, worker=worker, status__in=WORKING).update(heartbeat_at=timezone.now()))
-
-
-def take_over_stale() -> list[int]:
-    """Queue every unfinished run that no live worker has: a dead worker's, or one the broker never delivered.
-
-    Returns their primary keys.  A run queued twice is claimed once.
-    """
-    now = timezone.now()
-    queued = []
-    for run in Run.objects.filter(status__in=WORKING).only("pk", "worker", "heartbeat_at", "created_at"):
-        beat = run.heartbeat_at or run.created_at
-        if run.worker:
-            due = abs(now - beat) > timedelta(seconds=STALE_AFTER_S) or workers.is_known_dead(run.worker)
-        elif run.heartbeat_at is None:
-            due = abs(now - beat) > timedelta(seconds=10)  # younger ones are still on their way to a worker
-        else:
-            due = abs(now - beat) > timedelta(seconds=REQUEUE_AFTER_S)
-        if not due:
-            continue
-        same = Run.objects.filter(pk=run.pk, worker=run.worker, heartbeat_at=run.heartbeat_at)
-        if same.update(worker="", heartbeat_at=now):
-            enqueue(run)
-            queued.append(run.pk)
-    return queued

@@ -39,8 +39,4 @@ def from_step_time(
 def _name(checked: Checked) -> str:
     """As the configuration is named, else what ran on what."""
     given = title(str(checked.data.get("name") or ""))
-    if given or checked.config is None:
-        return given or "Unnamed experiment"
-    hardware, model = checked.config.hardware, checked.config.model
-    what = (model.name if model is not None else "") or "custom model"
-    return title(f"{what} on {hardware.chips:,} {hardware.chip}")
+    return given or title(configuration.what_ran(checked)) or "Unnamed experiment"

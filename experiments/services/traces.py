@@ -7,19 +7,18 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from celery import current_app
 from django.db import transaction
-from kombu.exceptions import OperationalError
 
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Profile, Run, RunStatus
 from experiments.services import storage
 from experiments.step_profile import MODEL, STEP_TIME
 from experiments.trace import Trace, TraceError
+from jobs.declared import DeclaredTask
 
 logger = logging.getLogger(__name__)
 
-WRITE_TRACE = "experiments.tasks.write_trace"
+WRITE_TRACE = DeclaredTask("work.experiments.trace")
 
 #: Opened stores are kept, with what they work out about themselves; 16 of a million events are about 130 MB.
 _MOST_OPEN = 16
@@ -53,24 +52,22 @@ def store(profile: Profile, path: str) -> None:
 def load(profile: Profile) -> Trace:
     """The profile's events.  Raises NoTrace."""
     if profile.summary.get("source_kind") in (STEP_TIME, MODEL):
-        raise NoTrace(
-            "There is no profile: this experiment rests on its step time. Upload a profile to see a timeline."
-        )
+        raise NoTrace("This experiment has only a step time. Upload a profile to see a timeline.")
     if profile.trace == "":
         raise NoTrace(
-            "The uploaded files hold sums of ops, no events, so there is no timeline. Upload the profile itself "
+            "The uploaded files contain op totals but no events, so there is no timeline. Upload the profile itself "
             "(HOST.xplane.pb, or a PyTorch or Nsight trace) instead of its tables."
         )
     if profile.trace is None:
         raise NoTrace(
-            "This profile was read before timelines were kept. Its files are read again for it.",
+            "This profile was read before timelines were stored; its files are being read again.",
             can_write=profile.files.exists() and profile.ingested_at is not None,
         )
     try:
         return _opened(storage.absolute(profile.trace))
     except (FileNotFoundError, TraceError) as error:
         logger.warning("the event store of profile %s cannot be read: %s", profile.pk, error)
-        raise NoTrace("The events of this profile are gone from the data folder.", can_write=True) from error
+        raise NoTrace("The events of this profile are no longer in the data folder.", can_write=True) from error
 
 
 def _opened(path: Path) -> Trace:
@@ -88,12 +85,7 @@ def _opened(path: Path) -> Trace:
 
 def ask(profile: Profile) -> bool:
     """Have a worker read the profile's files again for their events; False where the queue cannot be reached."""
-    try:
-        current_app.send_task(WRITE_TRACE, args=[profile.pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("the events of profile %s are not queued: the broker cannot be reached", profile.pk)
-        return False
-    return True
+    return WRITE_TRACE.send(profile.pk)
 
 
 def write(pk: int) -> bool:

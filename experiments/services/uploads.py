@@ -14,11 +14,13 @@ from django.conf import settings
 from django.core.files import File
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
+from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.text import display_name
 from disk import space
+from experiments.ingest.json_documents import is_tool_export
 from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import against_profile, configuration, events, runs, storage
 from experiments.services.text import title
@@ -80,8 +82,8 @@ def limit_bytes() -> int:
 
 def limit_sentence() -> str:
     return (
-        f"An upload may hold at most {limit_bytes() / 1e6:,.0f} MB; "
-        "profile fewer steps, or upload the hosts' files compressed (.xplane.pb.gz or .zip)."
+        f"An upload is limited to {limit_bytes() / 1e6:,.0f} MB; profile fewer steps, or upload the hosts' files "
+        "compressed (.xplane.pb.gz or .zip)."
     )
 
 
@@ -212,7 +214,7 @@ def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
         if file.profile_id != run.profile_id:
             raise UploadError("That file belongs to another profile.")
         if not run.profile.files.filter(included=True).exclude(pk=file.pk).exists():
-            raise UploadError("This is the only file of the profile; upload another one before leaving it out.")
+            raise UploadError("This is the only file of the profile; upload another one before excluding it.")
         run.profile.files.filter(pk=file.pk).update(included=False)
         events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": file.name})
         return _again(run, user)
@@ -229,7 +231,7 @@ def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
     with transaction.atomic():
         _only_when_idle(run)
         if not (run.failure.get("excludable") and run.failure.get("file") == name):
-            raise UploadError("Only a host that the failed analysis named can be left out.")
+            raise UploadError("Only a host named by the failed analysis can be excluded.")
         profile = Profile.objects.get(pk=run.profile_id)
         profile.excluded = [*profile.excluded, name]
         profile.save(update_fields=["excluded"])
@@ -260,7 +262,7 @@ def _require_files(files: Sequence[File[bytes]]) -> None:
             "Choose at least one profile file (.xplane.pb, a PyTorch trace, an Nsight export, a zip or tar.gz)."
         )
     if len(files) > MAX_FILES:
-        raise UploadError(f"An upload may hold at most {MAX_FILES} files; put them into one zip.")
+        raise UploadError(f"An upload is limited to {MAX_FILES} files; put them into one zip.")
     if sum(file.size or 0 for file in files) > limit_bytes():
         raise UploadError(limit_sentence(), too_large=True)
 
@@ -277,6 +279,10 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
     given = (name or "").strip()
     if not given and checked is not None:
         given = str(checked.data.get("name") or "").strip()
+    if not given and all(is_tool_export(file.name) for file in stored):
+        # such files are named after the tool, and so would be every experiment
+        given = configuration.what_ran(checked) if checked is not None else ""
+        given = given or f"XProf tables of {timezone.localtime():%-d %B %Y, %H:%M}"
     if not given:
         first = stored[0].name
         ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")

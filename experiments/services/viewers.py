@@ -58,8 +58,8 @@ def _start(profile: Profile) -> None:
     if len(others) >= MOST_RUNNING:
         if not _ours:
             raise ViewerError(
-                f"XProf is open for {len(others)} profiles already, as many as may be at once. Close one, or wait "
-                "until one has not been used for ten minutes."
+                f"XProf is already open for {len(others)} profiles, the maximum. Close one, or wait until one has "
+                "been idle for ten minutes."
             )
         stop(next(iter(_ours)))  # the one that was opened first
     viewer = start(files)

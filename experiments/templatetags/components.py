@@ -59,7 +59,7 @@ def bottleneck(name: str) -> SafeString:
 _BOTTLENECK_WORDS = {
     "compute": "Bound by compute", "memory": "Bound by HBM bandwidth", "communication": "Bound by communication",
     "input": "Bound by input", "host": "Bound by the host", "idle": "Mostly idle",
-    "unknown": "The bottleneck is not clear from this profile",
+    "unknown": "Bottleneck not determined",
 }  # fmt: skip
 
 
@@ -73,12 +73,13 @@ def bottleneck_class(name: str) -> str:
     return BOTTLENECK_CLASS.get(name, "idle")
 
 
-@register.filter
-def resource_class(name: str, axis: str = "") -> str:
-    """Colour class of an op's resource; ICI takes the shade of its axis."""
-    if name == "ici":
-        return bars.axis_class(axis) if axis else "ici"
-    return name if name in ("compute", "hbm", "dcn", "host", "idle") else "idle"
+@register.simple_tag
+def resource_class(op: Any, experiment: Experiment) -> str:
+    """Colour class of an op's resource; ICI takes the shade of the role that its axis has in this experiment."""
+    if op.resource == "ici":
+        roles = ((experiment.config or {}).get("mesh") or {}).get("axis_roles")
+        return bars.axis_class(op.mesh_axis, roles) if op.mesh_axis else "ici"
+    return op.resource if op.resource in ("compute", "hbm", "dcn", "host", "idle") else "idle"
 
 
 @register.simple_tag
@@ -157,11 +158,12 @@ def stack_bar(
         extra = format_html('<rect class="hatch" x="0" width="{}" height="100%"/>', total)
     if low is not None and high is not None:
         a, b = bars.percent(low, scale), bars.percent(high, scale)
-        extra += format_html(
-            '<line class="whisk" x1="{0}" x2="{1}" y1="50%" y2="50%"/><line class="whisk" x1="{0}" x2="{0}" y1="20%" '
-            'y2="80%"/><line class="whisk" x1="{1}" x2="{1}" y1="20%" y2="80%"/>',
-            a, b,
-        )  # fmt: skip
+        for whisker in ("whisk whisk--halo", "whisk"):  # the wide one below keeps the other in sight on dark bars
+            extra += format_html(
+                '<line class="{2}" x1="{0}" x2="{1}" y1="50%" y2="50%"/><line class="{2}" x1="{0}" x2="{0}" y1="20%" '
+                'y2="80%"/><line class="{2}" x1="{1}" x2="{1}" y1="20%" y2="80%"/>',
+                a, b, whisker,
+            )  # fmt: skip
     role = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
     return format_html('<svg class="bar {}" {}>{}{}{}</svg>', css, role, rects, gaps, extra)
 
@@ -194,25 +196,6 @@ def memory_bar(parts: Mapping[str, float], label: str) -> SafeString:
 
 
 @register.simple_tag
-def share_bar(share: float | None, css: str = "ink", scale: float = 1.0, classes: str = "cellbar") -> SafeString:
-    """A single bar of a table cell; decorative, since the number stands beside it."""
-    return format_html(
-        '<svg class="{}" aria-hidden="true"><rect class="f-{}" width="{}" height="100%"/></svg>',
-        classes, css, bars.percent(share or 0.0, scale),
-    )  # fmt: skip
-
-
-@register.simple_tag
-def fill_bar(value: float, scale: float, css: str = "ink") -> SafeString:
-    """Achieved of possible: a bar within its track."""
-    return format_html(
-        '<svg class="cellbar" aria-hidden="true"><rect class="f-soft" width="100%" height="100%"/>'
-        '<rect class="f-{}" width="{}" height="100%"/></svg>',
-        css, bars.percent(value, scale),
-    )  # fmt: skip
-
-
-@register.simple_tag
 def range_bar(side: Any, ladder: Any) -> SafeString:
     """A predicted time as a mark within its 80 % range; the baseline is dashed."""
     at = bars.percent(side.time_s or 0.0, ladder.scale_s)
@@ -231,3 +214,26 @@ def range_bar(side: Any, ladder: Any) -> SafeString:
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
         words, parts,
     )  # fmt: skip
+
+
+@register.simple_tag
+def share_bar(
+    share: float | None, css: str = "ink", scale: float = 1.0, track: bool = False, mark: float | None = None
+) -> SafeString:
+    """A single bar of a table cell; decorative, since the number stands beside it.
+
+    track: the whole scale is seen, so that the bar is a part of it; mark: a second value, as a line.
+    """
+    parts = SafeString('<rect class="f-soft" width="100%" height="100%"/>' if track else "")
+    parts += format_html('<rect class="f-{}" width="{}" height="100%"/>', css, bars.percent(share or 0.0, scale))
+    if mark is not None:
+        parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="10"/>', bars.percent(mark, scale))
+    return format_html(
+        '<svg class="cellbar{}" aria-hidden="true">{}</svg>', " errbar" if mark is not None else "", parts
+    )
+
+
+@register.filter
+def late_choice(facet: Any, shown: int) -> bool:
+    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
+    return any(value.chosen for value in facet.values[shown:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting
+from experiments import formatting, glossary
 
 register = template.Library()
 
@@ -23,26 +23,75 @@ ORIGINS = {
     "predicted": ("p", "P", "Predicted"),
 }
 
-register.filter("topology", formatting.topology)
-register.filter("duration", formatting.duration)
-register.filter("dollars", formatting.dollars)
+
+def probability(value: float) -> str:
+    """As people say it: `73 %`; never 0 or 100 unless it is."""
+    percent = round(value * 100)
+    if 0 < value < 1:
+        percent = min(max(percent, 1), 99)
+    return f"{percent}{formatting.NBSP}%"
+
+
+def parameters(value: float) -> str:
+    """Of a model: `8 B`, `1.02 T`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{formatting.significant(value / size)}{formatting.NBSP}{letter}"
+    return formatting.number(value) if value else "–"
+
+
+#: Units of pages alone, beside those of `formatting.quantity`.
+_MORE_UNITS: dict[str, Callable[[float], object]] = {
+    "s_per_token": formatting.seconds,
+    "ms": lambda value: formatting.seconds(value / 1e3),
+    "duration": formatting.duration,
+    "usd": formatting.dollars,
+    "probability": probability,
+    "correlation": lambda value: formatting.number(value, 2),
+    "parameters": parameters,
+}
 
 
 @register.filter
 def quantity(value: float | None, unit: str) -> str:
     """`{{ op.time_s|quantity:"s" }}`; an absent value is an en dash for tables where the column says why."""
-    return "–" if value is None else str(formatting.quantity(float(value), unit))
+    if value is None:
+        return "–"
+    return str(_MORE_UNITS[unit](value) if unit in _MORE_UNITS else formatting.quantity(float(value), unit))
+
+
+@register.filter
+def signed(value: float, unit: str) -> str:
+    """A change: `+646 ms`, `−2,040 ms`, `0`; of shares, percentage points of the step; `percent`: of the value itself.
+
+    A column in percent has one decimal; `difference` has it below 10 % only.
+    """
+    if unit in ("s", "s_per_token"):
+        text = "0" if abs(value) < 1e-9 else str(formatting.seconds(value))
+    elif unit == "share":
+        points = value * 100
+        if abs(points) < 0.005:
+            return "0"
+        text = f"{formatting.number(points, 2 if abs(points) < 10 else 1)}{formatting.NBSP}pp"
+    elif unit in ("percent", "difference"):
+        decimals = 1 if unit == "percent" or abs(value) < 0.1 else 0
+        text = f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+    else:
+        text = str(formatting.quantity(abs(value), unit))
+        text = "0" if value == 0 else text if value > 0 else f"{formatting.MINUS}{text}"
+    return f"+{text}" if value > 0 and text != "0" else text
+
+
+@register.filter
+def tooltip(name: str) -> str:
+    """What the glossary says of a KPI, by its key, or of a term; empty where it is not in the glossary."""
+    known = glossary.by_key().get(name) or next((term for term in glossary.load() if term.term == name), None)
+    return known.meaning if known else ""
 
 
 @register.filter
 def count(value: float | None) -> str:
     return "–" if value is None else formatting.number(value)
-
-
-@register.filter
-def plain(value: float, digits: int = 6) -> str:
-    """A number for attributes and scripts: a point, no separators."""
-    return f"{value:.{digits}g}"
 
 
 @register.simple_tag
@@ -59,26 +108,9 @@ def pv(origin: str, how: str = "") -> SafeString:
 
 
 @register.simple_tag
-def num(value: float | None, unit: str, origin: str = "", how: str = "") -> SafeString:
-    """A number with its mark, in running text; `not measured` where there is none."""
-    if value is None:
-        return format_html('<span class="faint" title="{}">not measured</span>', how or "no value in the profile")
-    return format_html("{}{}", str(formatting.quantity(float(value), unit)), pv(origin, how))
-
-
-@register.filter
-def whole_percent(value: float) -> str:
-    """A probability as people say it: `73 %`; never 0 or 100 unless it is."""
-    percent = round(value * 100)
-    if 0 < value < 1:
-        percent = min(max(percent, 1), 99)
-    return f"{percent}{formatting.NBSP}%"
-
-
-@register.simple_tag
 def big(value: float, unit: str) -> SafeString:
     """A tile's number, its unit set small."""
-    parts = formatting.seconds(value, precise=True) if unit == "s" else formatting.quantity(float(value), unit)
+    parts = formatting.quantity(float(value), unit)
     return format_html("{}<small>{}</small>", parts.number, parts.unit) if parts.unit else escape(parts.number)
 
 
@@ -269,17 +301,6 @@ def ratio(value: float, whole: float) -> float | None:
     return value / whole if whole else None
 
 
-@register.filter
-def ms(milliseconds: float) -> str:
-    return str(formatting.seconds(milliseconds / 1e3))
-
-
-@register.filter
-def largest(_: Any, terms: Sequence[Any]) -> float:
-    """The longest of some terms, as the scale of their bars."""
-    return max((term.value for term in terms), default=0.0)
-
-
 @register.simple_tag(takes_context=True)
 def evidence_item(context: Mapping[str, Any], item: Mapping[str, Any], ref: str, index: int) -> SafeString:
     """An evidence's own number, opening its panel."""
@@ -294,42 +315,13 @@ def ref(kind: str, index: int) -> str:
 
 
 @register.filter
-def among(key: str, keys: Any) -> bool:
-    return key in (keys or ())
-
-
-@register.filter
 def words(key: str) -> str:
-    """`kv_heads` as a label."""
-    special = {"d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv_heads": "KV heads"}
-    return special.get(key) or key.replace("_", " ").capitalize()
-
-
-@register.simple_tag
-def slot(prefix: str, key: str) -> str:
-    return f"{prefix}{key}"
-
-
-@register.filter
-def get_slot(errors: Mapping[str, str] | None, key: str) -> str:
-    """The sentence of a shape's field."""
-    return (errors or {}).get(f"model-{key}", "")
-
-
-@register.filter
-def signed_seconds(value: float) -> str:
-    """A change of time: `+646 ms`, `−2,040 ms`, `0`."""
-    if abs(value) < 1e-9:
-        return "0"
-    return f"+{formatting.seconds(value)}" if value > 0 else str(formatting.seconds(value))
+    """`kv_heads` as a label, a rule's name as people say it: `KV heads`, `Your constraint: …`."""
+    special = {"d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads"}
+    spoken = key.replace("_", " ").strip()
+    return special.get(key) or special.get(spoken) or spoken[:1].upper() + spoken[1:]
 
 
 @register.filter
 def article(word: str) -> str:
     return f"an {word}" if word[:1] in "aeiou" else f"a {word}"
-
-
-@register.filter
-def source_word(source: str) -> str:
-    """Where a citation leads, in a word."""
-    return source.capitalize()

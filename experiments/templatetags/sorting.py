@@ -37,22 +37,19 @@ def narrowed(context: Mapping[str, Any], url: str, target: str, **changes: Any) 
 
 
 @register.simple_tag(takes_context=True)
-def narrowed_here(context: Mapping[str, Any], url: str, target: str, **changes: Any) -> SafeString:
-    """As `narrowed`, for a part of a page: the page's own address stays."""
-    address = _address(context, url, changes)
+def narrowed_here(
+    context: Mapping[str, Any], url: str, target: str, *, column: str = "", value: str = "", **changes: Any
+) -> SafeString:
+    """As `narrowed`, for a part of a page: the page's own address stays.  column, value: a filter by its name."""
+    address = _address(context, url, changes | ({column: value} if column else {}))
     return format_html('href="{0}" hx-get="{0}" hx-target="{1}"', address, target)
 
 
-@register.simple_tag(takes_context=True)
-def narrowed_group(context: Mapping[str, Any], url: str, target: str, column: str, value: str) -> SafeString:
-    """From a row of a grouped table to the rows behind it."""
-    return narrowed_here(context, url, target, **{"group": "", "sort": "", column: value})
-
-
-@register.simple_tag(takes_context=True)
-def narrowed_without(context: Mapping[str, Any], url: str, target: str, column: str) -> SafeString:
-    """Without the filter of one column."""
-    return narrowed_here(context, url, target, **{column: ""})
+@register.simple_tag
+def query_link(url: str, target: str, query: str) -> SafeString:
+    """Attributes of a link to a list under another query: `href`, and the same by htmx into `target`."""
+    address = reverse(url) + (f"?{query}" if query else "")
+    return format_html('href="{0}" hx-get="{0}" hx-target="{1}" hx-push-url="true"', address, target)
 
 
 _COLUMN_WORDS = {"bound_by": "bound", "mesh_axis": "axis", "source": "source line", "scope": "module path"}

@@ -140,7 +140,7 @@ class TraceBuilder:
                     file.write(np.ascontiguousarray(steps.T, "<i8").tobytes())
                 cores.append({"name": name[:120], "host": host[:200], "steps": len(steps), "offset": offset})
             if self._dropped:
-                self.notes.append(f"{self._dropped:,} events beyond {2 * self._most:,} were not kept.")
+                self.notes.append(f"{self._dropped:,} events beyond {2 * self._most:,} were not stored.")
             names = zlib.compress(json.dumps(self._name_rows(programs or {})).encode(), 6)
             names_at = _aligned(file)
             file.write(names)
@@ -244,8 +244,8 @@ class TraceBuilder:
         if fitting:
             last = fitting[-1]
             self.notes.append(
-                f"The first {last + 1:,} of {max(steps_of):,} steps were kept: the profile holds {self._spooled:,} "
-                f"events, and {self._most:,} are kept."
+                f"The first {last + 1:,} of {max(steps_of):,} steps were stored: the profile has {self._spooled:,} "
+                f"events, and {self._most:,} are stored."
             )
             return {core: int(self._steps[core][last, 2]) for core in cores}
         return self._cut_by_time(cores)

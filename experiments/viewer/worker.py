@@ -69,7 +69,7 @@ def _lay_out(uploads: list[list[str]], folder: Path, limits: Limits) -> None:
     contents = unpack([Upload(Path(path), name) for path, name in uploads], folder, limits)
     if contents.found[0].kind == "json":
         raise IngestError(
-            "XProf's pages need the profile itself, and these files are tables exported from it.",
+            "XProf's pages need the profile itself; these files are exported tables.",
             "Upload HOST.xplane.pb.",
         )
     taken: set[str] = set()

@@ -79,7 +79,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     @extend_schema(
         operation_id="history_records_destroy",
         responses={204: None, 403: Detail},
-        description="Deletes a record of the team; this needs an administrator. A shipped record stays.",
+        description="Deletes a record of the team; this needs an administrator. A shipped record cannot be deleted.",
         tags=["history"],
     )
     def destroy(self, request: Request, pk: str) -> Response:

@@ -1,8 +1,8 @@
 """The records that every installation starts with: optimisations that others measured and published.
 
 `asap.json` and `cases.json` are written by hand from their sources; `runs.json` and `optico.json` are drawn by
-`history.seeds.build` from the published tables in `perfmodel/data`, `sweeps.json` by `evaluation.history_from_sweeps`
-from the measured sweeps.
+`evaluation.seeds.build` from the published tables in `perfmodel/data`, `sweeps.json` by
+`evaluation.history_from_sweeps` from the measured sweeps.
 """
 
 from __future__ import annotations

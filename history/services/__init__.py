@@ -1,5 +1,5 @@
 """The optimization database: search, likeness, comparison, import and export of its records."""
 
-from history.services.store import RecordError, add, keep_measured, seed
+from history.services.store import RecordError, add, seed
 
-__all__ = ["RecordError", "add", "keep_measured", "seed"]
+__all__ = ["RecordError", "add", "seed"]

@@ -44,7 +44,7 @@ def format_of(name: str, given: str = "") -> str:
     """The format that is asked for, or that the file's name ends with.  Raises FileError."""
     wanted = (given or name.rsplit(".", 1)[-1]).strip().lower().replace("ndjson", "jsonl")
     if wanted not in FORMATS:
-        raise FileError(f"Records are read from .csv, .json and .jsonl files; {name[-80:]!r} is none of them.")
+        raise FileError(f"Supported formats are .csv, .json and .jsonl; {name[-80:]!r} is none of these.")
     return wanted
 
 
@@ -141,7 +141,7 @@ def _check_header(header: list[str]) -> None:
     named = [name for name in header if name]
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)
-        raise FileError(f"The column {twice!r} stands twice in the first line; remove or rename one.")
+        raise FileError(f"The column {twice!r} appears twice in the first line; remove or rename one.")
     if not set(named) & set(_CELLS):
         raise FileError(
             "The first line must name the columns, such as id,title,changes,source,speedup; export some records to see "

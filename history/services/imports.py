@@ -6,18 +6,14 @@ worker.  Both passes may be repeated: a record that is there is not added again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from celery import current_app
 from django.core.files import File
-from django.db import transaction
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from accounts.models import Team, User
 from accounts.text import display_name
@@ -30,12 +26,13 @@ from history.services import formats
 from history.services.formats import FileError
 from history.services.rows import Complaint, Row
 from history.services.store import add_many, taken_keys
-
-logger = logging.getLogger(__name__)
+from jobs import workers
+from jobs.jobs import Jobs
 
 State = RecordImport.State
 IMPORTS = "imports"
-WORK_IMPORT = "history.tasks.work_import"
+#: Files that are checked, or imported.
+READING = Jobs(RecordImport, (State.CHECKING, State.IMPORTING), column="state")
 LIMIT_BYTES = 100_000_000
 MAX_ROWS = 200_000
 #: Files up to this size are read while somebody waits.
@@ -143,48 +140,39 @@ def discard(made: RecordImport) -> None:
     _remove_file(made)
 
 
-def work(made: RecordImport) -> None:
-    """Do what the state asks for; again after a worker died in it."""
+def work(pk: int) -> None:
+    """Do what the state asks for, unless a live worker does; again after a worker died in it."""
+    worker = workers.this_thread()
+    if not READING.claim(pk, worker):
+        return
+    made = RecordImport.objects.select_related("team", "created_by").get(pk=pk)
     try:
-        if made.state == State.CHECKING:
-            _check(made)
-            made.refresh_from_db()
-        if made.state == State.IMPORTING:
-            _import(made)
-            made.refresh_from_db()
+        if made.attempts > READING.most_attempts:
+            raise FileError(f"{READING.gave_up}; import it in parts.")
+        with READING.beating(pk, worker):
+            if made.state == State.CHECKING:
+                _check(made)
+            if made.state == State.IMPORTING:
+                _import(made)
     except FileError as error:
         _fail(made, str(error))
     except FileNotFoundError:
         _fail(made, "The file is no longer there; upload it again.")
 
 
-def resume() -> list[int]:
-    """Queue what a dead worker or a broker that was away left, and remove files that nobody imported."""
+def forget_old() -> None:
+    """Remove files that were checked and that nobody imported."""
     old = timezone.now() - KEPT_FOR
     for forgotten in RecordImport.objects.filter(state=State.CHECKED, created_at__lt=old):
-        _fail(forgotten, "It was checked and not imported within a day; upload it again.", State.CHECKED)
-    left = RecordImport.objects.filter(state__in=[State.CHECKING, State.IMPORTING])
-    now, young = timezone.now(), timedelta(minutes=1)
-    # What is of the future was written before the clock was set back.
-    waiting = [made.pk for made in left.exclude(created_at__range=(now - young, now + young))]
-    for pk in waiting:
-        _send(pk)
-    return waiting
+        _fail(forgotten, "It was checked and not imported within a day; upload it again.")
 
 
 def _go_on(made: RecordImport) -> None:
     if made.size_bytes <= AT_ONCE_BYTES:
-        work(made)
-        return
-    pk = made.pk
-    transaction.on_commit(lambda: _send(pk))
-
-
-def _send(pk: int) -> None:
-    try:
-        current_app.send_task(WORK_IMPORT, args=[pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("import %s is not queued: the broker cannot be reached; the sweep will take it up", pk)
+        work(made.pk)
+        made.refresh_from_db()
+    else:
+        READING.enqueue(made.pk)
 
 
 def _write(file: File[bytes]) -> tuple[str, int]:
@@ -197,7 +185,7 @@ def _write(file: File[bytes]) -> tuple[str, int]:
                 size += len(chunk)
                 if size > LIMIT_BYTES:
                     raise ImportRefused(
-                        f"A file of records may hold at most {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
+                        f"A file of records is limited to {LIMIT_BYTES / 1e6:,.0f} MB; import it in parts.",
                         too_large=True,
                     )
                 target.write(chunk)
@@ -240,7 +228,7 @@ def _check(made: RecordImport) -> None:
     if made.straight and not report.new:
         state = State.IMPORTED
     done = timezone.now() if state == State.IMPORTED else None
-    if _move(made, State.CHECKING, state, report=report.to_json(), finished_at=done) and done:
+    if _move(made, state, report=report.to_json(), finished_at=done) and done:
         _remove_file(made)
 
 
@@ -266,18 +254,24 @@ def _import(made: RecordImport) -> None:
         add_many([record for record in batch if first[record.id] is record], made.team, made.created_by, made)
     added = HistoryRecord.objects.filter(imported=made).count()
     report = {**made.report, "added": added}
-    if _move(made, State.IMPORTING, State.IMPORTED, report=report, finished_at=timezone.now()):
+    if _move(made, State.IMPORTED, report=report, finished_at=timezone.now()):
         _remove_file(made)
 
 
-def _move(made: RecordImport, old: str, new: str, **values: Any) -> bool:
-    return bool(RecordImport.objects.filter(pk=made.pk, state=old).update(state=new, **values))
-
-
-def _fail(made: RecordImport, reason: str, old: str = "") -> None:
-    if _move(made, old or made.state, State.FAILED, reason=reason, finished_at=timezone.now()):
-        _remove_file(made)
+def _move(made: RecordImport, new: str, **values: Any) -> bool:
+    """On to another state, with what was found; False where it has been moved, or taken over, meanwhile."""
+    if new not in READING.open:
+        values |= {"worker": "", "heartbeat_at": None, "attempts": 0}
+    same = RecordImport.objects.filter(pk=made.pk, state=made.state, worker=made.worker)
+    if not same.update(state=new, **values):
+        return False
     made.refresh_from_db()
+    return True
+
+
+def _fail(made: RecordImport, reason: str) -> None:
+    if _move(made, State.FAILED, reason=reason, finished_at=timezone.now()):
+        _remove_file(made)
 
 
 def _remove_file(made: RecordImport) -> None:

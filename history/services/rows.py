@@ -200,13 +200,13 @@ def _text_problems(record: Record) -> Iterator[tuple[str, str]]:
         if len(text) > limit:
             yield column, f"has {len(text):,} characters; at most {limit:,}"
         if _UNSTORABLE.search(text):
-            yield column, "holds a character that no text can hold (NUL, or half of a pair); remove it"
+            yield column, "contains an invalid character (NUL or a lone surrogate); remove it"
     for column in ("changes", "caveats"):
         items = getattr(record, column)
         if len(items) > MOST_ITEMS or any(len(item) > LONGEST_ITEM for item in items):
             yield column, f"has too many items or one that is too long; at most {MOST_ITEMS} of {LONGEST_ITEM:,} each"
         if any(_UNSTORABLE.search(item) for item in items):
-            yield column, "holds a character that no text can hold (NUL, or half of a pair); remove it"
+            yield column, "contains an invalid character (NUL or a lone surrogate); remove it"
     if not record.id.strip():
         yield "id", "is blank; give a name that stays the same, e.g. sweep-7-3"
     if not record.title.strip():
@@ -251,12 +251,12 @@ def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:
                     f"has the axis {shown(axis)}; a name is a letter, then letters, digits, _ -",
                 )
             elif not 1 <= size <= LARGEST:
-                yield f"{name}.mesh.{part}.{axis}", f"is {shown(size)}; an axis has a size from 1 up"
+                yield f"{name}.mesh.{part}.{axis}", f"is {shown(size)}; an axis has a size of at least 1"
             elif axis not in ROLES and side.axis_roles.get(axis) not in ROLES:
                 yield f"{name}.axis_roles", f"does not say what {axis!r} does; give one of {', '.join(ROLES)}"
     for key, value in side.kpis.items():
         if isinstance(value, float) and not isfinite(value):
-            yield f"{name}.kpis.{key}"[:80], "is no finite number; leave it out where it was not measured"
+            yield f"{name}.kpis.{key}"[:80], "is not a finite number; omit it if it was not measured"
         elif isinstance(value, float) and key in SHARES and not 0 <= value <= 1 + ROUNDING:
             what = f"write {value / 100:g}" if 1 < value <= 100 else "correct it"
             yield f"{name}.kpis.{key}", f"is {value:g}, but is a share from 0 to 1; {what}"
@@ -264,7 +264,7 @@ def _side_problems(name: str, side: Side) -> Iterator[tuple[str, str]]:
         if not _storable(mapping):
             yield f"{name}.{key}", "is too large or holds what JSON cannot; keep numbers, short texts and lists"
     if _UNSTORABLE.search(side.label):
-        yield f"{name}.label", "holds a character that no text can hold (NUL, or half of a pair); remove it"
+        yield f"{name}.label", "contains an invalid character (NUL or a lone surrogate); remove it"
 
 
 def _storable(value: Any, depth: int = 0) -> bool:
@@ -289,6 +289,6 @@ def _oddities(record: Record) -> Iterator[tuple[str, str]]:
             get_chip(record.chip)
         except KeyError:
             hint = suggestion(record.chip, list(load_chips()))
-            yield "chip", f"{shown(record.chip)} is no chip that the performance model knows; kept as it is{hint}"
+            yield "chip", f"{shown(record.chip)} is not a chip of the performance model; kept unchanged{hint}"
     if record.speedup is not None and not record.measure:
         yield "measure", "is empty; say what the speed-up was computed from, e.g. step time"

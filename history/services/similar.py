@@ -145,7 +145,7 @@ def _parts(theirs: Features, ours: Features, meaning: float) -> tuple[Part, ...]
             "hardware": _hardware(theirs, ours),
             "model": _model(theirs, ours),
             "scale": _scale(theirs, ours),
-            "meaning": (max(0.0, meaning), f"described alike ({meaning:.2f} of 1)"),
+            "meaning": (max(0.0, meaning), f"similar description ({meaning:.2f} of 1)"),
         }.items()
         if share > 0
     ]
@@ -164,7 +164,7 @@ def _move(theirs: Features, ours: Features) -> tuple[float, str]:
         if aligned <= 0 or not shared:
             return 0.0, ""
         said = ", ".join(f"{role} {'larger' if ours.move[role] > 0 else 'smaller'}" for role in shared)
-        return aligned, f"the mesh moved the same way: {said}"
+        return aligned, f"the same mesh change: {said}"
     kinds = [kind for kind in ours.changes if kind in theirs.changes]
     if kinds:
         every = set(ours.changes) | set(theirs.changes)
@@ -184,7 +184,11 @@ def _hardware(theirs: Features, ours: Features) -> tuple[float, str]:
     if (kind := words.hardware_kind(ours.chip)) and kind == words.hardware_kind(theirs.chip):
         one, other = load_chips()[theirs.chip.lower()], load_chips()[ours.chip.lower()]
         wired = one.ici_axes == other.ici_axes
-        return (0.6, f"{theirs.chip} is wired like {ours.chip}") if wired else (0.4, f"also a {kind.upper()}")
+        return (
+            (0.6, f"{theirs.chip} has the same interconnect as {ours.chip}")
+            if wired
+            else (0.4, f"also a {kind.upper()}")
+        )
     return 0.0, ""
 
 

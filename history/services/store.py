@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +28,7 @@ _SAME = (
 )  # fmt: skip
 _OTHER = ("id", "changes", "topology", "model_family", "before", "after")
 _EXTRA = tuple(field.name for field in fields(Record) if field.name not in (*_SAME, *_OTHER))
-_PUBLISHED = "This record ships with the product and stays; only records of your team can be deleted."
+_PUBLISHED = "This record ships with the product; only records of your team can be deleted."
 
 
 class RecordError(ValueError):
@@ -121,25 +121,6 @@ def add(
             raise
         return found
     return made
-
-
-def keep_measured(
-    team: Team,
-    record: Record,
-    user: AbstractBaseUser | AnonymousUser | None,
-    experiment_before: Experiment,
-    experiment_after: Experiment | None,
-) -> str:
-    """Store what this installation measured, linked to its experiments and the newer profile; the record's id."""
-    profile = experiment_after.profiles.order_by("-pk").first() if experiment_after is not None else None
-    return add(
-        replace(record, provenance="measured"),
-        team,
-        user,
-        experiment_before=experiment_before,
-        experiment_after=experiment_after,
-        profile_after=profile,
-    ).key
 
 
 def add_many(

@@ -6,7 +6,6 @@ from math import log2
 from typing import Any
 
 from django import template
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -78,31 +77,7 @@ def facet_label(value: str, facet: str) -> str:
 
 
 @register.filter
-def parameters(value: float | None) -> str:
-    """`8 B`, `1.02 T`; an absent value is an en dash."""
-    if not value:
-        return "–"
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if value >= size:
-            return f"{formatting.significant(value / size)}{formatting.NBSP}{letter}"
-    return formatting.number(value)
-
-
-@register.simple_tag
-def records_link(query: str) -> SafeString:
-    """Attributes of a link to the list under another query: `href`, and the same by htmx."""
-    address = reverse("history") + (f"?{query}" if query else "")
-    return format_html('href="{0}" hx-get="{0}" hx-target="#records" hx-push-url="true"', address)
-
-
-@register.filter
 def both_meshes(record: Any) -> bool:
     """Whether both sides name a mesh and they differ, so that showing them says something."""
     before, after = record.before.get("mesh"), record.after.get("mesh")
     return bool(before and after and before != after)
-
-
-@register.filter
-def has_late_choice(facet: Any, shown: int) -> bool:
-    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
-    return any(value.chosen for value in facet.values[shown:])

@@ -37,8 +37,10 @@ _TEAM = OpenApiParameter(
     "team", OpenApiTypes.INT, description="Whose documents count beside the shipped passages; your first team's."
 )
 _NARROWING = [
-    OpenApiParameter("hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; what holds for all is kept."),
-    OpenApiParameter("bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="What it helps against."),
+    OpenApiParameter(
+        "hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; generally valid passages are included."
+    ),
+    OpenApiParameter("bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="Bottleneck it addresses."),
     OpenApiParameter("document", OpenApiTypes.INT, description="Only of this document."),
     _TEAM,
 ]

@@ -50,7 +50,7 @@ class Endpoint:
         if not parts:
             return np.empty((0, self.dimension), np.float32)
         vectors = np.concatenate(parts)
-        self.__dict__["dimension"] = int(vectors.shape[1])
+        self.dimension = int(vectors.shape[1])
         return vectors
 
     def _query(self, texts: Sequence[str]) -> NDArray[np.float32]:

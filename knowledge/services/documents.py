@@ -7,25 +7,23 @@ the newest that could be read is found, the passages of the older ones are retir
 from __future__ import annotations
 
 import hashlib
-import logging
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from celery import current_app
 from django.conf import settings
 from django.core.files import File
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from accounts.models import Role, Team
 from accounts.permissions import membership_in
 from accounts.text import clean, display_name, one_line
 from disk import space
+from jobs import workers
+from jobs.jobs import Jobs
 from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
@@ -34,12 +32,10 @@ from knowledge.embedding import current_embedder
 from knowledge.models import Document, Passage, State, stamped
 from knowledge.services import embedding
 
-logger = logging.getLogger(__name__)
-
 FOLDER = "documents"
-READ = "knowledge.tasks.read_document"
-#: What waits longer than this was queued by somebody who is gone.
-LOST_AFTER = timedelta(minutes=5)
+#: Documents that are cut into passages.
+READING = Jobs(Document, (State.READING,), column="state")
+_RELEASED: dict[str, Any] = {"worker": "", "heartbeat_at": None, "attempts": 0}
 #: A reader may take so long; the task that waits for it a little longer.
 TASK_LIMIT_S = LIMITS.wall_s + 60
 BATCH = 500
@@ -60,8 +56,8 @@ class Received:
         title = self.document.title
         return {
             "added": f"“{title}” was added and is being read.",
-            "known": f"This file is here already, as “{title}”; nothing was added.",
-            "again": f"“{title}” could not be read before; it is tried again.",
+            "known": f"This file already exists as “{title}”; nothing was added.",
+            "again": f"“{title}” could not be read before; retrying.",
             "restored": f"This file is an earlier version of “{title}”; it is the current one again.",
         }[self.outcome]
 
@@ -102,23 +98,28 @@ def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Rec
     except IntegrityError:
         _absolute(path).unlink(missing_ok=True)
         return _received_before(Document.objects.get(team=team, sha256=digest), content)
-    _enqueue(document.pk)
+    READING.enqueue(document.pk)
     return Received(document, "added")
 
 
-def read(document: Document) -> None:
-    """Cut the file into passages and make it the current version of its title; nothing where that is done."""
-    if document.state != State.READING:
+def read(pk: int) -> None:
+    """Cut the file into passages and make it the current version of its title, unless that is done or a live worker
+    does it."""
+    worker = workers.this_thread()
+    if not READING.claim(pk, worker):
         return
+    document = Document.objects.get(pk=pk)
     try:
-        found = documents.read(_absolute(document.path), document.name, document.kind)
+        if document.attempts > READING.most_attempts:
+            raise DocumentError(f"{READING.gave_up}; add the document in parts.")
+        with READING.beating(pk, worker):
+            found = documents.read(_absolute(document.path), document.name, document.kind)
     except DocumentError as error:
-        waiting = Document.objects.filter(pk=document.pk, state=State.READING)
-        waiting.update(state=State.FAILED, error=str(error), updated_at=timezone.now())
+        READING.held(pk, worker).update(state=State.FAILED, error=str(error), updated_at=timezone.now(), **_RELEASED)
         return
     with transaction.atomic():
         team = _locked(document)
-        if team is None or not Document.objects.filter(pk=document.pk, state=State.READING).exists():
+        if team is None or not READING.held(pk, worker).exists():
             return  # deleted meanwhile, or read by another worker
         document.passages.all().delete()
         for start in range(0, len(found.pieces), BATCH):
@@ -128,6 +129,7 @@ def read(document: Document) -> None:
                 )
             )
         document.state, document.error, document.pages = State.READY, found.note[:300], found.pages
+        document.worker, document.heartbeat_at, document.attempts = "", None, 0
         _make_current(document)
     embedding.enqueue(Passage)
 
@@ -163,19 +165,6 @@ def may_delete(user: Any, document: Document) -> bool:
     return own or membership.may(Role.ADMINISTRATOR)
 
 
-def resume() -> list[int]:
-    """Queue what a dead worker or a broker that was away left."""
-    now = timezone.now()
-    # What is of the future was written before the clock was set back.
-    recent = Q(updated_at__range=(now - LOST_AFTER, now + LOST_AFTER))
-    lost = Document.objects.filter(~recent, state=State.READING)
-    waiting = list(lost.values_list("pk", flat=True))
-    Document.objects.filter(pk__in=waiting).update(updated_at=timezone.now())
-    for pk in waiting:
-        _send(pk)
-    return waiting
-
-
 def original(document: Document) -> Path:
     """The file as it was added."""
     return _absolute(document.path)
@@ -187,10 +176,12 @@ def _received_before(document: Document, content: bytes) -> Received:
     if document.state == State.FAILED or not there:
         path = document.path if there else _write(content)
         state = State.READING if document.state == State.FAILED else document.state
-        Document.objects.filter(pk=document.pk).update(state=state, error="", path=path, updated_at=timezone.now())
+        Document.objects.filter(pk=document.pk).update(
+            state=state, error="", path=path, updated_at=timezone.now(), **_RELEASED
+        )
         document.refresh_from_db()
         if state == State.READING:
-            _enqueue(document.pk)
+            READING.enqueue(document.pk)
             return Received(document, "again")
     with transaction.atomic():
         _locked(document)
@@ -253,14 +244,3 @@ def _write(content: bytes) -> str:
         target.unlink(missing_ok=True)
         raise
     return path
-
-
-def _enqueue(pk: int) -> None:
-    transaction.on_commit(lambda: _send(pk))
-
-
-def _send(pk: int) -> None:
-    try:
-        current_app.send_task(READ, args=[pk], retry=False)
-    except (OperationalError, OSError):
-        logger.warning("document %s is not queued: the broker cannot be reached; the next sweep takes it up", pk)

@@ -9,32 +9,35 @@ from __future__ import annotations
 import logging
 import time
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
-from celery import current_app
 from django.apps import apps
 from django.db import connection, models, transaction
 from django.db.models import F, Q, QuerySet
-from kombu.exceptions import OperationalError
+from django.utils import timezone
 from psycopg import sql
 
+from jobs import workers
+from jobs.declared import DIALOGUE_QUEUE
+from jobs.jobs import Jobs
 from knowledge.embedded import Embedded
 from knowledge.embedding import Embedder, EmbeddingError, current_embedder, minilm
+from knowledge.models import EmbeddingJob
 
 logger = logging.getLogger(__name__)
 
-EMBED = "knowledge.tasks.embed"
+Left = Literal["none", "some", "failed"]
+Status = EmbeddingJob.Status
+#: Not in the default queue: a profile must not wait for passages.
+EMBEDDINGS = Jobs(EmbeddingJob, (Status.QUEUED, Status.WORKING), Status.WORKING, queue=DIALOGUE_QUEUE)
 #: Rows read, embedded and written together.
 BATCH = 32
 #: One task works so long, then lets others have the worker.
 SLICE_S = 60.0
-#: After a failure of the embedder.
-RETRY_S = 120.0
 #: So many batches without vectors in a row are no fault of their texts.
 FAILURES = 3
 #: pgvector's limit for an HNSW index of half-precision vectors; longer ones are compared one by one.
 LONGEST_INDEXED = 4000
-_LOCK = 0x61736170  # "asap"
 
 
 def embedded_models() -> list[type[Embedded]]:
@@ -53,40 +56,55 @@ def coverage(model: type[Embedded]) -> tuple[int, int]:
 
 
 def enqueue(model: type[Embedded], after_s: float = 0.0) -> None:
-    """Let a worker give the rows their vectors, once the transaction has committed.
+    """Let a worker give the rows their vectors, once the transaction has committed."""
+    transaction.on_commit(lambda: _queue(model, after_s))
 
-    Where the broker cannot be reached, the sweep of the next start or of the next minutes does it.
-    """
-    label = model._meta.label_lower
-    transaction.on_commit(lambda: _send(label, after_s))
+
+def _queue(model: type[Embedded], after_s: float = 0.0) -> None:
+    job, _ = EmbeddingJob.objects.get_or_create(embedded=model._meta.label_lower)
+    # Whoever is at it looks, once done, for what was written meanwhile.
+    idle = EmbeddingJob.objects.filter(pk=job.pk, status=Status.IDLE)
+    if idle.update(status=Status.QUEUED, heartbeat_at=timezone.now()):
+        EMBEDDINGS.send(job.pk, after_s)
 
 
 def sweep() -> list[str]:
     """Queue every model that has rows to embed; their labels."""
     name = current_embedder().name
-    waiting = [model._meta.label_lower for model in embedded_models() if stale(model, name).exists()]
-    for label in waiting:
-        _send(label, 0.0)
-    return waiting
+    waiting = [model for model in embedded_models() if stale(model, name).exists()]
+    for model in waiting:
+        _queue(model)
+    return [model._meta.label_lower for model in waiting]
 
 
-def embed_some(model: type[Embedded], for_s: float = SLICE_S) -> float | None:
-    """Embed for a while; in how many seconds to go on, None where nothing is left or another worker is at it."""
-    with connection.cursor() as cursor:
-        key = int.from_bytes(sha256(model._meta.label_lower.encode()).digest()[:4], signed=True)
-        cursor.execute("select pg_try_advisory_lock(%s, %s)", [_LOCK, key])
-        if not cursor.fetchone()[0]:
-            return None
-        embedder = current_embedder()
-        try:
-            failed = _embed(model, embedder, time.monotonic() + for_s)
-        finally:
-            cursor.execute("select pg_advisory_unlock(%s, %s)", [_LOCK, key])
-    # Also rows that were written while their own task found us at work.
-    if stale(model, embedder.name).exists():
-        return RETRY_S if failed else 0.0
+def work(pk: int) -> None:
+    """Embed the rows of one model for a while, unless a live worker does, and queue the rest."""
+    worker = workers.this_thread()
+    if not EMBEDDINGS.claim(pk, worker):
+        return
+    job = EmbeddingJob.objects.get(pk=pk)
+    model: Any = apps.get_model(job.embedded)
+    left: Left = "failed"  # the next sweep begins anew
+    if job.attempts <= EMBEDDINGS.most_attempts:
+        with EMBEDDINGS.beating(pk, worker):
+            left = embed_some(model)
+    released = {"status": Status.IDLE, "worker": "", "heartbeat_at": None, "attempts": 0}
+    if EMBEDDINGS.held(pk, worker).update(**released) and left != "failed" and _waits(model):
+        _queue(model)
+
+
+def embed_some(model: type[Embedded], for_s: float = SLICE_S) -> Left:
+    """Embed for a while; whether rows are left, and whether some got no vector."""
+    embedder = current_embedder()
+    failed = _embed(model, embedder, time.monotonic() + for_s)
+    if _waits(model):
+        return "failed" if failed else "some"
     _drop_unused_indexes(model, embedder)
-    return None
+    return "none"
+
+
+def _waits(model: type[Embedded]) -> bool:
+    return stale(model, current_embedder().name).exists()
 
 
 def _embed(model: type[Embedded], embedder: Embedder, deadline: float) -> bool:
@@ -170,10 +188,3 @@ def _drop_unused_indexes(model: type[Embedded], embedder: Embedder) -> None:
     for name in _indexes(model) - ours:
         with connection.cursor() as cursor:
             cursor.execute(sql.SQL("drop index if exists {}").format(sql.Identifier(name)))
-
-
-def _send(label: str, after_s: float) -> None:
-    try:
-        current_app.send_task(EMBED, args=[label], countdown=after_s or None, retry=False)
-    except (OperationalError, OSError):
-        logger.warning("%s are not queued for their vectors: the broker cannot be reached", label)

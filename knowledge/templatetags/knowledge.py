@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import template
-from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from knowledge.models import Document, Kind, Passage, State
-from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE, Facet
+from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE
 
 register = template.Library()
 
@@ -64,19 +63,6 @@ def _tame(tokens: Sequence[Token]) -> None:
             _tame(token.children)
 
 
-@register.simple_tag
-def knowledge_link(query: str) -> SafeString:
-    """Attributes of a link to the list under another query: `href`, and the same by htmx."""
-    address = reverse("knowledge") + (f"?{query}" if query else "")
-    return format_html('href="{0}" hx-get="{0}" hx-target="#passages" hx-push-url="true"', address)
-
-
-@register.filter
-def late_choice(facet: Facet, shown: int) -> bool:
-    """Whether a value below the first `shown` is chosen, so that they must be in sight."""
-    return any(value.chosen for value in facet.values[shown:])
-
-
 @register.filter
 def stands_in(passage: Passage) -> str:
     """Where it is to be looked up: the section of the work it rests on, or the place in the document."""
@@ -123,5 +109,5 @@ def document_state(document: Document) -> SafeString:
     if document.state == State.READY and getattr(document, "replaced", False):
         word, kind = f"Replaced version {document.version}", "plain"
     elif document.state == State.READY and document.embedded < document.living:  # type: ignore[attr-defined]
-        word, kind = "Ready for words", "running"
+        word, kind = "Ready for keyword search", "running"
     return format_html('<span class="badge badge--{}">{}</span>', kind, word)

@@ -46,7 +46,7 @@ class Report(BaseModel):
         description="The primary one, as the tool `bottleneck` has it."
     )
     experiment_details: _Section = Field(description="1. Experiment details.")
-    kpi_health: _Section = Field(description="2. KPI health and initial hypothesis.")
+    kpi_health: _Section = Field(description="2. KPIs and initial hypothesis.")
     ops_and_roofline: _Section = Field(description="3. Ops and roofline.")
     correlation: _Section = Field(description="4. Correlation and structured analysis.")
 

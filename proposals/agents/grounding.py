@@ -161,7 +161,7 @@ def _claims(sentence: Sentence, evidence: Evidence, quotes: Quotes) -> Iterator[
 def _missing(number: Number, match: Match) -> str:
     near: Fact | None = match.nearest(number)
     if near is None:
-        return f"`{number.text}` is in no tool result; ask a tool for it, or leave it out."
+        return f"`{number.text}` is in no tool result; call a tool for it, or leave it out."
     where = near.path.replace(".", " → ") or "the result"
     also = match.words_of(near)
     return f"`{number.text}` is in no tool result; `{near.tool}` says {shown(near, number)} ({where}{also})."

@@ -101,7 +101,7 @@ class Match:
     def words_of(self, fact: Fact) -> str:
         """Which configuration, op or document a fact is of."""
         if fact.baseline:
-            return ", of what ran"
+            return ", of the current configuration"
         names = sorted(f"proposal {name}" if name.isdecimal() else name for _, name in fact.about)
         return f", of {names[-1]}" if names else f", on {', '.join(sorted(fact.axes))}" if fact.axes else ""
 

@@ -66,7 +66,7 @@ def around(profile: StepProfile, op: Op, hops: int, diagnosed: Mapping[str, OpDi
             sides[f"{side}_left_out"] = more
     read = hlo.parse(op.hlo)
     if read is None:
-        sides["note"] = "The profile holds no readable line of HLO for this op, so nothing is known of its operands."
+        sides["note"] = "The profile contains no readable HLO for this op, so its operands are unknown."
     return sides
 
 

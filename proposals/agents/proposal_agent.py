@@ -52,8 +52,10 @@ class Proposed(BaseModel):
     kind: Literal["recommendation", "safer", "bolder", "keep", "alternative"]
     title: Annotated[str, Field(min_length=3, max_length=160)] = Field(description="What it does, in a few words.")
     ici: Annotated[dict[str, _Size], Field(min_length=1)] = Field(description=MESH_WORDS)
-    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; as it ran unless given.")
-    changes: dict[str, Any] = Field(default_factory=dict, description="Training keys that differ from what ran.")
+    dcn: dict[str, _Size] | None = Field(None, description="Sizes across slices; the current ones unless given.")
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="Training keys that differ from the current configuration."
+    )
     reasoning: Annotated[list[_Statement], Field(min_length=1, max_length=8)]
     trade_offs: Annotated[list[_Statement], Field(max_length=8)] = Field(default_factory=list)
     citations: Annotated[list[str], Field(max_length=8)] = Field(
@@ -140,7 +142,7 @@ def propose(
         if outcome.stopped.reason == "cancelled":
             return Considered("cancelled", sentence=outcome.stopped.sentence)
         answer, struck = _struck(outcome.stopped, judge, found)
-        said = answer.model_dump(mode="json") if answer else "The proposals of the built-in reasoner stand."
+        said = answer.model_dump(mode="json") if answer else "The built-in reasoner's proposals are kept."
         yield Final(
             said, "model" if answer else "fallback", outcome.usage, outcome.cost_usd, outcome.turns,
             outcome.tool_calls, outcome.duration_s,
@@ -186,7 +188,7 @@ class Judge:
             try:
                 plan = self.priced(item)
             except ConfigError as error:
-                told.append(f"Proposal {number} is no configuration: {error}")
+                told.append(f"Proposal {number} is not a valid configuration: {error}")
                 plans.append(None)
                 continue
             plans.append(plan)
@@ -211,7 +213,11 @@ class Judge:
     def _rules(self, item: Proposed, plan: ProposalPlan) -> Iterator[str]:
         keeps = self._runs(plan)
         if keeps != (item.kind == "keep"):
-            yield "is what runs, so its kind is keep." if keeps else "is of the kind keep, but changes what runs."
+            yield (
+                "is the current configuration, so its kind is keep."
+                if keeps
+                else "is of the kind keep, but changes the current configuration."
+            )
         if keeps:
             return  # what runs may break a constraint; it says so on its card
         for broken in plan.violations:
@@ -219,8 +225,9 @@ class Judge:
         gain, high = self._gain(plan)
         if not plan.violations and gain is not None and high < 1.0:
             yield (
-                f"({mesh_text(plan.mesh)}) is predicted slower than what runs, {gain:.2f}× per token and at most "
-                f"{high:.2f}×. Propose what may gain, or keep what runs."
+                f"({mesh_text(plan.mesh)}) is predicted slower than the current configuration, {gain:.2f}× per token "
+                "and at most "
+                f"{high:.2f}×. Propose a configuration that may gain, or keep the current one."
             )
 
     def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
@@ -238,8 +245,8 @@ class Judge:
             return
         if gain < 1.0 and not self._runs(first):
             yield (
-                f"Proposal 1 is predicted at {gain:.2f}× per token, slower than what runs; what is tried first may "
-                "not be."
+                f"Proposal 1 is predicted at {gain:.2f}× per token, slower than the current configuration; the first "
+                "proposal must not be."
             )
             return
         try:

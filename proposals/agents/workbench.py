@@ -1,6 +1,6 @@
 """Everything that an agent can look at for one run, and nothing that it could change.
 
-`of_values` needs no database; `proposals.agents.stored` makes one from a stored run, within what its team may see.
+`of_values` needs no database; `proposals.services.stored` makes one from a stored run, within what its team may see.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Workbench:
 
     config and diagnosis: with the facts that users told.  facts: these, by configuration path.  constraints: what they
     hold fast.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
-    was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.
+    was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.  shared_pricer:
+    that of the stored plan, which every request of the process shares; of other facts there is another.
     """
 
     profile: StepProfile
@@ -65,6 +66,7 @@ class Workbench:
     run_id: int | None = None
     plan_id: int | None = None
     origin: Workbench | None = None
+    shared_pricer: Pricer | None = None
 
     @classmethod
     def of_values(
@@ -92,6 +94,8 @@ class Workbench:
     @cached_property
     def pricer(self) -> Pricer:
         """The proposer's bench.  Raises ConfigError where nothing can be priced."""
+        if self.shared_pricer is not None:
+            return self.shared_pricer
         return _pricer(Same(self.profile), Same(self.diagnosis), Same(self.config), self._learnt)
 
     @property
@@ -128,10 +132,7 @@ class Workbench:
         start = self.origin or self
         if constraints == start.constraints and dict(self.facts) == dict(start.facts):
             return start
-        found = replace(self, constraints=constraints, stored=None, rows=(), origin=start)
-        if "pricer" in self.__dict__:
-            found.__dict__["pricer"] = self.pricer
-        return found
+        return replace(self, constraints=constraints, stored=None, rows=(), origin=start)
 
     def with_facts(self, facts: Mapping[str, Any]) -> Workbench:
         """The same run under these facts and the constraints it has; facts told before are gone.
@@ -156,6 +157,7 @@ class Workbench:
             stored=None,
             rows=(),
             origin=start,
+            shared_pricer=None,
         )
 
 
@@ -200,12 +202,12 @@ def _told(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         data["model"] = {"name": facts["model.name"]}
     for path, value in facts.items():
         if not any(path.startswith(f"{part}.") for part in TELLABLE):
-            raise ConfigError(str(path)[:60], f"cannot be told; facts are about {', '.join(TELLABLE)}")
+            raise ConfigError(str(path)[:60], f"is not a supported fact; facts are about {', '.join(TELLABLE)}")
         *parents, last = path.split(".")
         inside = data
         for parent in parents:
             inside = inside.setdefault(parent, {})
             if not isinstance(inside, dict):
-                raise ConfigError(str(path)[:60], "is no path of a configuration")
+                raise ConfigError(str(path)[:60], "is not a path of a configuration")
         inside[last] = value
     return data

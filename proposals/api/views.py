@@ -126,7 +126,9 @@ class PlanContractSerializer(PlanSerializer):
 
 class OwnMeshRequest(serializers.Serializer[Any]):
     mesh = serializers.DictField(help_text='{"ici": {axis: size}, "dcn": {axis: size}}')
-    changes = serializers.DictField(required=False, default=dict, help_text="Training keys that differ from what ran.")
+    changes = serializers.DictField(
+        required=False, default=dict, help_text="Training keys that differ from the current configuration."
+    )
 
 
 class OwnMeshSerializer(serializers.Serializer[Any]):

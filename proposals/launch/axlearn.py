@@ -51,7 +51,7 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
         )
     for known, what in ((training.global_batch, "global batch"), (training.seq_len, "sequence length")):
         if known is None:
-            notes.append(f"The {what} is not known and stays as the trainer has it.")
+            notes.append(f"The {what} is unknown and keeps the trainer's default.")
     multi = prod(outer) > 1
     shape = f"HybridMeshShape(\n    ici_mesh_shape={_call(inner)},\n    dcn_mesh_shape={_call(outer)},\n)"
     mesh = shape if multi else _call(inner)
@@ -132,8 +132,8 @@ def _shapes(placed: Placement) -> tuple[tuple[int, ...], tuple[int, ...], list[s
     order = [_axis(mesh.role(axis), False, placed) for axis, size in mesh.ici if size > 1]
     if order != sorted(order, key=AXES.index):
         notes.append(
-            f"AXLearn's language models order their axes {', '.join(AXES)}, the proposal {', '.join(order)}: axes may "
-            "lie on other links than those the prediction took."
+            f"AXLearn's language models order their axes {', '.join(AXES)}, the proposal {', '.join(order)}: axes "
+            "may map to different links than predicted."
         )
     if not placed.shards_weights:
         shard = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]

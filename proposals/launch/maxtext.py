@@ -139,7 +139,7 @@ def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int
     if order != sorted(order, key=AXES.index):
         notes.append(
             f"MaxText orders its axes {', '.join(AXES)}, the proposal {', '.join(order)}: MaxText has no flag for the "
-            "order, so axes may lie on other links than those the prediction took."
+            "order, so axes may map to different links than predicted."
         )
     context = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]
     if context and not placed.shards_weights:

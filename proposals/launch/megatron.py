@@ -152,7 +152,7 @@ def _order(placed: Placement, experts: int, notes: list[str]) -> Arguments:
         return {"--use-tp-pp-dp-mapping": ""}
     notes.append(
         "Megatron-LM lays ranks out as pipeline, data, expert, context, tensor from major to minor, the proposal as "
-        f"{', '.join(axes)}: groups may lie on other links than those the prediction took."
+        f"{', '.join(axes)}: groups may map to different links than predicted."
     )
     return {}
 
@@ -260,6 +260,6 @@ def _training(placed: Placement, notes: list[str]) -> Arguments:
         found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
         if training.remat == "offload":
             notes.append(
-                "Megatron-LM's offloading works otherwise than planned here; full recomputation stands instead."
+                "Megatron-LM offloads activations differently than priced here; full recompute is set instead."
             )
     return found

@@ -26,8 +26,8 @@ _PAIR_ROLES = ("fsdp", "data", "replica", "seq", "model")
 
 #: Said where the recomputation of a GPU run is a default that the performance model does not take at its word.
 OPEN_REMAT = (
-    "The configuration does not say what is recomputed, and the prediction takes as much as the step needs to fit: "
-    "recompute more where it runs out of memory."
+    "The configuration does not set rematerialisation; the prediction assumes as much as the step needs to fit. "
+    "Recompute more if it runs out of memory."
 )
 
 
@@ -82,7 +82,8 @@ class Placement:
         before, after = dict(self.config.mesh.ici).get(self.pair_axis, 1), dict(self.mesh.ici)[self.pair_axis]
         return (
             f"A {self.chip.title} chip is two JAX devices, and the mesh of the proposal counts chips; the axis "
-            f"{self.pair_axis!r} is {after} devices instead of {before} chips. The prediction takes a chip as one.",
+            f"{self.pair_axis!r} is {after} devices instead of {before} chips. The prediction treats a chip as one "
+            "device.",
         )
 
 
@@ -162,7 +163,7 @@ def granules(config: ExperimentConfig, per_granule: int) -> tuple[tuple[int, ...
         raise NotExpressible(f"{total} GPUs do not fill groups of {inside}.")
     layout = lay_out(sizes, (total // inside, inside))
     if not bool(layout.regular[0]):
-        raise NotExpressible(f"{config.mesh.text()} does not lie evenly on groups of {inside} GPUs.")
+        raise NotExpressible(f"{config.mesh.text()} does not divide evenly into groups of {inside} GPUs.")
     outer, inner = layout.extents[0, :, 0], layout.extents[0, :, 1]
     return tuple(int(n) for n in outer), tuple(int(n) for n in inner)
 

@@ -78,10 +78,12 @@ def _missing(placed: Placement) -> list[str]:
     if training.precision not in _DTYPES:
         found.append(
             f"JAX alone has no {training.precision} training; COMPUTE_DTYPE is bfloat16, and a quantisation library "
-            "such as Qwix has to replace the matrix products."
+            "such as Qwix has to replace the matmuls."
         )
     if placed.mesh.size("pipeline") > 1:
-        found.append("The specs place layers on stages; JAX has no pipeline schedule of its own, that is your code.")
+        found.append(
+            "The specs place layers on stages; JAX has no built-in pipeline schedule: it is part of your code."
+        )
     return found
 
 

@@ -148,17 +148,17 @@ def left_out(
     """Why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
     if asked is None:
         if diagnosis.bottleneck.primary in OFF_CHIP:
-            return "No mesh and no training key shortens what the chips wait for; mend that first."
+            return "No mesh or training setting shortens what the chips wait for; fix that first."
         return None
     if asked.given[[choice.index for choice in chosen]].any():
         return None
     rows = np.flatnonzero(asked.given & _priced(c))
     if not len(rows):
-        return f"The verdict asks for less {asked.part}; nothing legal that can be priced gives that."
+        return f"The bottleneck is {asked.part}; no legal configuration that can be priced reduces it."
     best = int(rows[np.argmax(ranked.gain[rows])])
     return (
-        f"The verdict asks for less {asked.part}; of what gives that the fastest, {c.mesh(best).text()}, is predicted "
-        f"to run at {float(np.exp(ranked.gain[best])):.2f}× per token, so none of it is proposed."
+        f"The bottleneck is {asked.part}; the fastest configuration that reduces it, {c.mesh(best).text()}, is "
+        f"predicted at {float(np.exp(ranked.gain[best])):.2f}× per token, so none is proposed."
     )
 
 
@@ -284,7 +284,7 @@ def _three(
             seen.add(choice.index)
             chosen.append(choice)
     if len(chosen) < 3:
-        raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; give up one and try again")
+        raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; relax one and try again")
     lead, scaled = chosen[0], bool(missing_facts(c.config))
     return lead, _as_it_is(chosen[1], lead, ranked, scaled), _as_it_is(chosen[2], lead, ranked, scaled)
 

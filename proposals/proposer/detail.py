@@ -53,7 +53,7 @@ def communication(candidates: Candidates, prices: Prices, index: int, ratio: flo
             roles = {c.config.mesh.role(axis) for axis in across}
             key = (tuple(across), _across(roles), True)
         else:
-            key = ((), "what the profile does not tell", False)
+            key = ((), "unattributed", False)
         row = rows.setdefault(key, [0.0, 0.0])
         row[0] += before
         row[1] += after
@@ -120,7 +120,7 @@ def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator
             if sizes[down] % 2 == 0:
                 moved = {**sizes, up: sizes[up] * 2, down: sizes[down] // 2}
                 words = f"{up} {sizes[up]} → {moved[up]}, {down} {sizes[down]} → {moved[down]}"
-                across = " across slices" if place == "dcn" else ""
+                across = " over DCN" if place == "dcn" else ""
                 yield Step("mesh", words + across, _with_sizes(mesh, place, moved), change)
     training = config.training
     batch = change.get("global_batch", training.global_batch)

@@ -51,7 +51,7 @@ def fewer_chips(
     if hardware is None or mesh is None:
         raise ConfigError(
             "constraints.at_most_chips",
-            f"is {asked.at_most_chips}, which halving the topology and the mesh does not reach; allow more chips",
+            f"is {asked.at_most_chips}, which cannot be reached by halving the topology and the mesh; allow more chips",
         )
     less = replace(config, hardware=hardware, mesh=mesh)
     space = enumerate_meshes(less, replace(filled, hardware=hardware, mesh=mesh))

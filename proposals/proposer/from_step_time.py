@@ -30,12 +30,11 @@ _TRAFFIC_OF = {
 }
 NOTES = {
     STEP_TIME: (
-        "No profile: only the step time was measured. Where the step goes is predicted and scaled to it; upload a "
-        "profile to calibrate each part."
+        "No profile: only the step time was measured. The breakdown is predicted and scaled to it; upload a profile "
+        "to calibrate each part."
     ),
     MODEL: (
-        "Nothing was measured: every number is the performance model's. Give measured.step_time_s or a profile to "
-        "calibrate it."
+        "Nothing was measured: every number is a prediction. Provide measured.step_time_s or a profile to calibrate it."
     ),
 }
 
@@ -51,7 +50,7 @@ def refuse(profile: StepProfile, config: ExperimentConfig) -> None:
     """Raise ConfigError where nothing can be proposed without a profile, with what is missing or contradictory."""
     if profile.basis == MODEL:
         for name in missing_facts(config):
-            raise ConfigError(name, "is missing; without a profile nothing can be proposed without it")
+            raise ConfigError(name, "is missing; it is required where there is no profile")
     elif profile.basis == STEP_TIME:
         for name, sentence in lacking(config).items():
             raise ConfigError(name, sentence)

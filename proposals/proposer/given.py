@@ -72,10 +72,11 @@ def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
         text = f"is {shown(topology)}; give {len(own.topology)} whole numbers of chips"
         raise ConfigError("hardware.topology", text)
     if type(slices) is not int or not 1 <= slices <= MOST_SIZE:
-        raise ConfigError("hardware.slices", f"is {shown(slices)}; give a whole number from 1 on")
+        raise ConfigError("hardware.slices", f"is {shown(slices)}; give a whole number of at least 1")
     if prod(whole) * slices > own.chips:
         raise ConfigError(
-            "hardware.topology", f"has more than the {own.chips:,} chips that ran; give no more than these"
+            "hardware.topology",
+            f"has more than the {own.chips:,} chips of the current configuration; give at most that many",
         )
     if (tuple(whole), slices) == (own.topology, own.slices):
         return {}
@@ -89,9 +90,9 @@ def products(config: ExperimentConfig, mesh: Mesh, change: Change) -> tuple[Brok
         return ()
     if mesh.ici_product != hardware.chips_per_slice:
         text = (
-            f"The mesh names {mesh.ici_product:,} chips of a slice; there are {hardware.chips_per_slice:,}. Make the "
-            "product of the sizes equal to it."
+            f"The mesh axes multiply to {mesh.ici_product:,} chips per slice, but the slice has "
+            f"{hardware.chips_per_slice:,}. Make the product of the sizes equal to it."
         )
     else:
-        text = f"The mesh spans {mesh.dcn_product:,} slices; there are {hardware.slices:,}."
+        text = f"The mesh spans {mesh.dcn_product:,} slices, but there are {hardware.slices:,}."
     return (Broken("chips", text),)

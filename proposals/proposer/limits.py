@@ -135,7 +135,7 @@ def _known(c: Candidates) -> Iterator[Rule]:
     if config.model is not None:
         total, fits = c.used.total, c.used.fits
         if missing_facts(config):
-            text = "Weights, gradients and optimizer alone need more memory than a program can fill."
+            text = "Weights, gradients and optimizer state alone exceed the usable memory."
             total = c.used.total - c.used.activations
             fits = total <= c.used.capacity
         # What ran, ran: on its mesh anything that needs no more is as likely to.
@@ -164,18 +164,18 @@ def _unknown(c: Candidates) -> Iterator[Rule]:
         return np.asarray(np.mod(size[c.baseline], size) != 0)
 
     if config.training.global_batch is None:
-        text = "The global batch is not known, only that it divides by the batch shards that ran."
+        text = "The global batch is unknown, except that it divides by the current batch shards."
         yield Rule("batch_unknown", off_ground("replica", "data", "fsdp", "expert"), text, False)
     if config.training.seq_len is None:
-        text = "The sequence length is not known, only that it divides by the sequence shards that ran."
+        text = "The sequence length is unknown, except that it divides by the current sequence shards."
         yield Rule("sequence_unknown", off_ground("seq"), text, False)
     if config.model is None:
         size = c.role("model")
         unlikely = (size > max(HEADS_LIKELY, int(size[c.baseline]))) | ((size & (size - 1)) != 0)
-        text = f"The model is not known; its heads may not divide by more than {HEADS_LIKELY} tensor shards."
+        text = f"The model is unknown; its heads may not divide by more than {HEADS_LIKELY} tensor shards."
         yield Rule("heads_unknown", unlikely & off_ground("model"), text, False)
         for role in ("expert", "pipeline"):
-            text = f"The model is not known, so the {role} axis stays within what ran."
+            text = f"The model is unknown, so the {role} axis stays within its current size."
             yield Rule(f"{role}_unknown", off_ground(role), text, False)
 
 
@@ -196,12 +196,12 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         ]
 
     def rule(name: str, broken: Bools, text: str) -> Rule:
-        return Rule(f"{RULE}: {name}", broken, f"You asked for this: {text}")
+        return Rule(f"{RULE}: {name}", broken, f"Your constraint: {text}")
 
     for name in constraints.keep_axes:
         of = columns(name, "ici", "dcn")
         moved = (sizes[:, of] != home[of]).any(axis=1)[c.mesh_of]
-        yield rule(f"keep {name}", moved, f"the {name} axis stays as it is.")
+        yield rule(f"keep {name}", moved, f"keep the {name} axis unchanged.")
     for sign, bound, compare in (
         ("=", constraints.fixed, np.not_equal),
         ("≥", constraints.at_least, np.less),
@@ -212,7 +212,7 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
             yield rule(f"{name} {sign} {size}", compare(own, size)[c.mesh_of], f"{name} {sign} {size}.")
     if constraints.at_most_chips is not None:
         most = constraints.at_most_chips
-        yield rule(f"at most {most} chips", c.chips > most, f"no more than {most:,} chips are used.")
+        yield rule(f"at most {most} chips", c.chips > most, f"use at most {most:,} chips.")
     if constraints.excluded:
         meshes = [c.mesh_at(row).to_json() for row in range(len(sizes))]
         for left_out in constraints.excluded:
@@ -220,16 +220,16 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
             text = f"not {mesh_text(left_out)}"
             yield rule(text, same[c.mesh_of], f"{text}.")
     for kept, kinds, text in (
-        (constraints.keep_batch, ("global_batch",), "the global batch stays as it is."),
-        (constraints.keep_remat, ("remat",), "the remat policy stays as it is."),
-        (constraints.keep_weight_sharding, ("weight_sharding",), "the weights stay sharded as they are."),
-        (constraints.keep_micro_batches, ("grad_accum", "micro_batch"), "the micro-batches stay as they are."),
-        (constraints.no_flags, ("xla_flags",), "no XLA flags are changed."),
+        (constraints.keep_batch, ("global_batch",), "keep the global batch unchanged."),
+        (constraints.keep_remat, ("remat",), "keep rematerialisation unchanged."),
+        (constraints.keep_weight_sharding, ("weight_sharding",), "keep the weight sharding unchanged."),
+        (constraints.keep_micro_batches, ("grad_accum", "micro_batch"), "keep the micro-batches unchanged."),
+        (constraints.no_flags, ("xla_flags",), "change no XLA flags."),
     ):
         if kept:
             changed = np.logical_or.reduce([c.changes_kind(kind) for kind in kinds])
             yield rule(f"keep {kinds[0]}" if kinds[0] != "xla_flags" else "no flags", changed, text)
     if constraints.memory_margin and not missing_facts(c.config):
         room = (1.0 - constraints.memory_margin) * c.used.capacity
-        text = f"{constraints.memory_margin * 100:g} % of a chip's memory stays free."
+        text = f"keep {constraints.memory_margin * 100:g} % of memory per chip free."
         yield rule("memory margin", c.used.total > room, text)

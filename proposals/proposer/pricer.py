@@ -68,7 +68,8 @@ class Pricer:
         if observed is None:
             raise ConfigError(
                 "",
-                "The profile has neither a step time nor ops, so nothing can be proposed; record more steps and retry.",
+                "The profile has neither a step time nor ops, so no proposals can be made; record more steps and "
+                "retry.",
             )
         self.profile, self.config, self.diagnosis = profile, config, diagnosis
         self.observed = observed
@@ -97,7 +98,7 @@ class Pricer:
             choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
         except ConfigError as error:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
-            why = f"; of the others the nearest is {mesh_text(near.mesh)}: {near.reason}" if near else ""
+            why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError(error.field, f"{error.message}{why}") from error
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
@@ -272,28 +273,27 @@ class Pricer:
         found += [self.exchange_unrecorded] if self.exchange_unrecorded else []
         if self.observed.stand_in:
             found.append(
-                f"The profile was recorded on {self.profile.device.kind or 'another chip'}, and the configuration "
-                f"names {self.config.hardware.chip}: gains are predicted for that chip from what the other one spent, "
-                "which carries over poorly."
+                f"The profile was recorded on {self.profile.device.kind or 'another chip'}, but the configuration "
+                f"names {self.config.hardware.chip}: gains are predicted for the configured chip from times on the "
+                "other, which transfer poorly."
             )
         memory = baseline.hbm_per_chip_bytes
         if memory and memory["total"] > memory["capacity"]:
             found.append(
-                f"By its configuration what ran needs {format_bytes(memory['total'])} of the "
-                f"{format_bytes(memory['capacity'])} that a program can fill on a chip, and it ran: model, batch, "
-                "sequence length, remat or precision are not those of the profile, or the memory model errs. Correct "
-                "the configuration first; until then what needs no more on the mesh that ran counts as fitting."
+                f"The current configuration is predicted to need {format_bytes(memory['total'])} of "
+                f"{format_bytes(memory['capacity'])} usable memory per chip, yet it ran: model, batch, sequence "
+                "length, remat or precision do not match the profile, or the memory model is off. Correct the "
+                "configuration first; until then, any candidate that needs no more than it counts as fitting."
             )
         measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
         if asked.memory_margin and self.missing and not measured:
             found.append(
-                "The memory margin could not be checked: without model, batch, sequence length or a measured peak "
-                "nobody knows what a mesh needs."
+                "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
             )
         if self.recomputes_nothing:
             found.append(
-                f"The configuration says remat {self.config.training.remat}, yet the profile shows no recomputation; "
-                "what ran is priced as the profile shows it."
+                f"The configuration has remat `{self.config.training.remat}`, but the profile shows no recompute; "
+                "the current configuration is priced without it."
             )
         return tuple(found)
 
@@ -372,12 +372,12 @@ class Pricer:
         return ProposalPlan(
             rank=0,
             kind="own",
-            title="A mesh that these chips cannot form",
+            title="Mesh impossible on this topology",
             mesh=mesh.to_json(),
             changes=dict(change),
             predicted=Predicted(missing=self.missing),
             confidence=0.0,
-            reasoning=tuple(f"It cannot run as it is: {item.reason}" for item in wrong),
+            reasoning=tuple(f"Invalid configuration: {item.reason}" for item in wrong),
             expected_impact=(),
             trade_offs=(),
             violations=wrong,

@@ -123,14 +123,6 @@ class Candidates:
     def doublings(self) -> Floats:
         return np.asarray(self.mesh_doublings[self.mesh_of])
 
-    def axes_moved(self) -> Ints:
-        return np.asarray((self.sizes != self.sizes[self.home][None, :]).sum(axis=1)[self.mesh_of])
-
-    def fresh_doublings(self) -> Floats:
-        """Doublings of axes that have size 1 in what ran."""
-        fresh = self.sizes[self.home] == 1
-        return np.asarray(np.log2(self.sizes[:, fresh]).sum(axis=1)[self.mesh_of])
-
     @cached_property
     def changed(self) -> Floats:
         """(candidates, CHANGE_KINDS): how far each training key moves, in doublings or steps of its policy."""

@@ -55,7 +55,7 @@ def _largest(parts: dict[str, Floats], baseline: int) -> str | None:
 
 def _communication(name: str, c: Candidates) -> str:
     if name == "dcn":
-        return "communication across slices"
+        return "DCN communication"
     axes = axes_of_group(name.partition(":")[2], c.config, c.config.mesh) if ":" in name else []
     return f"communication on {', '.join(axes)}" if axes else "exposed communication"
 

@@ -23,21 +23,21 @@ from proposals.proposer.verdict import OFF_CHIP
 ROLE_NAMES = {
     "data": "data parallelism",
     "replica": "replication",
-    "seq": "sequence sharding",
+    "seq": "sequence parallelism",
     "model": "tensor parallelism",
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",
 }
 _VERDICTS = {
-    "compute": "arithmetic limits the step",
+    "compute": "compute limits the step",
     "memory": "HBM bandwidth limits the step",
     "communication": "communication limits the step",
     "input": "the input pipeline limits the step",
     "host": "the host limits the step",
     "idle": "idle time limits the step",
-    "unknown": "what limits the step is not clear from this profile",
+    "unknown": "the profile does not show what limits the step",
 }
-_SHARDINGS = {"none": "replicated", "zero1": "replicated with a sharded optimizer", "fsdp": "fully sharded"}
+_SHARDINGS = {"none": "replicated", "zero1": "replicated, optimizer state sharded", "fsdp": "fully sharded"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def title(case: Case) -> str:
     words = list(_changed_words(case))
     if not case.moved:
         if not words:
-            return "Keep what runs"
+            return "Keep the current configuration"
         return "Keep the mesh, " + _joined(words)
     up = [role for role, d in case.moved.items() if d > 0]
     down = [role for role, d in case.moved.items() if d < 0]
@@ -107,13 +107,13 @@ def _changed_words(case: Case) -> Iterator[str]:
         yield f"weights {_SHARDINGS[changes['weight_sharding']]}"
     if "grad_accum" in changes:
         count = changes["grad_accum"]
-        yield f"split the batch into {count} micro-batches" if count > 1 else "the batch in one piece"
+        yield f"split the batch into {count} micro-batches" if count > 1 else "no gradient accumulation"
     if "micro_batch" in changes:
         yield f"micro-batches of {changes['micro_batch']}"
     if "topology" in changes:
         yield f"on {_slice(changes['topology'], changes['slices'])}"
     if "xla_flags" in changes:
-        yield "hide communication behind compute" if _more_flags(case) else "other XLA flags"
+        yield "overlap communication with compute" if _more_flags(case) else "different XLA flags"
     for name in changes:
         if name not in PRICED_KEYS:
             yield f"{name.replace('_', ' ')} {changes[name]}"
@@ -151,13 +151,13 @@ def reasoning(case: Case) -> Iterator[str]:
     """Why: the verdict it answers, then what each move does, with the measured time it bears on."""
     verdict = case.diagnosis.bottleneck
     if case.kind == "own":
-        yield from (f"It cannot run as it is: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
+        yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
-    yield verdict.statement if first else f"The verdict stays: {_VERDICTS[verdict.primary]}."
+    yield verdict.statement if first else f"Bottleneck: {_VERDICTS[verdict.primary]}."
     if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0:
-        yield "Fewer pipeline stages wait less for each other, and that waiting is idle time."
+        yield "Fewer pipeline stages have a smaller bubble, which is where the idle time comes from."
     elif verdict.primary in OFF_CHIP and case.moved:
-        yield "No mesh answers that; this one shortens the rest of the step."
+        yield "No mesh change removes that; this one shortens the rest of the step."
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
         yield from _move(case, role, doublings)
     yield from _change_reasons(case)
@@ -171,39 +171,36 @@ def _change_reasons(case: Case) -> Iterator[str]:
     changes, training = case.changes, case.config.training
     if "xla_flags" in changes and _more_flags(case):
         alone = len(changes) == 1 and not case.moved
-        rest = " The mesh, the memory and the results of training stay as they are." if alone else ""
+        rest = " Mesh, memory and training results are unchanged." if alone else ""
         yield (
-            f"{format_time(case.exposed_s)} of communication per step is exposed; with asynchronous collectives "
-            f"part of it can run beside compute.{rest}"
+            f"{format_time(case.exposed_s)} of communication per step is exposed; asynchronous collectives can "
+            f"overlap part of it with compute.{rest}"
         )
     if "topology" in changes:
         hardware = case.config.hardware
         now, then = _slice(changes["topology"], changes["slices"]), _slice(hardware.topology, hardware.slices)
-        yield f"You asked for fewer chips: {now} in place of {then}."
+        yield f"Fewer chips as requested: {now} instead of {then}."
     if "remat" in changes:
         yield _remat_reason(case)
     if "weight_sharding" in changes:
         yield _sharding_reason(case)
     more = _micro_batches(case)
     if more > 0:
-        bubble = " and fill the pipeline better" if case.mesh.size("pipeline") > 1 else ""
-        yield (
-            "More, smaller micro-batches leave fewer activations in memory at a time"
-            f"{bubble}; each reads the weights again."
-        )
+        bubble = " and shrink the pipeline bubble" if case.mesh.size("pipeline") > 1 else ""
+        yield (f"More, smaller micro-batches hold fewer activations at a time{bubble}; each reads the weights again.")
     elif more < 0:
-        yield "Fewer, larger micro-batches read and gather the weights less often, and make larger products."
+        yield "Fewer, larger micro-batches read and all-gather the weights less often, and make larger matmuls."
     if "global_batch" in changes:
         batch = changes["global_batch"]
         if batch > (training.global_batch or 0):
             yield (
-                f"With a global batch of {batch} in place of {training.global_batch}, weights and gradients cross the "
-                "wires once for more tokens."
+                f"With a global batch of {batch} instead of {training.global_batch}, weight and gradient "
+                "communication is amortised over more tokens."
             )
         else:
             yield (
-                f"A global batch of {batch} in place of {training.global_batch} leaves fewer activations on every "
-                "chip; weights and gradients cross the wires for fewer tokens."
+                f"A global batch of {batch} instead of {training.global_batch} leaves fewer activations per chip; "
+                "weight and gradient communication is amortised over fewer tokens."
             )
 
 
@@ -217,63 +214,66 @@ def _micro_batches(case: Case) -> int:
 
 def _keep_reasons(case: Case) -> Iterator[str]:
     if case.diagnosis.bottleneck.primary in OFF_CHIP:
-        yield "No mesh answers that: the chips wait for what comes from outside. Mend that first, then look again."
+        yield "No mesh change removes that: the chips wait for input or the host. Fix that first, then profile again."
     elif not case.missing and case.rank == 1:
-        yield "No legal change of mesh or policy promises more than the model's own uncertainty."
+        yield "No legal change of mesh or policy has a predicted gain above the model's uncertainty."
     elif case.rank == 1:
-        yield "As far as this profile and configuration tell, no legal mesh is likely to be faster."
+        yield "Based on this profile and configuration, no legal mesh is likely to be faster."
     else:
-        what = "what runs" if case.observed.basis == MODEL else "the ground that was measured"
-        yield f"It is {what}, and the yardstick for the others."
+        what = "the current configuration" if case.observed.basis == MODEL else "the measured configuration"
+        yield f"It is {what} and the baseline for the others."
 
 
 def _remat_reason(case: Case) -> str:
     before, after = case.config.training.remat, case.changes["remat"]
     if after == "offload":
-        return "Layer inputs are kept in host memory, so that they take no room on the chip."
+        return "Layer inputs are offloaded to host memory, which frees HBM."
     if RECOMPUTES.get(after, 0) < RECOMPUTES.get(before, 0):
-        return f"Remat policy {after} in place of {before}: less forward work is done again in the backward pass."
-    cost = "" if case.moved else "; it costs time, and pays only where memory is short"
-    return f"Remat policy {after} in place of {before} frees activation memory{cost}."
+        return f"Remat `{after}` instead of `{before}`: fewer forward ops are recomputed in the backward pass."
+    cost = "" if case.moved else "; it costs time and pays off only if memory is short"
+    return f"Remat `{after}` instead of `{before}` frees activation memory{cost}."
 
 
 def _sharding_reason(case: Case) -> str:
     before, after = case.config.training.weight_sharding, case.changes["weight_sharding"]
     if after == "fsdp":
-        return "Fully sharded weights: each chip keeps only its part of weights, gradients and optimizer, and gathers."
+        return (
+            "Fully sharded weights: each chip keeps only its shard of weights, gradients and optimizer state, and "
+            "all-gathers weights as needed."
+        )
     if after == "zero1" and before == "none":
-        return "A sharded optimizer: each chip keeps and updates only its part of the optimizer's state."
+        return "Sharded optimizer: each chip keeps and updates only its shard of the optimizer state."
     if before == "fsdp":
-        return "Each chip keeps its weights whole, so that no pass must gather them; gradients are reduced once."
-    return "Each chip keeps the whole optimizer's state, so that updated weights need not be gathered."
+        return "Each chip keeps full weights, so no pass has to all-gather them; gradients are reduced once."
+    return "Each chip keeps the full optimizer state, so updated weights need no all-gather."
 
 
 def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
     name, step = ROLE_NAMES[role], sizes(case, role)
     observed = case.observed
     if role == "model" and doublings < 0:
-        text = f"{name.capitalize()} goes {step}: its collectives sit on the critical path of every layer"
+        text = f"{name.capitalize()} goes {step}: its collectives are on the critical path of every layer"
         yield _with_time(text, observed.traffic_s["tensor"], observed, "now") + (
-            ", and each chip's shard of a product gets wider."
+            ", and each chip's matmul shards get wider."
         )
     elif role == "model":
-        text = f"{name.capitalize()} goes {step}, so each chip reads a smaller part of the weights"
+        text = f"{name.capitalize()} goes {step}, so each chip reads a smaller shard of the weights"
         time = observed.work_s["weights_hbm"]
-        yield _with_time(text, time, observed, "waiting for weights from HBM now") + (
-            ", and holds and reduces a smaller part of the gradients."
+        yield _with_time(text, time, observed, "reading weights from HBM now") + (
+            ", and holds and reduces a smaller shard of the gradients."
         )
     elif role == "seq" and doublings < 0:
         less = "no longer exchanges" if sizes_by_role(case.mesh).get("seq", 1) == 1 else "exchanges fewer"
         text = f"{name.capitalize()} goes {step}: attention {less} keys and values"
         yield _with_time(text, observed.traffic_s["sequence"], observed, "now") + "."
     elif role == "seq":
-        yield f"{name.capitalize()} goes {step}, which spreads the tokens of a sequence over more chips."
+        yield f"{name.capitalize()} goes {step}, which spreads each sequence over more chips."
     elif role == "data" and doublings > 0:
         yield (
-            f"{name.capitalize()} goes {step}; the batch allows it, and gradients can be reduced while the backward "
-            "pass goes on."
+            f"{name.capitalize()} goes {step}; the batch allows it, and gradient reductions can overlap the backward "
+            "pass."
             if case.config.training.global_batch
-            else f"{name.capitalize()} goes {step}; gradients can be reduced while the backward pass goes on."
+            else f"{name.capitalize()} goes {step}; gradient reductions can overlap the backward pass."
         )
     else:
         yield f"{name.capitalize()} {'go' if name.endswith('s') else 'goes'} {step}."

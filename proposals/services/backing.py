@@ -55,10 +55,10 @@ _NUMBER = re.compile(
     rf"(?<![\w.#%/@-])[−-]?(?P<digits>\d{{1,3}}(?:,\d{{3}})+|\d+)(?P<fraction>\.\d+)?(?P<power>[eE][+-]?\d+)?"
     rf"(?:(?P<unit>[\s\u00a0\u202f]?(?:{_UNIT}))(?:s)?(?=$|[^\w]|/s))?(?![\w]|\.\d|-\w)"
 )
-#: Names and code are not claims: op names and HLO in backticks, and where a source is pointed at.
+#: Names and code are not claims: op names and HLO in backticks, the name of an interval, where a source is pointed at.
 _QUOTED = re.compile(r"`[^`]*`")
 _POINTER = re.compile(
-    r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|(?:\b(?:sections?|chapters?|chs?\.?|ch\.|appendix|appendices|experiment|figure|fig\.|table|equation|step|rank|"
+    r"\b80\s%\sinterval\b|\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|(?:\b(?:sections?|chapters?|chs?\.?|ch\.|appendix|appendices|experiment|figure|fig\.|table|equation|step|rank|"
     r"proposal|rule|layer|dimension|dim)\s+|§\s?)[A-Z]?\.?\d+(?:\.\d+)*(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*",
     re.IGNORECASE,
 )

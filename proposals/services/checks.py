@@ -93,7 +93,7 @@ def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -
         if violation.rule != "memory" and violation not in running.violations:
             yield f"Proposal {proposal.rank} breaks the rule {violation.rule}: {violation.message}"
     if found.fits is False and not (running.fits is False and _bytes(found) <= _bytes(running)):
-        yield f"Proposal {proposal.rank} does not fit in the memory of a chip"
+        yield f"Proposal {proposal.rank} does not fit in memory per chip"
 
 
 def _bytes(prediction: Prediction) -> float:
@@ -140,7 +140,7 @@ def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
                 kept = [text for text in proposal.data.get(field, ()) if (field, text) not in gone]
                 proposal.data[field] = kept
             if not proposal.data["reasoning"]:
-                proposal.data["reasoning"] = ["The reasons given could not be traced to the profile and were removed."]
+                proposal.data["reasoning"] = ["The reasons could not be traced to the profile and were removed."]
             proposal.save(update_fields=["data"])
         for item in verdict.struck:
             logger.error("run %s, proposal %s: nothing backs %s in %r", run.pk, item.rank, item.numbers, item.sentence)
@@ -150,9 +150,9 @@ def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
                 "coordinator",
                 run=run,
                 data=clean_json(
-                    {**asdict(item), "text": "A sentence was removed: nothing in this run backs its numbers."}
+                    {**asdict(item), "text": "A sentence was removed: its numbers have no source in this run."}
                 ),
             )
         if verdict.claims:
             text = f"{verdict.claims - sum(len(s.numbers) for s in verdict.struck)} of {verdict.claims} numbers traced"
-            events.progress(run, f"The proposals are legal and fit; {text} to their source", fraction=1.0)
+            events.progress(run, f"The proposals are legal and fit in memory; {text} to their source", fraction=1.0)

@@ -17,23 +17,24 @@ from agent.control import Cancel
 from agent.events import RunEvent, TextDelta, ToolReturned
 from agent.provider.base import Provider
 from experiments.models import Run
-from experiments.services import events, workers
+from experiments.services import events
 from experiments.services.text import clean_json
+from jobs import workers
 from perfmodel.config import ConfigError
-from proposals.agents import analyzer_agent, endpoint, proposal_agent, stored
+from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.proposal_agent import Argued, Considered
 from proposals.agents.statements import Line
 from proposals.agents.surroundings import Unavailable
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
-from proposals.services import backing, checks, consulting, context, plans, recording
+from proposals.services import backing, checks, consulting, context, plans, recording, stored
 
 logger = logging.getLogger(__name__)
 
 #: While a model is waited for: how often it is looked whether what it does is still wanted.
 LOOK_EVERY_S = 0.5
-OVERTAKEN = "A newer analysis of this experiment has begun, so the model stopped reading this one."
+OVERTAKEN = "A newer analysis of this experiment has started, so the model stopped this one."
 
 T = TypeVar("T")
 
@@ -53,21 +54,17 @@ def consult(pk: int, provider: Provider | None = None) -> None:
         return
     desk = Desk(made, worker)
     try:
-        with workers.beside(
-            f"consultation-{pk}",
-            (LOOK_EVERY_S, desk.look),
-            (workers.HEARTBEAT_EVERY_S, lambda: consulting.beat(made, worker)),
-        ):
+        with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, desk.look)):
             _work(desk, provider)
     except (Unavailable, ConfigError, Refused) as error:
-        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text stands.")
+        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")
     except (OperationalError, InterfaceError):
         raise  # the database is away, or full: the sweep finds a consultation that nobody has
     except Exception as error:
         logger.exception("consultation %s failed", pk)
         note = (
-            f"Something went wrong in our code ({type(error).__name__}), so the built-in text stands; ask the model "
-            f"again, and if it happens again report it with the number {pk}."
+            f"Internal error ({type(error).__name__}), so the built-in text is shown. Ask the model again; if it "
+            f"recurs, report it with the number {pk}."
         )
         consulting.end(made, worker, Consultation.Status.FAILED, note)
         raise
@@ -125,7 +122,7 @@ def _work(desk: Desk, provider: Provider | None) -> None:
     analyst = provider or endpoint.provider(analyzer_agent.AGENT)
     proposer = provider or endpoint.provider(proposal_agent.AGENT)
     if analyst is None or proposer is None:
-        raise Unavailable("No language model is configured any more.")
+        raise Unavailable("The language model is no longer configured.")
     base = _built_in_plan(made.run)
     if base is None:
         raise Unavailable("This run has no proposals to compare with.")
@@ -195,7 +192,7 @@ def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) 
     returned = backing.numbers([item.result for item in found.results])
     verdict = checks.check(record, read.config, read.diagnosis, read.profile, returned=returned)
     if verdict.broken:
-        raise Refused(f"What the model proposed did not pass the last check: {'; '.join(verdict.broken)}.")
+        raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
     checks.store(made.run, record, verdict)
     return record
 

@@ -16,17 +16,16 @@ from accounts.models import Role, User
 from accounts.permissions import check
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, runs
-from experiments.services.jobs import Jobs
 from experiments.services.text import clean
+from jobs.declared import DIALOGUE_QUEUE
+from jobs.jobs import Jobs
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.models import Consultation, PlanRecord
 
-CONSULT = "proposals.tasks.consult"
-MAX_ATTEMPTS = 3
 #: Runs read at a time: the workers are those of the dialogue, whose answers a person waits for.
 MOST_AT_ONCE = 6
 OPEN = (Consultation.Status.QUEUED, Consultation.Status.WORKING)
-CONSULTATIONS = Jobs(Consultation, CONSULT, *OPEN)
+CONSULTATIONS = Jobs(Consultation, OPEN, Consultation.Status.WORKING, queue=DIALOGUE_QUEUE)
 
 
 class ConsultingError(Exception):
@@ -60,14 +59,14 @@ def request(experiment: Experiment, user: User) -> Consultation:
     """
     check(user, experiment, Role.ENGINEER)
     if not models():
-        raise ConsultingError("No language model is configured; the built-in reasoner did the work.")
+        raise ConsultingError("No language model is configured; the built-in reasoner was used.")
     run = runs.newest(experiment)
     if run is None or run.status != RunStatus.READY:
-        raise ConsultingError("The analysis of this experiment is not ready; the model reads it once it is.")
+        raise ConsultingError("The analysis of this experiment is not ready; the model starts once it is.")
     with transaction.atomic():
         events.lock(experiment.pk)
         if Consultation.objects.filter(run=run, status__in=OPEN).exists():
-            raise ConsultingError("The model is reading this run already; wait until it is done.")
+            raise ConsultingError("The model is already reading this run; wait until it is done.")
         return _queue(run, user)
 
 
@@ -78,7 +77,7 @@ def _queue(run: Run, user: User | None) -> Consultation:
     text = f"{made.model} was asked to read the run"
     said = {"stage": str(run.status), "text": text, "fraction": None, "consultation": made.pk}
     events.append(run.experiment_id, "progress", "coordinator", run=run, user=user, data=said)
-    transaction.on_commit(lambda: CONSULTATIONS.send(made.pk))
+    CONSULTATIONS.enqueue(made.pk)
     return made
 
 
@@ -100,13 +99,13 @@ def report_of(run: Run) -> Consultation | None:
 
 def claim(pk: int, worker: str) -> Consultation | None:
     """Take it for this worker; None where it has ended, a live worker has it, or enough runs are being read."""
-    if CONSULTATIONS.beating().exclude(pk=pk).count() >= MOST_AT_ONCE:
+    if CONSULTATIONS.alive().exclude(pk=pk).count() >= MOST_AT_ONCE:
         return None
     if not CONSULTATIONS.claim(pk, worker):
         return None
     made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
-    if made.attempts > MAX_ATTEMPTS:
-        note = f"This was tried {MAX_ATTEMPTS} times and its worker died each time. The built-in text stands."
+    if made.attempts > CONSULTATIONS.most_attempts:
+        note = f"{CONSULTATIONS.gave_up}. The built-in text is shown."
         end(made, worker, Consultation.Status.FAILED, note)
         return None
     return made
@@ -119,11 +118,6 @@ def is_wanted(made: Consultation, worker: str) -> bool:
 
 def is_overtaken(made: Consultation) -> bool:
     return Run.objects.filter(experiment_id=made.run.experiment_id, pk__gt=made.run_id).exists()
-
-
-def beat(made: Consultation, worker: str) -> None:
-    """Say that the worker lives."""
-    CONSULTATIONS.beat(made.pk, worker)
 
 
 def keep(made: Consultation, worker: str, **values: Any) -> bool:
@@ -145,11 +139,6 @@ def end(made: Consultation, worker: str, status: Consultation.Status, note: str 
 def _say(made: Consultation, kind: str, data: Mapping[str, Any]) -> None:
     said = {"stage": str(made.run.status), "fraction": None, "consultation": made.pk, **data}
     events.append(made.run.experiment_id, kind, "coordinator", run=made.run, data=said)
-
-
-def sweep() -> list[int]:
-    """Queue again what no live worker has; returns the keys."""
-    return CONSULTATIONS.sweep()
 
 
 def send_next() -> None:

@@ -71,7 +71,7 @@ def of_run(run: Run, config: dict[str, Any] | None) -> RunContext:
 def _read(run: Run, config: dict[str, Any] | None) -> RunContext:
     checked = configuration.check(config or {}).config
     if checked is None:
-        raise ConfigError("", "The stored configuration does not pass its checks any more; open it and save it again.")
+        raise ConfigError("", "The stored configuration is no longer valid; open it and save it again.")
     profile = profiles.load(run.profile)
     return RunContext(profile, checked, diagnose(profile, checked))
 

@@ -25,9 +25,10 @@ from disk import space
 from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
-from experiments.services import configuration, events, profiles, runs, storage, traces, workers
+from experiments.services import configuration, events, profiles, runs, storage, traces
 from experiments.services.text import clean, clean_json, counted
 from experiments.step_profile import PROFILE, StepProfile
+from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import from_step_time, propose
@@ -66,7 +67,7 @@ class Work:
     def config(self) -> ExperimentConfig:
         config = configuration.load(Experiment.objects.get(pk=self.run.experiment_id))
         if config is None:
-            raise StageFailed("The stored configuration does not pass its checks any more; open it and save it again.")
+            raise StageFailed("The stored configuration is no longer valid; open it and save it again.")
         return config
 
     @cached_property
@@ -89,7 +90,7 @@ class Work:
         while True:
             try:
                 connection.close()
-                if not runs.heartbeat(self.run, self.worker):
+                if not runs.RUNS.beat(self.run.pk, self.worker):
                     raise Lost
                 self.run.refresh_from_db()
                 return True
@@ -123,7 +124,7 @@ class Reporter:
         if stage == self.stage and now - self.at < 1.0:
             return
         self.stage, self.at = stage, now
-        if not runs.heartbeat(self.work.run, self.work.worker):
+        if not runs.RUNS.beat(self.work.run.pk, self.work.worker):
             raise Lost
         self.work.progress(text, fraction)
 
@@ -139,7 +140,7 @@ def advance(run_pk: int) -> None:
     if run is None:
         return
     work = Work(run, worker)
-    with workers.beside(f"run-{run.pk}", (workers.HEARTBEAT_EVERY_S, lambda: runs.heartbeat(run, worker))):
+    with runs.RUNS.beating(run.pk, worker):
         try:
             while (stage := _STAGES.get(RunStatus(run.status))) is not None:
                 try:
@@ -153,7 +154,7 @@ def advance(run_pk: int) -> None:
             runs.fail(run, clean(error.line), worker=worker, **clean_json(error.to_json()))
         except SoftTimeLimitExceeded:
             stage_name = RunStatus(run.status).label.lower()
-            reason = f"This took longer than the time limit while {stage_name}; profile fewer steps and upload again."
+            reason = f"The time limit was exceeded while {stage_name}; profile fewer steps and upload again."
             runs.fail(run, reason, worker=worker)
         except (StageFailed, profiles.NotIngested, ConfigError, space.NoSpace) as error:
             runs.fail(run, clean(str(error)), worker=worker)
@@ -166,9 +167,8 @@ def advance(run_pk: int) -> None:
             stage_name = RunStatus(run.status).label.lower()
             logger.exception("run %s failed while %s", run.pk, stage_name)
             reason = (
-                f"Something went wrong in our code while {stage_name} ({type(error).__name__}); "
-                "your upload is kept. Retry, and if it happens again report it with the run number "
-                f"{run.pk}."
+                f"Internal error while {stage_name} ({type(error).__name__}); your upload is kept. Retry; if it "
+                f"recurs, report it with run number {run.pk}."
             )
             runs.fail(run, reason, worker=worker, error=clean(repr(error))[:2000])
             raise
@@ -202,7 +202,7 @@ def _ingest(work: Work) -> None:
 def _read(work: Work, trace: str) -> StepProfile:
     files = list(work.run.profile.files.filter(included=True))
     if not files:
-        raise StageFailed("No file of this profile is left; add one and the analysis starts again.")
+        raise StageFailed("This profile has no files left; add one and the analysis restarts.")
     size = sum(file.size_bytes for file in files)
     space.require(storage.root(), what="The analysis")
     work.progress(f"Reading {counted(len(files), 'file')} ({size / 1e6:,.1f} MB)")
@@ -222,15 +222,15 @@ def _measured(work: Work) -> StepProfile:
     """What stands for the profile where there is none: the step time that the configuration says was measured."""
     value = from_step_time.start(work.config)
     if value.step_time_s is None:
-        raise StageFailed("Nothing was uploaded and no step time is given; add one of them to go on.")
-    work.progress(f"No profile: the measured step time of {format_time(value.step_time_s)} is all there is", 1.0)
+        raise StageFailed("There is neither a profile nor a step time; add one of them to continue.")
+    work.progress(f"No profile, only the measured step time of {format_time(value.step_time_s)}", 1.0)
     return value
 
 
 def _diagnose(work: Work) -> None:
     what = f"Diagnosing {counted(len(work.profile.ops), 'op')}"
     work.progress(
-        what if work.profile.basis == PROFILE else "Predicting where the measured step goes", actor="analyzer"
+        what if work.profile.basis == PROFILE else "Predicting the breakdown of the measured step", actor="analyzer"
     )
     found = work.diagnosis
     with transaction.atomic():
@@ -252,8 +252,8 @@ def _propose(work: Work) -> None:
 def _check(work: Work) -> None:
     record = plans.newest_of_run(work.run)
     if record is None:
-        raise StageFailed("The proposals of this run are gone; retry the analysis.")
-    work.progress("Checking that the proposals are legal, fit and say only what was computed")
+        raise StageFailed("The proposals of this run no longer exist; retry the analysis.")
+    work.progress("Checking legality, memory and the source of each number of the proposals")
     verdict = checks.check(record, work.config, work.diagnosis, work.profile)
     with transaction.atomic():
         checks.store(work.run, record, verdict)

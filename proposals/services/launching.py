@@ -29,7 +29,7 @@ def files(proposal: Proposal) -> tuple[launch.LaunchFile, ...]:
         return launch.files(config, proposal.data["mesh"], proposal.data.get("changes") or {}, title)
     except ConfigError as error:
         raise LaunchError(
-            f"The configuration has changed since this proposal was made: {error.message}. Analyse it again."
+            f"The configuration has changed since this proposal was made: {error.message}. Run the analysis again."
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diagnosis.models import DiagnosisRecord
 from experiments import formatting
@@ -16,9 +16,7 @@ from history.services import rows, store
 from perfmodel.accounting import parameters
 from perfmodel.config import ExperimentConfig
 from proposals.models import Measurement, Proposal
-
-if TYPE_CHECKING:
-    from proposals.services.measuring import Compared
+from proposals.services.compared import Compared
 
 logger = logging.getLogger(__name__)
 

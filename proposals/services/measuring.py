@@ -8,7 +8,6 @@ changes nothing, so any worker may.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -25,11 +24,11 @@ from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
 from experiments.step_profile import PROFILE
 from history.record import FAILURES, outcome_of
-from perfmodel.config import ExperimentConfig
 from proposals.candidate import chips_ratio
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import learning, unmeasured
+from proposals.services.compared import Compared
 
 logger = logging.getLogger(__name__)
 
@@ -39,21 +38,6 @@ _PLACE = "the configuration of that run"
 
 class MeasureError(Exception):
     """This run does not measure this proposal.  The text is a sentence for the user."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Two runs that do compare.  speedup: time per token (and chip, where there are fewer) before / after; caveats:
-    sentences."""
-
-    before: DiagnosisRecord
-    after: DiagnosisRecord
-    before_config: ExperimentConfig
-    after_config: ExperimentConfig
-    before_s: float
-    after_s: float
-    speedup: float
-    caveats: tuple[str, ...]
 
 
 def results(teams: Team | list[int]) -> QuerySet[Measurement]:
@@ -96,7 +80,7 @@ def link(proposal: Proposal, experiment: Experiment, user: User) -> Measurement:
     _may(proposal, experiment, user)
     _may_be_measured(proposal)
     if experiment.pk == proposal.experiment_id:
-        raise MeasureError("That is the run the proposal was made for; upload the profile of the changed run.")
+        raise MeasureError("That is the baseline run of this proposal; upload the profile of the changed run.")
     if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.same:
         raise MeasureError(f"{experiment.name} is no run of this proposal: {' '.join(fit.departures)}")
     run = _ready_run(experiment)
@@ -134,7 +118,7 @@ def unlink(proposal: Proposal, user: User) -> None:
         events.lock(proposal.experiment_id)
         gone, _ = Measurement.objects.filter(proposal=proposal, status__in=open_).delete()
         if not gone:
-            raise MeasureError("This proposal has its result, or nothing is linked to it.")
+            raise MeasureError("This proposal already has a result, or no run is linked to it.")
         events.append(
             proposal.experiment_id, "measurement", "user", user=user, data={"unlinked": True, "proposal": proposal.pk}
         )
@@ -149,10 +133,10 @@ def report_failure(proposal: Proposal, user: User, failure: str, comment: str = 
     _may_be_measured(proposal)
     if failure not in FAILURES:
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
-        raise MeasureError(f"Choose what went wrong: {words}.")
+        raise MeasureError(f"Choose the failure: {words}.")
     comment = clean(comment.strip())
     if len(comment) > MAX_COMMENT:
-        raise MeasureError(f"A comment may have at most {MAX_COMMENT:,} characters.")
+        raise MeasureError(f"A comment has at most {MAX_COMMENT:,} characters.")
     with transaction.atomic():
         events.lock(proposal.experiment_id)
         Measurement.objects.filter(
@@ -167,7 +151,7 @@ def report_failure(proposal: Proposal, user: User, failure: str, comment: str = 
             },
         )  # fmt: skip
         if not new:
-            raise MeasureError("This proposal already has its result.")
+            raise MeasureError("This proposal already has a result.")
         made.record = learning.keep_failure(made, unmeasured.before_config(proposal), unmeasured.proposed(proposal))
         made.save(update_fields=["record"])
         events.append(
@@ -261,33 +245,33 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     after = stored.filter(run=run).first()
     one, two = unmeasured.before_config(proposal), configuration.load(run.experiment)
     if before is None or after is None or one is None or two is None:
-        raise MeasureError("One of the two runs has no diagnosis or no configuration any more.")
+        raise MeasureError("One of the two runs no longer has a diagnosis or a configuration.")
     name = run.experiment.name
     for side, words in ((before.run.experiment, "The run before"), (after.run.experiment, name)):
         if side.origin == Origin.RECONSTRUCTED:
-            raise MeasureError(f"{words} is reconstructed, not measured, so it cannot count as a measurement.")
+            raise MeasureError(f"{words} is reconstructed, so it does not count as a measurement.")
     fit = unmeasured.compared_with(proposal, run.experiment)
     if fit is None or not fit.same:
-        why = " ".join(fit.departures) if fit is not None else "its configuration does not fit any more."
+        why = " ".join(fit.departures) if fit is not None else "its configuration no longer matches."
         raise MeasureError(f"{name} is no run of this proposal: {why}")
     against = against_profile.found(run.profile, run.experiment.config or {}, two)
     if undecided := against_profile.unsettled(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
         why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
-        raise MeasureError(f"The profile of {name[:60]} is not of this proposal: {why}")
+        raise MeasureError(f"The profile of {name[:60]} does not match this proposal: {why}")
     was, now = before.run.profile.step_time_s, after.run.profile.step_time_s
     if not was or not now:
         words = "The profile before" if not was else f"The profile of {name}"
-        raise MeasureError(f"{words} marks no steps, so there is no step time to compare; record whole steps.")
+        raise MeasureError(f"{words} has no step markers, so there is no step time to compare; record whole steps.")
     tokens = token_ratio(one, two)
     if tokens is None:
         raise MeasureError(
-            "Only one of the two configurations states batch and sequence length, so the steps cannot be compared per "
-            "token; complete both and try again."
+            "Only one of the two configurations has batch and sequence length, so time per token cannot be "
+            "compared; complete both and try again."
         )
     chips, said = two.hardware.chips / one.hardware.chips, _caveats(proposal, before, after, fit)
     if chips != 1.0:
-        fewer = f"{two.hardware.chips:,} chips in place of {one.hardware.chips:,}: the speed-up is per token and chip."
+        fewer = f"{two.hardware.chips:,} chips instead of {one.hardware.chips:,}: the speed-up is per token and chip."
         said = (fewer, *said)
     return Compared(before, after, one, two, was, now, was / now * tokens / chips, said)
 
@@ -296,18 +280,20 @@ def _caveats(proposal: Proposal, before: DiagnosisRecord, after: DiagnosisRecord
     """What stands between the proposal's changes and the effect."""
     comparison = comparing.summary(before, after)
     said = list(fit.further)
-    said += [f"Kept against its profile: {text}" for text in against_profile.caveats(after.run.experiment)]
+    said += [
+        f"Configuration kept despite the profile: {text}" for text in against_profile.caveats(after.run.experiment)
+    ]
     bare = [side.run.experiment.name for side in (before, after) if side.data.get("basis", PROFILE) != PROFILE]
     if bare:
-        said.append(f"Only the step time of {' and '.join(bare)} was measured: what else differed is unavailable.")
+        said.append(f"Only the step time of {' and '.join(bare)} was measured; other differences are unknown.")
     said += [line for line in comparison.comparability.reasons if line.startswith("The profiles were recorded on")]
     if comparison.comparability.comparable and comparison.comparability.allowed:
         said.append(comparison.comparability.allowed)
     if comparison.significant is False:
-        said.append("The steps vary so much that the difference may be chance.")
+        said.append("The difference is within the variation of step times.")
     kind = ((after.run.profile.summary or {}).get("device") or {}).get("kind") or ""
     if kind.startswith("CPU"):
-        said.append("Recorded on CPU devices; the configured chips did not run.")
+        said.append("Recorded on CPU devices, not on the configured chips.")
     if after.run.experiment.created_at < proposal.created_at:
         said.append("It ran before the proposal was made.")
     return tuple(said)
@@ -361,9 +347,9 @@ def _may_be_measured(proposal: Proposal) -> None:
     if proposal.status != Proposal.Status.APPROVED:
         raise MeasureError("Only an approved proposal can have a result; a reviewer decides on it first.")
     if proposal.kind == "keep":
-        raise MeasureError("This proposal keeps what runs: there is nothing to measure.")
+        raise MeasureError("This proposal keeps the current configuration: there is nothing to measure.")
     if has_result(proposal):
-        raise MeasureError("This proposal already has its result.")
+        raise MeasureError("This proposal already has a result.")
 
 
 def _lock(*experiments: int) -> None:

@@ -46,7 +46,7 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
     check(user, plan, Role.ENGINEER)
     found = evaluate(plan, mesh, changes)
     if not found.changes and same_mesh(found.mesh, (plan.config or plan.run.experiment.config or {})["mesh"]):
-        raise OwnMeshError("This is what runs; change an axis or a setting.")
+        raise OwnMeshError("This is the current configuration; change an axis or a setting.")
     if found.violations:
         raise OwnMeshError(found.violations[0].reason)
     value = clean_json(plans.proposal_json(found))
@@ -55,7 +55,7 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
         events.lock(plan.run.experiment_id)
         for other in plan.proposals.order_by("rank"):  # not what was prefetched before the lock
             if same_mesh(other.data["mesh"], value["mesh"]) and (other.data.get("changes") or {}) == value["changes"]:
-                raise OwnMeshError(f"This is proposal {other.rank} already.")
+                raise OwnMeshError(f"This is already proposal {other.rank}.")
         value["rank"] = (plan.proposals.aggregate(last=Max("rank"))["last"] or 0) + 1
         made = plans.row(plan.run, plan, value)
         made.added_by = user

@@ -13,19 +13,18 @@ from django.utils import timezone
 from accounts.models import Role, User
 from accounts.permissions import check
 from experiments.models import Experiment, RunStatus
-from experiments.services import configuration, events, profiles, runs, workers
-from experiments.services.jobs import Jobs
+from experiments.services import configuration, events, profiles, runs
 from experiments.services.text import clean
+from jobs import workers
+from jobs.jobs import Jobs
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, PlanRequest
 from proposals.proposer import propose
 from proposals.services import checks, confidence, context, plans, precedents
 
-PROPOSE_AGAIN = "proposals.tasks.propose_again"
-MAX_ATTEMPTS = 3
 OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
-REQUESTS = Jobs(PlanRequest, PROPOSE_AGAIN, *OPEN)
+REQUESTS = Jobs(PlanRequest, OPEN, PlanRequest.Status.WORKING)
 
 
 class RequestError(Exception):
@@ -46,13 +45,13 @@ def request(experiment: Experiment, user: User, constraints: Mapping[str, Any]) 
     with transaction.atomic():
         events.lock(experiment.pk)
         if PlanRequest.objects.filter(run__experiment=experiment, status__in=OPEN).exists():
-            raise RequestError("Proposals for this experiment are being made already; wait until they are there.")
+            raise RequestError("Proposals for this experiment are already being generated; wait until they are ready.")
         made = PlanRequest.objects.create(
             team_id=experiment.team_id, run=run, constraints=found.to_json(), created_by=user
         )
         data = {"constraints": made.constraints, "text": list(found.describe())}
         events.append(experiment, "constraints", "user", run=run, user=user, data=data)
-        transaction.on_commit(lambda: REQUESTS.send(made.pk))
+        REQUESTS.enqueue(made.pk)
     return made
 
 
@@ -105,14 +104,14 @@ def make(pk: int) -> None:
     if made is None:
         return
     try:
-        with workers.beside(f"request-{pk}", (workers.HEARTBEAT_EVERY_S, lambda: REQUESTS.beat(pk, worker))):
+        with REQUESTS.beating(pk, worker):
             _make(made)
     except (ConfigError, profiles.NotIngested) as error:
         _fail(made, str(error))
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:
-        _fail(made, f"Something went wrong in our code ({type(error).__name__}); ask again, or report request {pk}.")
+        _fail(made, f"Internal error ({type(error).__name__}); ask again, or report request {pk}.")
         raise
 
 
@@ -120,15 +119,15 @@ def _claim(pk: int, worker: str) -> PlanRequest | None:
     if not REQUESTS.claim(pk, worker, started_at=timezone.now()):
         return None
     made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
-    if made.attempts > MAX_ATTEMPTS:
-        _fail(made, f"This was tried {MAX_ATTEMPTS} times and its worker died each time; ask for less, or retry.")
+    if made.attempts > REQUESTS.most_attempts:
+        _fail(made, f"{REQUESTS.gave_up}; relax the constraints, or retry.")
         return None
     return made
 
 
 def _make(made: PlanRequest) -> None:
     run, experiment = made.run, made.run.experiment
-    events.progress(run, "Pricing the legal meshes within the constraints", actor="proposer")
+    events.progress(run, "Pricing the legal meshes under the constraints", actor="proposer")
     found = context.of_run(run, experiment.config)
     constraints = Constraints.from_json(made.constraints)
     known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)
@@ -152,8 +151,3 @@ def _fail(made: PlanRequest, reason: str) -> None:
         if held.update(status=PlanRequest.Status.FAILED, reason=clean(reason), finished_at=timezone.now()):
             data = {"reason": clean(reason), "constraints": made.constraints}
             events.append(made.run.experiment_id, "error", "proposer", run=made.run, data=data)
-
-
-def sweep() -> list[int]:
-    """Queue again what no live worker makes; returns the keys."""
-    return REQUESTS.sweep()

@@ -47,17 +47,17 @@ def decide(proposal: Proposal, user: User, decision: Decision | str, comment: st
     try:
         chosen = Decision(decision)
     except ValueError:
-        raise ReviewError("Choose to approve or to reject the proposal.") from None
+        raise ReviewError("Approve or reject the proposal.") from None
     comment = clean(comment.strip())
     if len(comment) > MAX_COMMENT:
-        raise ReviewError(f"A comment may have at most {MAX_COMMENT:,} characters.")
+        raise ReviewError(f"A comment has at most {MAX_COMMENT:,} characters.")
     with transaction.atomic():
         events.lock(proposal.experiment_id)
         won = Proposal.objects.filter(pk=proposal.pk, status=Proposal.Status.PROPOSED).update(status=chosen.value)
         if not won:
             first = Review.objects.select_related("author").filter(proposal=proposal).first()
             if first is None:  # deleted with its proposal, or status and review disagree
-                raise ReviewError("This proposal is gone; load the page again.")
+                raise ReviewError("This proposal no longer exists; reload the page.")
             raise AlreadyDecided(first)
         _show_on_experiment(proposal, chosen)
         review = Review.objects.create(proposal=proposal, decision=chosen, comment=comment, author=user)

@@ -63,8 +63,11 @@ def offers(experiment: Experiment) -> list[Proposal]:
     if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
         return []
     open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
-    open_ = open_.exclude(experiment=experiment)[:MOST_LOOKED_AT]
-    found = [item for item in open_ if _is_run(item, experiment, item.data["mesh"])]
+    open_ = open_.exclude(experiment=experiment)
+    # Few meshes are the same, and a proposal with its plan and profile is long: only those are loaded whole.
+    meshes = open_.values_list("pk", "data__mesh")[:MOST_LOOKED_AT]
+    alike = [pk for pk, mesh in meshes if same_mesh(mesh, experiment.mesh or {})]
+    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment, item.data["mesh"])]
     no = set(dismissed(experiment)) if found else set()
     return [item for item in found if item.pk not in no]
 

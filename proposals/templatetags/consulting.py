@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -52,8 +52,3 @@ def model_lines(plan: PlanRecord) -> dict[str, dict[str, Sequence[int]]]:
     made = consulting.of_plan(plan)
     lines = (made.proposals.get("lines") or {}) if made is not None else {}
     return {rank: {line["text"]: line.get("events") or () for line in found} for rank, found in lines.items()}
-
-
-@register.filter
-def of_rank(lines: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
-    return lines.get(str(rank)) or {}

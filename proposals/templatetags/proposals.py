@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from accounts.models import Role
 from experiments import bars, formatting
 from history.presentation import TRAINING_WORDS
+from history.record import outcome_of
 from proposals.models import Measurement
 from proposals.services import unmeasured
 
@@ -36,25 +37,10 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @register.filter
-def rule_words(rule: str) -> str:
-    """A rule's name as people say it: `Your constraint: …`, `KV heads`."""
-    words = rule.replace("_", " ").strip()
-    return "KV heads" if words == "kv heads" else words[:1].upper() + words[1:]
-
-
-@register.filter
 def setting_words(name: str, inside: bool = False) -> str:
     """A setting of the training as people say it (`Weight sharding`), or inside a sentence; an axis by its name."""
     words = TRAINING_WORDS.get(name, name)
     return words[0].lower() + words[1:] if inside and not words[:2].isupper() else words
-
-
-@register.filter
-def held(value: float | None, unit: str) -> str:
-    """What a chip holds (`bytes`) or works on (`count`, fractions of a sequence included)."""
-    if value is None:
-        return "–"
-    return formatting.significant(value) if unit == "count" and value < 100 else str(formatting.quantity(value, unit))
 
 
 @register.simple_tag
@@ -80,15 +66,6 @@ def error_words(value: float | None) -> str:
     return f"{formatting.number(size * 100, digits)}{formatting.NBSP}% {way} than predicted"
 
 
-@register.filter
-def signed_percents(value: float) -> str:
-    """`+4.2 %`, `−11 %`."""
-    size = abs(value) * 100
-    digits = 1 if size < 10 else 0
-    sign = "−" if value < 0 else "+"
-    return f"{sign}{formatting.number(size, digits)}{formatting.NBSP}%"
-
-
 @register.simple_tag
 def speedup_bar(row: Any, scale: float) -> SafeString:
     """Predicted speed-up as a tick within its 80 % range, measured as a dot, 1× dashed; from 0 to `scale`."""
@@ -105,7 +82,8 @@ def speedup_bar(row: Any, scale: float) -> SafeString:
         parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
         words.append(f"predicted {formatting.quantity(row.predicted, 'speedup')}")
     if row.measured is not None:
-        parts += format_html('<circle class="f-measured" cx="{}" cy="5" r="5"/>', bars.percent(row.measured, scale))
+        css = "f-loss" if outcome_of(row.measured) == "slower" else "f-measured"
+        parts += format_html('<circle class="{}" cx="{}" cy="5" r="5"/>', css, bars.percent(row.measured, scale))
         words.append(f"measured {formatting.quantity(row.measured, 'speedup')}")
     return format_html(
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',

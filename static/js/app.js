@@ -97,7 +97,7 @@
   });
   document.addEventListener("htmx:responseError", event => {
     const status = event.detail.xhr.status;
-    toast(status === 403 ? "Your role does not allow this." : status === 404 ? "This is no longer there; reload the page." : "The server could not answer (" + status + "). Reload the page and try again.", true);
+    toast(status === 403 ? "Your role does not permit this." : status === 404 ? "This no longer exists; reload the page." : "The server failed (" + status + "). Reload the page and try again.", true);
   });
   document.addEventListener("htmx:sendError", () => toast("The server cannot be reached. Check the connection and try again.", true));
   document.addEventListener("htmx:configRequest", event => {

@@ -29,9 +29,9 @@
   const kinds = {
     /* points: [name, FLOP/byte, TFLOP/s, time, bound, rank], the time in ms per step or percent; peak in TFLOP/s, bw in GB/s, either may be null */
     roofline(d, c, el) {
-      const shades = [["Matrix units", c.compute], ["HBM", c.hbm], ["VMEM", c.ici_3], ["Unknown", c.idle]];
+      const shades = [["Compute", c.compute], ["HBM", c.hbm], ["VMEM", c.ici_3], ["Unknown", c.idle]];
       const colour = bound => (shades.find(([word]) => bound.toLowerCase().includes(word.toLowerCase().split(" ")[0])) || [0, /compute|flops/i.test(bound) ? c.compute : /mem|bandwidth/i.test(bound) ? c.hbm : c.control])[1];
-      const groups = [...new Set(d.points.map(point => point[4] || "not said"))];
+      const groups = [...new Set(d.points.map(point => point[4] || "not reported"))];
       const down = value => 10 ** Math.floor(Math.log10(value)), up = value => 10 ** Math.ceil(Math.log10(value) + 1e-9);
       const xs = d.points.map(point => point[1]), ys = d.points.map(point => point[2]);
       const roof = d.peak && d.bw, ridge = roof ? d.peak * 1000 / d.bw : null;
@@ -61,7 +61,7 @@
         yAxis: axis(c, { type: "log", min: y0, max: y1, name: "TFLOP/s per core (log)", nameGap: 40, axisLabel: { color: c.text_3, fontSize: 11, hideOverlap: true, formatter: decade } }),
         series: [...lines, ...groups.map(group => ({
           name: group, type: "scatter", cursor: "pointer",
-          data: d.points.filter(point => (point[4] || "not said") === group).map(point => ({ value: [point[1], Math.max(point[2], y0), point[0], point[3], point[5]] })),
+          data: d.points.filter(point => (point[4] || "not reported") === group).map(point => ({ value: [point[1], Math.max(point[2], y0), point[0], point[3], point[5]] })),
           symbolSize: value => 5 + 21 * Math.sqrt(value[3] / longest), itemStyle: { color: colour(group), opacity: .78, borderColor: c.surface, borderWidth: 1 }, emphasis: { itemStyle: { opacity: 1, borderColor: c.text } },
           label: { show: !narrow, distance: 4, fontSize: 10.5, color: c.text_2, textBorderColor: c.surface, textBorderWidth: 3, formatter: p => isNamed.has(p.value[4]) ? short(p.value[2]) : "" },
           labelLayout: p => { const middle = p.rect.x + p.rect.width / 2, right = middle - 54 > (el.clientWidth - 72) * .8; return { align: right ? "right" : "center", x: right ? p.rect.x + p.rect.width : middle, y: p.rect.y - 9, verticalAlign: "middle" }; }

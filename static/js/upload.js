@@ -14,17 +14,17 @@
 
   /* only what can be seen from here; the server reads the content */
   async function look(file) {
-    if (file.size === 0) return ["failed", "Empty", "The file has no bytes; copy it again from the host."];
+    if (file.size === 0) return ["failed", "Empty", "The file is empty; copy it again from the host."];
     if (file.size > limit) return ["failed", "Too large", "The limit is " + size(limit) + " together."];
-    if (CONFIG.test(file.name)) return ["ready", "Configuration", "Taken as the configuration."];
+    if (CONFIG.test(file.name)) return ["ready", "Configuration", "Used as the configuration."];
     if (!PROFILE.test(file.name)) return ["failed", "Not a profile", "Expected .xplane.pb, .zip, .tar.gz or XProf’s JSON."];
     const head = new Uint8Array(await file.slice(0, 4).arrayBuffer());
     const gzip = head[0] === 0x1f && head[1] === 0x8b, zip = head[0] === 0x50 && head[1] === 0x4b;
-    if (/\.(gz|tgz)$/i.test(file.name) && !gzip) return ["failed", "Not gzip", "The name says gzip, the content does not."];
-    if (/\.zip$/i.test(file.name) && !zip) return ["failed", "Not a zip", "The name says zip, the content does not."];
-    if (/\.json$/i.test(file.name) && ![0x7b, 0x5b, 0x20, 0x0a, 0xef].includes(head[0])) return ["failed", "Not JSON", "It does not begin like JSON."];
-    if (/xplane\.pb$/i.test(file.name) && head[0] !== 0x0a) return ["review", "Looks odd", "It does not begin like an XSpace; the server will say more."];
-    return ["plain", "Will be read", ""];
+    if (/\.(gz|tgz)$/i.test(file.name) && !gzip) return ["failed", "Not gzip", "The file name ends in gz, but the content is not gzip."];
+    if (/\.zip$/i.test(file.name) && !zip) return ["failed", "Not a zip", "The file name ends in zip, but the content is not a zip."];
+    if (/\.json$/i.test(file.name) && ![0x7b, 0x5b, 0x20, 0x0a, 0xef].includes(head[0])) return ["failed", "Not JSON", "The content is not JSON."];
+    if (/xplane\.pb$/i.test(file.name) && head[0] !== 0x0a) return ["review", "Unexpected content", "Not an XSpace header; the server will check it."];
+    return ["plain", "Accepted", ""];
   }
 
   async function draw() {
@@ -96,7 +96,7 @@
       else if (answer.error) failed(answer.error);
       else if (answer.detail) failed(answer.detail);
       else if (request.status === 413) failed("Together the files are larger than the " + size(limit) + " that can be sent. Profile fewer steps, or send the hosts’ files compressed.");
-      else failed("The server did not take the upload (" + request.status + "). Reload the page and try again.");
+      else failed("The server rejected the upload (" + request.status + "). Reload the page and try again.");
     });
     request.addEventListener("error", () => failed("The connection broke during the upload. Check it and start again."));
     request.send(new FormData(form));

@@ -114,7 +114,7 @@ def test_a_wait_longer_than_the_run_is_not_waited(serve: Serve) -> None:
     _, outcome = ask(server, clock=time_.clock(), limits=Limits(time_s=60))
     assert time_.slept_s == []
     kind, sentence = stop(outcome)
-    assert kind == "rate_limit" and "asks to wait 3600 s, which is longer than this run may still take" in sentence
+    assert kind == "rate_limit" and "asks to wait 3600 s, longer than the time left for this run" in sentence
 
 
 def test_retry_after_is_read_in_all_its_forms() -> None:
@@ -137,9 +137,9 @@ def test_retry_after_is_read_in_all_its_forms() -> None:
         (
             error(403, "Project has no access"),
             "forbidden",
-            "does not let this key use scripted: “Project has no access”",
+            "does not permit this key to use scripted: “Project has no access”",
         ),
-        (error(404, "The model does not exist"), "not_found", "knows no model scripted"),
+        (error(404, "The model does not exist"), "not_found", "has no model scripted"),
         (error(429, "Quota", "insufficient_quota"), "quota", "quota of this key"),
         (error(400, "temperature is odd"), "bad_request", "refused the request with status 400: “temperature is odd”"),
         (error(422, "Unprocessable"), "bad_request", "status 422"),
@@ -187,14 +187,14 @@ def test_nobody_listens(serve: Serve) -> None:
     provider = OpenAIProvider(settings_for(server, base_url=f"http://127.0.0.1:{port}/v1"))
     events, outcome = ask(provider)
     kind, sentence = stop(outcome)
-    assert kind == "connect" and "Nothing answers at http://127.0.0.1" in sentence and "(tried 3 times)" in sentence
+    assert kind == "connect" and "No server answers at http://127.0.0.1" in sentence and "(tried 3 times)" in sentence
     assert retries(events) == ["connect", "connect"]
 
 
 def test_a_host_that_is_not_known(serve: Serve) -> None:
     provider = OpenAIProvider(settings_for(serve([]), base_url="http://no-such-host.invalid/v1"))
     kind, sentence = stop(ask(provider)[1])
-    assert kind == "dns" and "The host of http://no-such-host.invalid/v1 is not known" in sentence
+    assert kind == "dns" and "The host of http://no-such-host.invalid/v1 cannot be resolved" in sentence
 
 
 def test_a_server_without_tls_where_https_is_asked(serve: Serve) -> None:

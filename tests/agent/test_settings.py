@@ -115,7 +115,7 @@ def test_a_plain_server_is_found_out(serve: Serve) -> None:
 
     report = check_connection(settings_for(serve(plain)))
     assert report.ok and report.tools is False and report.schema == "prompt"
-    assert "called no tool" in report.sentence
+    assert "did not call a tool" in report.sentence
 
 
 def test_an_unknown_model_is_answered_with_those_that_are_offered(serve: Serve) -> None:

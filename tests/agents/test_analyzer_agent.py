@@ -13,12 +13,12 @@ from agent.control import Cancel
 from agent.events import Complaint, Final, ModelRequest, RunEvent, Stopped, ToolReturned
 from agent.provider.openai import OpenAIProvider
 from diagnosis.analyzer.report import CORRELATION, DETAILS, HEALTH, IDENTIFICATION
+from evaluation.quality.evidence import bench
 from proposals.agents import analyzer_agent, grounding
 from proposals.agents.analyzer_agent import Report, Reported
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal, text
-from tests.agents.evidence import bench
 
 Write = Callable[..., tuple[list[RunEvent], Reported, ScriptedServer]]
 LOOK = (("ops", {"top": 10}), ("ops", {"group_by": "family", "top": 20}), ("ops", {"group_by": "module", "top": 20}))

@@ -11,11 +11,11 @@ import pytest
 from agent.control import Cancel
 from agent.events import Complaint, Final, ModelRequest, Stopped, ToolReturned
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality.evidence import bench
 from proposals.agents import chat, grounding
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said, Turn
 from tests.agent.conftest import settings_for
 from tests.agent.server import Script, ScriptedServer, calls, error, refusal, text
-from tests.agents.evidence import bench
 
 Talk = Callable[..., tuple[list[Said], ScriptedServer]]
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation.quality.evidence import SAMPLES, bench, looked_at, results, written
 from proposals.agents.grounding import Evidence, capped, check, standing, strike, supports
 from proposals.agents.grounding_claims import Sentence, numbers, sentences
 from proposals.agents.grounding_names import names
 from proposals.constraints import mesh_text
-from tests.agents.evidence import SAMPLES, bench, looked_at, results, written
 
 #: Of random wrong numbers, the share that must be caught in each text and in all together.
 CAUGHT_EACH, CAUGHT_ALL = 0.92, 0.95
@@ -114,6 +114,7 @@ def _caught(name: str, times: int, seed: int) -> tuple[int, int]:
     return caught, tried
 
 
+@pytest.mark.slow
 def test_random_wrong_numbers_are_caught() -> None:
     found = {name: _caught(name, 1, 7) for name in SAMPLES}
     for name, (caught, tried) in found.items():

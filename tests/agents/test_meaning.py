@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from evaluation import fit_meaning
 from knowledge.embedding.base import EmbeddingError
 from perfmodel.config_file import parse_config
 from proposals.agents import reasoner
-from proposals.agents.reasoner import fit_meaning, meaning, told
+from proposals.agents.reasoner import meaning, told
 from proposals.agents.reasoner.answers import talk
 from proposals.agents.reasoner.understand import Knows, understand
 
@@ -37,6 +38,7 @@ def read(text: str) -> list[str]:
     return [name for name in (*asked, *held, *found.told.facts) if name != meaning.NOTHING]
 
 
+@pytest.mark.slow
 def test_messages_of_others_are_mostly_read_right_and_seldom_wrong() -> None:
     marks: Counter[str] = Counter()
     for line in HELD_OUT.read_text(encoding="utf-8").splitlines():
@@ -55,7 +57,7 @@ def test_messages_of_others_are_mostly_read_right_and_seldom_wrong() -> None:
 
 def test_shipped_weights_were_learnt_from_the_examples_that_stand_there() -> None:
     numbers = json.loads(fit_meaning.NUMBERS.read_text())
-    assert numbers["of"] == fit_meaning.digest(), "run python -m proposals.agents.reasoner.fit_meaning"
+    assert numbers["of"] == fit_meaning.digest(), "run python -m evaluation.fit_meaning"
     texts = [text for text, _ in fit_meaning.examples()]
     assert len(set(map(str.lower, texts))) == len(texts) == numbers["examples"]
     assert numbers["meaning"]["right"] > 2 * numbers["rules"]["right"]

@@ -12,6 +12,7 @@ import pytest
 from agent.events import Complaint, Final, RunEvent, Stopped
 from agent.messages import UserMessage
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality.evidence import ask, bench, results
 from proposals.agents import proposal_agent
 from proposals.agents.grounding import Evidence
 from proposals.agents.proposal_agent import Considered
@@ -19,7 +20,8 @@ from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 from tests.agent.conftest import drive, settings_for
 from tests.agent.server import Reply, Script, ScriptedServer, answer, calls, error, refusal
-from tests.agents.evidence import ask, bench, results
+
+pytestmark = pytest.mark.slow
 
 Propose = Callable[..., tuple[list[RunEvent], Considered, ScriptedServer]]
 PRECEDENTS = ("search_history", {"outcome": "faster", "top": 20})
@@ -152,7 +154,7 @@ def test_a_mesh_of_other_chips_is_sent_back_with_the_rule(propose: Propose) -> N
 
 
 def test_what_does_not_fit_is_never_proposed_however_fast(propose: Propose) -> None:
-    of = bench("gradients over the network between slices")
+    of = bench("gradients over DCN")
     mesh, changes = of.config.mesh.to_json(), {"global_batch": 65536}
     greedy = {"ici": mesh["ici"], "dcn": mesh["dcn"], "changes": changes}
     priced = of.pricer.evaluate(mesh, changes)
@@ -253,7 +255,7 @@ def test_only_what_runs_is_of_the_kind_keep(propose: Propose) -> None:
         )
 
     events, found, _ = propose(prices_then(model))
-    assert any("is of the kind keep, but changes what runs" in text for text in told(events))
+    assert any("is of the kind keep, but changes the current configuration" in text for text in told(events))
     assert found.source == "model"
 
 

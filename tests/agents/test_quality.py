@@ -12,14 +12,16 @@ import pytest
 from agent.events import Final
 from agent.messages import Usage
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality import evaluate
+from evaluation.quality.cases import Case, Truth, against, cases
+from evaluation.quality.evaluate import Marked, Total
+from evaluation.quality.score import Answer, Mark, configuration, figure, mark, stance
 from proposals.agents.conversation import Ask, Said
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import settings_for
 from tests.agent.server import ScriptedServer, text
-from tests.agents import evaluate
-from tests.agents.evaluate import Marked, Total
-from tests.agents.quality import Case, Truth, against, cases
-from tests.agents.quality_score import Answer, Mark, configuration, figure, mark, stance
+
+pytestmark = pytest.mark.slow
 
 #: One or two of each bottleneck and of each way in which little is known; `make quality` marks all.
 PROFILES = (
@@ -31,8 +33,14 @@ LEAST_RIGHT, LEAST_FACTS, LEAST_SIDES = 0.98, 0.99, 0.95
 
 
 @cache
+def known(profile: str) -> tuple[Case, ...]:
+    """The cases of a profile, whose truth takes seconds to compute."""
+    return tuple(cases(profile))
+
+
+@cache
 def marked() -> Sequence[Marked]:
-    return list(evaluate.evaluate(evaluate.built_in, PROFILES))
+    return list(evaluate.evaluate(evaluate.built_in, PROFILES, of=known))
 
 
 def wrongs(of: str) -> list[str]:
@@ -57,13 +65,13 @@ def test_it_says_what_has_to_be_said_and_takes_the_side_of_the_numbers() -> None
 
 
 def case(profile: str, kind: str) -> Case:
-    return next(item for item in cases(profile) if item.kind == kind)
+    return next(item for item in known(profile) if item.kind == kind)
 
 
 def asking(kind: str, stance: str = "") -> Case:
     """The first case of a kind that asks for a side; the numbers decide which run has one."""
     every = ("expert dispatch", *PROFILES)
-    return next(item for of in every for item in cases(of) if item.kind == kind and stance in ("", item.wanted.stance))
+    return next(item for of in every for item in known(of) if item.kind == kind and stance in ("", item.wanted.stance))
 
 
 def says(text: str, asked: Case) -> Mark:
@@ -102,7 +110,7 @@ def test_a_bad_answer_is_marked_so(kind: str, text: str, wrong: str) -> None:
     "text",
     [
         "The step is communication-bound: 71.5 % of it.",
-        "Duty cycle is 100 %, yet that does not make the step compute-bound.",
+        "The duty cycle is 100 %, but the step is not compute-bound.",
         "Nothing is certain to be faster before it is measured.",
         "Only a reviewer can approve it.",
     ],

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import Http404
 
+from evaluation.quality.evidence import ask, refusal, results
 from experiments.models import Event
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services import add, seed
 from proposals.agents.surroundings import Unavailable
 from proposals.models import PlanRecord, Proposal
-from tests.agents.evidence import ask, refusal, results
 from tests.backend.conftest import data_folder, people, ready  # noqa: F401  (fixtures)
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def bench(ready: Stored, user: Any) -> Workbench:  # noqa: F811
-    from proposals.agents.stored import workbench
+    from proposals.services.stored import workbench
 
     return workbench(ready.experiment, user)
 
@@ -95,7 +95,7 @@ def test_records_like_the_run_come_with_what_is_alike(people: People, ready: Sto
 
 
 def test_without_a_diagnosis_it_says_what_is_missing(people: People) -> None:  # noqa: F811
-    from proposals.agents.stored import workbench
+    from proposals.services.stored import workbench
     from tests.backend.factories import make_experiment
 
     with pytest.raises(Unavailable, match="no diagnosis yet"):

@@ -12,6 +12,7 @@ import pytest
 
 from agent.events import Final, ToolReturned, event_to_json
 from agent.provider.openai import OpenAIProvider
+from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Said, Turn
@@ -20,7 +21,8 @@ from proposals.agents.surroundings import Narrowed, PassageFound, RecordFound
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import KEY, settings_for
 from tests.agent.server import ScriptedServer, calls, text
-from tests.agents.evidence import bench
+
+pytestmark = pytest.mark.slow
 
 #: What is demanded, and the answer of a model that obeys.
 DEMANDS = {

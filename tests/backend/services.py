@@ -110,5 +110,5 @@ def worker(broker_url: str, home: Path, *options: str) -> Iterator[Worker]:
 
 def dead_process() -> str:
     """The name, as a worker has one, of a process of this machine that is gone."""
-    code = "from experiments.services import workers; print(workers.this_process())"
+    code = "from jobs import workers; print(workers.this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

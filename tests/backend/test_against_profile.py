@@ -213,4 +213,4 @@ def test_a_kept_difference_is_a_caveat_of_the_measurement(people, approved):
     configuration.hold_against(experiment.pk, against_profile.facts(run.profile))
     experiment.refresh_from_db()
     found = measuring.compare(approved, run)
-    assert any("Kept against its profile" in line and "TPU v5e" in line for line in found.caveats)
+    assert any("Configuration kept despite the profile" in line and "TPU v5e" in line for line in found.caveats)

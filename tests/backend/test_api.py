@@ -171,7 +171,7 @@ def test_what_is_wrong_with_an_upload_is_one_sentence(people, settings):
     settings.UPLOAD_LIMIT_BYTES = 3
     large = post_upload(client, files=[SimpleUploadedFile("a.xplane.pb", b"12345")])
     assert (large.status_code, Experiment.objects.count()) == (413, 0)
-    assert "at most" in large.json()["detail"]
+    assert "limited to" in large.json()["detail"]
 
 
 # Configuring, retrying, deleting

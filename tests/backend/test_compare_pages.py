@@ -74,8 +74,8 @@ def test_pages_of_changes_hold_each_once_and_in_order(pair):
 
 def test_the_page_says_first_whether_the_two_compare(pair, people):
     page = people.client("viewer").get(f"/compare/?{query(pair)}").content.decode()
-    order = [page.index(words) for words in ("Comparable: the same work", "Configuration", "Key figures",
-                                             "Where the step goes", "Collectives per axis", "Op by op")]  # fmt: skip
+    order = [page.index(words) for words in ("Comparable: same workload", "Configuration", "Key figures",
+                                             "Step-time breakdown", "Collectives per axis", "Op by op")]  # fmt: skip
     assert order == sorted(order)
     assert "mesh.ici.data" in page and "training.global_batch" not in page  # only what differs
 
@@ -93,7 +93,7 @@ def test_every_number_of_its_sentences_opens(pair, people):
 def test_unlike_runs_are_told_apart_and_still_compared_as_shares(people):
     one, two = stored(people, BEFORE), stored(people, "asap-experiment-3")
     page = people.client("viewer").get(f"/compare/?a={one.run.profile_id}&b={two.run.profile_id}").content.decode()
-    assert "Not comparable as they are" in page
+    assert "Not directly comparable" in page
     assert "only shares of the step" in page.lower()
     assert "as fast" not in page  # no speed-up is claimed
 
@@ -121,7 +121,7 @@ def test_two_profiles_of_one_experiment_are_told_apart_in_the_chooser(pair, peop
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("/compare/", "Nothing to compare yet"), ("/compare/?q=nothing", "No experiment is called “nothing”")],
+    [("/compare/", "Nothing to compare yet"), ("/compare/?q=nothing", "No experiment matches “nothing”")],
 )
 def test_an_empty_chooser_says_what_to_do(address, words, people):
     assert words in people.client("viewer").get(address).content.decode()
@@ -130,7 +130,7 @@ def test_an_empty_chooser_says_what_to_do(address, words, people):
 def test_one_side_and_the_same_side_twice(pair, people):
     client, pk = people.client("viewer"), pair[0].run.profile_id
     assert "Choose the other profile" in client.get(f"/compare/?a={pk}").content.decode()
-    assert "The same profile twice" in client.get(f"/compare/?a={pk}&b={pk}").content.decode()
+    assert "Same profile twice" in client.get(f"/compare/?a={pk}&b={pk}").content.decode()
 
 
 def test_a_profile_without_a_diagnosis_is_named(pair, people):

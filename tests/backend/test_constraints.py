@@ -44,7 +44,7 @@ def test_a_new_plan_keeps_to_the_constraints_and_the_old_one_stays(people, ready
     first.refresh_from_db()
     assert (first.status, first.review.comment) == ("rejected", "not now")
     asking = Event.objects.get(kind="constraints")
-    assert asking.data["text"] == ["The global batch stays as it is.", "The seq axis stays as it is."]
+    assert asking.data["text"] == ["Keep the global batch.", "Keep the size of the seq axis."]
 
 
 def test_all_plans_that_were_asked_for_stay_reviewed_or_not(people, ready):
@@ -68,7 +68,7 @@ def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
         ({"keep_axes": ["depth"]}, "'depth' is neither an axis of the mesh"),
         ({"memory_margin": "much"}, "memory_margin: must be a share"),
         ({"fixed": {"seq": "four"}}, "fixed.seq: must be a whole number"),
-        ({"wish": 1}, "wish: is not known"),
+        ({"wish": 1}, "wish: is unknown"),
         ({"at_least": {"seq": 8}, "at_most": {"seq": 2}}, "asks for seq of at least 8 and at most 2"),
     ):
         with pytest.raises(regenerating.RequestError, match=words):
@@ -79,7 +79,7 @@ def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
 def test_what_the_proposer_cannot_do_ends_in_a_sentence_and_changes_nothing(people, ready):
     made = asked(people, ready.experiment, {"at_most_chips": 4})
     assert made.status == PlanRequest.Status.FAILED
-    assert "leave only" in made.reason and "A chip would need" in made.reason
+    assert "leave only" in made.reason and "It needs" in made.reason
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="error").exists()
 
@@ -105,7 +105,7 @@ def test_fewer_chips_from_the_api_to_the_page_and_its_launch_file(people, ready)
 
 def test_one_at_a_time_and_only_of_a_ready_run(people, ready):
     regenerating.request(ready.experiment, people.engineer, {})
-    with pytest.raises(regenerating.RequestError, match="being made already"):
+    with pytest.raises(regenerating.RequestError, match="already being generated"):
         regenerating.request(ready.experiment, people.engineer, {})
     fresh = make_experiment(people, "just uploaded")
     with pytest.raises(regenerating.RequestError, match="not ready"):
@@ -128,7 +128,7 @@ def begun(people, ready, worker):
 
 def test_what_a_dead_worker_had_is_done_by_another_at_once(people, ready):
     made = begun(people, ready, dead_process())
-    assert regenerating.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == [made.pk]
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert (made.status, made.attempts) == (PlanRequest.Status.DONE, 2)
@@ -137,12 +137,12 @@ def test_what_a_dead_worker_had_is_done_by_another_at_once(people, ready):
 
 def test_a_worker_on_another_machine_is_dead_once_it_says_nothing(people, ready):
     made = begun(people, ready, "elsewhere/1/2/3")
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == []
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert (made.status, made.worker) == (PlanRequest.Status.WORKING, "elsewhere/1/2/3")
     PlanRequest.objects.filter(pk=made.pk).update(heartbeat_at=timezone.now() - timedelta(seconds=31))
-    assert regenerating.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == [made.pk]
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.DONE
@@ -150,7 +150,7 @@ def test_a_worker_on_another_machine_is_dead_once_it_says_nothing(people, ready)
 
 def test_a_request_that_kills_its_workers_fails_with_a_sentence(people, ready):
     made = begun(people, ready, dead_process())
-    PlanRequest.objects.filter(pk=made.pk).update(attempts=regenerating.MAX_ATTEMPTS)
+    PlanRequest.objects.filter(pk=made.pk).update(attempts=regenerating.REQUESTS.most_attempts)
     regenerating.make(made.pk)
     made.refresh_from_db()
     assert made.status == PlanRequest.Status.FAILED and "died" in made.reason
@@ -158,10 +158,10 @@ def test_a_request_that_kills_its_workers_fails_with_a_sentence(people, ready):
 
 def test_a_request_whose_message_was_lost_is_queued_again_once(people, ready):
     made = regenerating.request(ready.experiment, people.engineer, KEPT)
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == []
     PlanRequest.objects.filter(pk=made.pk).update(created_at=timezone.now() - timedelta(minutes=1))
-    assert regenerating.sweep() == [made.pk]
-    assert regenerating.sweep() == []
+    assert regenerating.REQUESTS.sweep() == [made.pk]
+    assert regenerating.REQUESTS.sweep() == []
 
 
 @pytest.mark.parametrize(("name", "error"), [("viewer", PermissionDenied), ("outsider", Http404)])
@@ -183,8 +183,8 @@ def test_one_constraint_can_be_taken_away():
     ):
         assert regenerating.without(all_of_them, name) == left
     assert [chip.text for chip in constraint_form.chips(all_of_them)] == [
-        "The global batch stays as it is", "The seq axis stays as it is", "The data axis stays as it is",
-        "The model axis has size 1", "The mesh data 16 is left out",
+        "Keep the global batch", "Keep the size of the seq axis", "Keep the size of the data axis",
+        "Pin the model axis to 1", "Exclude the mesh data 16",
     ]  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_the_page_asks_shows_both_plans_and_drops_a_constraint(people, ready):
     waiting = client.get(place + "asked/", headers={"HX-Request": "true"})
     assert waiting["HX-Redirect"] == place
     page = client.get(place).content.decode()
-    assert "Plan 2 of 2" in page and "The seq axis stays as it is" in page
+    assert "Plan 2 of 2" in page and "Keep the size of the seq axis" in page
     assert "Plan 1 of 2" in client.get(f"{place}?plan={ready.plan.pk}").content.decode()
     newest = plans.newest(ready.experiment)
     client.post(place + "again/", {"plan": newest.pk, "without": "keep_axes.seq"})

@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from experiments.models import Event, Experiment, RunStatus
 from experiments.services import runs
-from proposals.agents import analyzer_agent, proposal_agent, stored
+from proposals.agents import analyzer_agent, proposal_agent
 from proposals.models import Consultation, PlanRecord
-from proposals.services import consultants, consulting, plans
+from proposals.services import consultants, consulting, plans, stored
 from tests.agent.server import Plain as PlainReply
 from tests.agent.server import Reply, ScriptedServer, Wait, answer, calls, error, text
 
@@ -158,7 +158,7 @@ def test_where_the_model_fails_the_built_in_text_stands_and_says_so(serve: Serve
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="stopped").count() == 2
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/").content.decode()
-    assert "The model failed:" in page and "The built-in text stands." in page
+    assert "The model failed:" in page and "The built-in text is shown." in page
 
 
 def test_nothing_is_asked_where_no_model_is_configured(people: Any, ready: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_run_is_read_once_by_itself_and_never_where_that_is_switched_off(
     made = consulting.on_ready(ready.run)
     assert made is not None and made.created_by is None
     assert consulting.on_ready(ready.run) is None
-    with pytest.raises(consulting.ConsultingError, match="reading this run already"):
+    with pytest.raises(consulting.ConsultingError, match="already reading this run"):
         consulting.request(ready.experiment, people.engineer)
 
 
@@ -216,7 +216,7 @@ def test_another_worker_goes_on_where_a_dead_one_stopped(serve: Serve, people: A
         status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now() - timedelta(minutes=2), attempts=1,
         report=report,
     )  # fmt: skip
-    assert consulting.sweep() == [made.pk]
+    assert consulting.CONSULTATIONS.sweep() == [made.pk]
     consultants.consult(made.pk)
     made.refresh_from_db()
     assert (made.status, made.attempts, made.report["claims"]) == ("done", 2, 3)
@@ -230,7 +230,7 @@ def test_a_live_worker_keeps_it(serve: Serve, people: Any, ready: Any) -> None:
     Consultation.objects.filter(pk=made.pk).update(
         status="working", worker="elsewhere/1/2/3/4", heartbeat_at=timezone.now(), attempts=1
     )
-    assert consulting.sweep() == []
+    assert consulting.CONSULTATIONS.sweep() == []
     consultants.consult(made.pk)
     assert not server.requests
 
@@ -254,11 +254,11 @@ def test_what_kills_its_workers_is_not_tried_for_ever(serve: Serve, people: Any,
     made = consulting.request(ready.experiment, people.engineer)
     old = timezone.now() - timedelta(minutes=2)
     Consultation.objects.filter(pk=made.pk).update(
-        status="working", worker="elsewhere/1/2/3/4", heartbeat_at=old, attempts=consulting.MAX_ATTEMPTS
+        status="working", worker="elsewhere/1/2/3/4", heartbeat_at=old, attempts=consulting.CONSULTATIONS.most_attempts
     )
     consultants.consult(made.pk)
     made.refresh_from_db()
-    assert made.status == Consultation.Status.FAILED and "its worker died each time" in made.note
+    assert made.status == Consultation.Status.FAILED and "The worker died in each of" in made.note
 
 
 def test_a_newer_analysis_ends_it_while_the_model_is_waited_for(serve: Serve, people: Any, ready: Any) -> None:
@@ -311,7 +311,7 @@ def test_the_pages_say_who_wrote_what_and_switch(serve: Serve, people: Any, read
     assert "Ask the model" in client.get(base).content.decode()
     made = consulting.request(ready.experiment, people.engineer)
     waiting = client.get(base).content.decode()
-    assert "The agents are reading the run" in waiting and "Ask the model" not in waiting
+    assert "The agents are analysing the run" in waiting and "Ask the model" not in waiting
     again = f"{base}consultation/?where=proposals&amp;plan={ready.plan.pk}"
     assert again in client.get(f"{base}proposals/").content.decode()
     consultants.consult(made.pk)

@@ -83,7 +83,7 @@ def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
     for href in sorted(found):
         answer = client.get(href, headers={"HX-Request": "true"})
         assert answer.status_code == 200, href
-        assert "How it is counted" in answer.content.decode() or "Rows behind" in answer.content.decode(), href
+        assert "Definition" in answer.content.decode() or "Rows behind" in answer.content.decode(), href
 
 
 def test_the_panel_of_a_sum_adds_up(paper, people):
@@ -223,11 +223,11 @@ def test_what_the_configuration_leaves_out_is_marked_as_default(people):
 def test_the_ops_table_says_what_its_shares_are_of_and_marks_more_than_the_roof(paper, people):
     client = people.client("viewer")
     page = client.get(base(paper) + "ops/").content.decode()
-    assert "Shares are of the step." in page and "Over 100 %" not in page
+    assert "Shares are of the step." in page and "Above the roofline" not in page
     paper.ops.filter(rank=1).update(roofline_efficiency=1.65)
-    assert "Over 100 % of the roofline" in client.get(base(paper) + "ops/").content.decode()
+    assert "Above the roofline" in client.get(base(paper) + "ops/").content.decode()
     for path in ("ops/1/", "report/", "report.md"):
-        assert "above what the profile states" in client.get(base(paper) + path).content.decode()
+        assert "higher than the profile reports" in client.get(base(paper) + path).content.decode()
     paper.ops.update(time_s=None)
     assert "Shares are of device time." in client.get(base(paper) + "ops/").content.decode()
 

@@ -27,7 +27,7 @@ def test_a_run_is_counted_listed_and_summed_up(people, approved):
     assert summary["brier"] == pytest.approx(0.3**2)  # 70 % was stated, and it came
     assert people.api("outsider").get("/api/measurements/summary/").json()["results"] == 0
     again = api.post("/api/measurements/", {"proposal": approved.pk, "failure": "hang"}, format="json")
-    assert again.status_code == 409 and "already has its result" in again.json()["detail"]
+    assert again.status_code == 409 and "already has a result" in again.json()["detail"]
     assert api.delete(f"/api/measurements/{made['id']}/").status_code == 409
 
 

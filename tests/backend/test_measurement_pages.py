@@ -44,7 +44,7 @@ def test_the_pages_take_a_run_from_upload_to_result(people, approved):
     answer = client.post(f"/proposals/{approved.pk}/upload/", body)
     experiment = Measurement.objects.get(proposal=approved).experiment
     assert answer["Location"] == f"/experiments/{experiment.pk}/"
-    assert "the measured effect stands beside the prediction" in client.get(answer["Location"]).content.decode()
+    assert "the measured effect is compared with the prediction" in client.get(answer["Location"]).content.decode()
     analyse(experiment, step_of(1.0))
     card = client.get(approved.get_absolute_url()).content.decode()
     assert "Predicted against measured" in card and "as predicted" in card

@@ -19,7 +19,7 @@ from proposals.constraints import same_mesh
 from proposals.models import Measurement, PlanRecord, Proposal
 from proposals.proposer.confidence import shipped
 from proposals.services import confidence, coordinator, measuring, own_mesh, plans, reviews, unmeasured
-from proposals.tasks import take_over_stale
+from proposals.tasks import measure
 from tests.backend.factories import diagnosis
 from tests.backend.measured_runs import analyse, config_of, make_run, step_of
 from tests.backend.threads import in_threads
@@ -95,7 +95,7 @@ def test_what_a_dead_worker_left_the_sweep_measures(people, approved):
     for old, new in ((RunStatus.DIAGNOSING, RunStatus.PROPOSING), (RunStatus.PROPOSING, RunStatus.CHECKING)):
         runs.move(run, old, new, actor="coordinator")
     runs.move(run, RunStatus.CHECKING, RunStatus.READY, actor="coordinator")  # and here the worker dies
-    take_over_stale()
+    measure()
     made.refresh_from_db()
     assert made.status == Measurement.Status.MEASURED
 
@@ -129,13 +129,13 @@ def test_fewer_chips_are_compared_per_token_and_chip(people, ready):
     made = measuring.link(proposal, make_run(people, config_of(proposal), 1.25 * 1.6), people.engineer)
     assert (made.speedup, made.predicted_speedup) == (pytest.approx(1.25), pytest.approx(1.2))
     assert (made.outcome, made.within_range) == ("faster", True)
-    assert "8 chips in place of 16: the speed-up is per token and chip." in made.caveats
+    assert "8 chips instead of 16: the speed-up is per token and chip." in made.caveats
     assert HistoryRecord.objects.get(key=made.record).measure == "step time per token and chip"
 
 
 def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
     other_mesh = make_run(people, {**config_of(approved), "mesh": {"ici": {"data": 8, "seq": 2}}})
-    with pytest.raises(measuring.MeasureError, match=r"It ran data 8 · seq 2, the proposal is .*data 16"):
+    with pytest.raises(measuring.MeasureError, match=r"It ran with mesh data 8 · seq 2; the proposal has .*data 16"):
         measuring.link(approved, other_mesh, people.engineer)
     other_chip = make_run(people, {**config_of(approved), "hardware": {"chip": "v5e", "topology": [4, 4], "slices": 1}})
     with pytest.raises(measuring.MeasureError, match="It ran on v5e, the proposal is for v6e"):
@@ -143,7 +143,7 @@ def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
     other_model = make_run(people, {**config_of(approved), "model": {"name": "llama2-7b"}})
     with pytest.raises(measuring.MeasureError, match="The model differs"):
         measuring.link(approved, other_model, people.engineer)
-    with pytest.raises(measuring.MeasureError, match="run the proposal was made for"):
+    with pytest.raises(measuring.MeasureError, match="baseline run of this proposal"):
         measuring.link(approved, approved.experiment, people.engineer)
     assert not Measurement.objects.exists()
 
@@ -151,7 +151,7 @@ def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
 def test_a_reconstructed_profile_measures_nothing(people, approved):
     made_up = dataclasses.replace(step_of(1.0), provenance="reconstructed", label="made from a table")
     experiment = make_run(people, config_of(approved), profile=made_up)
-    with pytest.raises(measuring.MeasureError, match="reconstructed, not measured"):
+    with pytest.raises(measuring.MeasureError, match="reconstructed, so it does not count"):
         measuring.link(approved, experiment, people.engineer)
     assert not HistoryRecord.objects.filter(team=people.team).exists()
 
@@ -163,7 +163,7 @@ def test_a_configuration_corrected_after_the_link_may_turn_out_another_run(peopl
     analyse(experiment, step_of(1.0))
     made.refresh_from_db()
     assert made.status == Measurement.Status.REFUSED
-    assert "It ran data 8 · seq 2" in made.reason
+    assert "It ran with mesh data 8 · seq 2" in made.reason
     assert list(unmeasured.waiting(people.team)) == [approved]
     right = make_run(people, config_of(approved), 1.0, name="the right one")
     assert measuring.link(approved, right, people.engineer).status == Measurement.Status.MEASURED
@@ -184,7 +184,7 @@ def test_steps_that_say_nothing_of_the_difference_say_so(people, approved):
         record.data["kpis"]["step_time_spread"] = 0.3
         record.save()
     made = measuring.link(approved, experiment, people.engineer)
-    assert "The steps vary so much that the difference may be chance." in made.caveats
+    assert "The difference is within the variation of step times." in made.caveats
 
 
 def test_a_matching_upload_is_offered_and_counted_only_when_a_person_says_so(people, approved):
@@ -221,9 +221,9 @@ def test_a_failure_is_kept_with_its_reason_and_teaches(people, approved):
     assert (record.outcome, record.failure, record.speedup) == ("failed", "out_of_memory", None)
     assert "RESOURCE_EXHAUSTED" in record.effect
     assert measuring.brier([made]) == pytest.approx(0.7**2)  # 70 % was stated, and it did not come
-    with pytest.raises(measuring.MeasureError, match="already has its result"):
+    with pytest.raises(measuring.MeasureError, match="already has a result"):
         measuring.report_failure(approved, people.engineer, "hang")
-    with pytest.raises(measuring.MeasureError, match="already has its result"):
+    with pytest.raises(measuring.MeasureError, match="already has a result"):
         measuring.link(approved, make_run(people, config_of(approved)), people.engineer)
 
 
@@ -237,7 +237,7 @@ def test_a_link_can_be_taken_back_until_it_has_its_result(people, approved):
     measuring.unlink(approved, people.engineer)
     assert not Measurement.objects.exists()
     measuring.link(approved, make_run(people, config_of(approved)), people.engineer)
-    with pytest.raises(measuring.MeasureError, match="has its result"):
+    with pytest.raises(measuring.MeasureError, match="has a result"):
         measuring.unlink(approved, people.engineer)
 
 

@@ -103,7 +103,7 @@ def test_only_administrators_test_and_everybody_in_a_team_reads(people, configur
             assert people.client(who).post(TEST).status_code == status, who
         assert people.client("administrator").get(TEST).status_code == 405
         assert server.requests == []
-    assert "Only administrators test" in page(people, "viewer")
+    assert "Only administrators can test" in page(people, "viewer")
 
 
 def test_the_key_is_in_no_log(people, configured, caplog):

@@ -87,7 +87,7 @@ def test_added_it_is_a_proposal_like_any_other(people, ready, other):
 
 def test_the_same_is_not_added_twice(people, ready, other):
     own_mesh.add(ready.plan, people.engineer, other, {})
-    with pytest.raises(own_mesh.OwnMeshError, match="This is proposal 4 already"):
+    with pytest.raises(own_mesh.OwnMeshError, match="This is already proposal 4"):
         own_mesh.add(ready.plan, people.engineer, {"ici": {"data": 4, "seq": 2, "model": 2}}, {})
 
 
@@ -113,12 +113,12 @@ def form(mesh, **more):
 
 def test_the_page_prices_while_one_types_and_adds(people, ready, other):
     client, place = people.client("engineer"), f"/plans/{ready.plan.pk}/own/"
-    assert "as it ran" in client.get(place).content.decode()
+    assert "Current configuration" in client.get(place).content.decode()
     part = client.post(place + "price/", form(other), headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part and "Legal" in part
     illegal = {"ici": {"data": 4}}
     part = client.post(place + "price/", form(illegal), headers={"HX-Request": "true"}).content.decode()
-    assert "The mesh names 4 chips of a slice; there are 16" in part and "disabled" in part
+    assert "The mesh axes multiply to 4 chips per slice, but the slice has 16" in part and "disabled" in part
     assert Proposal.objects.count() == 3
     refused = client.post(place + "add/", form(illegal))
     assert refused.status_code == 422 and "Not added" in refused.content.decode()

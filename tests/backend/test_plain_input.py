@@ -15,6 +15,8 @@ from accounts.models import Team
 from asapweb.body_limit import BodyLimit
 from tests.backend.factories import CONFIG, upload
 
+pytestmark = pytest.mark.slow
+
 ODD = ["\0", "a\0b", "²", "①", "-1", "9" * 30, "1e999", "[" * 3000, "\udcff".encode("utf-8", "surrogatepass")]
 DEEP = [b"[" * 3_000, b"[" * 3_000 + b"]" * 3_000, b'{"config":' * 3_000 + b"1" + b"}" * 3_000, b"[" * 200_000,
         b'{"config": {"training": {"step_time_s": Infinity}}}', b'{"a": 1e999}', b"\xff\xfe\x00"]  # fmt: skip

@@ -15,6 +15,8 @@ from dialogue.services.respond import respond
 from history.services.store import add_many
 from knowledge.models import Document, Kind, Passage, stamped
 
+pytestmark = pytest.mark.slow
+
 FEW, MORE = 60, 100
 
 

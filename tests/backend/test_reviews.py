@@ -71,7 +71,7 @@ def test_a_decision_stands(people, ready):
 
 @pytest.mark.parametrize("decision", ["", "maybe", "proposed"])
 def test_a_decision_is_to_approve_or_to_reject(people, ready, decision):
-    with pytest.raises(reviews.ReviewError, match="approve or to reject"):
+    with pytest.raises(reviews.ReviewError, match="Approve or reject"):
         reviews.decide(ready.plan.proposals.first(), people.reviewer, decision)
 
 

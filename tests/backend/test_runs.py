@@ -13,7 +13,9 @@ from django.utils import timezone
 
 from experiments.consistency import topology
 from experiments.models import Event, Run, RunStatus
-from experiments.services import configuration, events, profiles, runs, uploads, workers
+from experiments.services import configuration, events, profiles, runs, uploads
+from jobs import workers
+from jobs.jobs import STALE_AFTER
 from tests.backend.broker import broker
 from tests.backend.factories import CONFIG, make_experiment, make_people, make_ready, step_profile, upload
 from tests.backend.threads import in_threads
@@ -43,11 +45,11 @@ def test_a_run_is_claimed_by_one_worker_and_again_when_it_falls_silent(people, s
     run = runs.newest(make_experiment(people))
     assert runs.claim(run.pk, "first").worker == "first"
     assert runs.claim(run.pk, "second") is None
-    Run.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=runs.STALE_AFTER_S + 1))
+    Run.objects.update(heartbeat_at=timezone.now() - STALE_AFTER - timedelta(seconds=1))
     taken = runs.claim(run.pk, "second")
     assert (taken.worker, taken.attempts) == ("second", 2)
-    assert not runs.heartbeat(run, "first")
-    assert runs.heartbeat(run, "second")
+    assert not runs.RUNS.beat(run.pk, "first")
+    assert runs.RUNS.beat(run.pk, "second")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -88,7 +90,7 @@ def test_a_dead_process_of_this_machine_is_known_at_once():
 
 def test_a_run_that_kills_its_workers_fails_with_a_sentence(people):
     run = runs.newest(make_experiment(people))
-    for n in range(runs.MAX_ATTEMPTS):
+    for n in range(runs.RUNS.most_attempts):
         assert runs.claim(run.pk, f"worker {n}") is not None
         Run.objects.update(heartbeat_at=timezone.now() - timedelta(minutes=5))
     assert runs.claim(run.pk, "the last") is None
@@ -107,8 +109,8 @@ def test_the_sweep_finds_what_nobody_has_and_leaves_the_rest():
     Run.objects.filter(pk=lost.pk).update(created_at=now - timedelta(minutes=5))
     Run.objects.filter(pk=waiting.pk).update(status="configuring", created_at=now - timedelta(days=5))
     Run.objects.filter(pk=done.pk).update(status="ready", created_at=now - timedelta(days=5))
-    assert set(runs.take_over_stale()) == {dead.pk, lost.pk}
-    assert runs.take_over_stale() == []  # they are on their way; not queued again at every sweep
+    assert set(runs.RUNS.sweep()) == {dead.pk, lost.pk}
+    assert runs.RUNS.sweep() == []  # they are on their way; not queued again at every sweep
     dead.refresh_from_db()
     assert dead.worker == ""
 

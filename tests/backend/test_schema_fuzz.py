@@ -60,6 +60,7 @@ def api(db):
         signal.connect(close_old_connections)
 
 
+@pytest.mark.slow
 def test_no_request_ends_in_a_server_error(api):
     headers = {"Authorization": f"Token {api.token}", "Host": "localhost", "Accept-Encoding": "identity"}
     tried = set()

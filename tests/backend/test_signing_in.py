@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as configured
+from django.contrib.auth.hashers import make_password
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
@@ -44,7 +45,7 @@ def test_a_password_is_not_guessed_for_long(ana):
     assert tried == [422] * attempts.OF_NAME + [429] * 5
     refused = sign_in(password=RIGHT)
     assert refused.status_code == 429 and int(refused["Retry-After"]) == 900
-    assert "quarter of an hour" in refused.content.decode()
+    assert "Wait 15 minutes" in refused.content.decode()
     assert sign_in("bob").status_code == 422  # another person is not kept out
 
 
@@ -265,3 +266,10 @@ def test_an_administrator_sees_invitations_and_withdraws_them(ana, team_of):
     guest = Client()
     guest.force_login(ana)
     assert guest.post(f"/join/{token}/").status_code == 410
+
+
+def test_a_password_kept_the_old_way_still_opens_and_is_kept_the_new_way(db):
+    eve = User.objects.create(username="eve", password=make_password(RIGHT, hasher="pbkdf2_sha256"))
+    assert sign_in("eve", RIGHT).status_code == 302
+    eve.refresh_from_db()
+    assert eve.password.startswith("argon2$argon2id$") and eve.check_password(RIGHT)

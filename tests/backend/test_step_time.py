@@ -173,7 +173,7 @@ def test_a_profile_that_is_added_takes_the_place_of_the_step_time(people):
     assert again.pk != run.pk and not runs.is_without_profile(again)
     coordinator.advance(again.pk)
     again.refresh_from_db()
-    assert again.status == RunStatus.FAILED and "our code" not in again.reason  # the file is no profile
+    assert again.status == RunStatus.FAILED and "Internal error" not in again.reason  # the file is no profile
 
 
 def test_the_api_for_everyone_who_knocks(people):

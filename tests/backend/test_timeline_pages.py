@@ -165,8 +165,8 @@ def test_profiles_from_before_are_read_again(people, experiment) -> None:
     Profile.objects.filter(pk=profile.pk).update(trace=None)
     address = f"/experiments/{experiment.pk}/timeline/"
     page = client_of(people.engineer).get(address).content.decode()
-    assert "read before timelines were kept" in page and "Read the events now" in page
-    assert "Read the events now" not in client_of(people.viewer).get(address).content.decode()
+    assert "read before timelines were stored" in page and "Read events now" in page
+    assert "Read events now" not in client_of(people.viewer).get(address).content.decode()
     assert traces.write(profile.pk) and not traces.write(profile.pk)
     assert client_of(people.viewer).get(address).context["shown"].trace.event_count > 1000
 

@@ -41,6 +41,24 @@ def test_the_configuration_fills_the_columns_of_the_list(people):
     assert experiment.mesh["ici"] == CONFIG["mesh"]["ici"]
 
 
+def test_tool_exports_are_named_after_what_ran_and_not_after_the_tool(people):
+    tables = [file("framework_op_stats.json", b"{}"), file("hlo_stats (1).json", b"{}")]
+    config = {key: value for key, value in CONFIG.items() if key != "name"}
+    assert uploads.receive(people.team, people.engineer, tables, json.dumps(config)).name == "llama3.1-8b on 16 v6e"
+    unknown = uploads.receive(people.team, people.engineer, [file("op_profile.json", b"{}")])
+    assert unknown.name.startswith("XProf tables of ")
+    mine = uploads.receive(people.team, people.engineer, [file("attention-sweep-3.json", b"{}")])
+    assert mine.name == "attention-sweep-3"
+
+
+def test_home_lists_first_what_is_newest_whatever_it_waits_for(people):
+    make_ready(people, "Waits for a review")
+    uploads.receive(people.team, people.engineer, [file()], json.dumps(CONFIG | {"name": "Just uploaded"}))
+    page = people.client("reviewer").get("/").content.decode()
+    recent = page[page.index('id="h-recent"') :]
+    assert recent.index("Just uploaded") < recent.index("Waits for a review")
+
+
 def test_a_yaml_among_the_files_is_the_configuration(people):
     text = b"hardware: {chip: v5e, topology: [2, 2]}\nmesh: {ici: {data: 4}}\n"
     experiment = uploads.receive(people.team, people.engineer, [file(), file("run.yaml", text)])
@@ -93,7 +111,7 @@ class Lying(SimpleUploadedFile):
 
 def test_the_limit_holds_for_what_arrives_not_for_what_was_announced(people, settings, data_folder):
     settings.UPLOAD_LIMIT_BYTES = 1_000_000
-    with pytest.raises(uploads.UploadError, match="at most"):
+    with pytest.raises(uploads.UploadError, match="limited to"):
         uploads.receive(people.team, people.engineer, [Lying("a.xplane.pb", b"")])
     assert stored_files(data_folder) == []
 

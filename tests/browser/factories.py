@@ -189,7 +189,7 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
         mfu_convention="model FLOPs, causal attention, nothing recomputed",
         report={
             "Experiment details": ["Hardware: v5p, 4×4×4."],
-            "KPI health and initial hypothesis": ["Duty cycle: 96.2 %.", "Initial hypothesis: the device is busy."],
+            "KPIs and initial hypothesis": ["Duty cycle: 96.2 %.", "Initial hypothesis: the device is busy."],
             "Ops and roofline": ["By module: mlp 45.7 %, attention 31.5 % of device time."],
             "Correlation and structured analysis": ["Collectives take 740 ms of every 1,840 ms step."],
         },
@@ -267,7 +267,7 @@ def plan() -> Plan:
                 {"replica": 1, "data": 8, "seq": 2, "model": 4}, {}, predicted(halved, _hbm(1.9, 1.9, 5.7, 21.0)), 0.87,
             ),
             proposal(
-                2, "safer", "Keep the mesh, hide communication behind compute",
+                2, "safer", "Keep the mesh, overlap communication with compute",
                 {"replica": 1, "data": 4, "seq": 2, "model": 8}, flags,
                 predicted(hidden, _hbm(1.9, 1.9, 5.7, 14.5)), 0.91,
             ),

@@ -50,7 +50,7 @@ def test_each_contradiction_is_decided_beside_its_field(
     page.get_by_role("button", name="Save and diagnose").last.click()
     expect(page.locator("#against-summary")).to_contain_text("in 2 fields")
 
-    mesh.get_by_role("button", name=re.compile("Use what the profile says")).click()
+    mesh.get_by_role("button", name=re.compile("Use the profile’s value")).click()
     expect(page.locator('input[name="ici_name"]').first).to_have_value("data")
     expect(page.locator("#against-mesh-ici")).to_be_hidden()
     page.locator("#against-hardware-chip").get_by_label(re.compile("Keep mine")).check()
@@ -85,7 +85,7 @@ def test_what_the_profile_says_can_be_read_with_its_evidence(
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{server}/experiments/{wrong.pk}/")
-        page.get_by_text("What the profile says about the configuration").click()
+        page.get_by_text("Configuration found in the profile").click()
         table = page.get_by_role("table").filter(has_text="Evidence").first
         expect(table).to_contain_text("d_model")
         expect(table).to_contain_text("8,192")

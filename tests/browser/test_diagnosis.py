@@ -29,7 +29,7 @@ def test_findings_stand_first_and_the_evidence_folds(server: str, ready: Any, as
     page.goto(f"{server}/experiments/{ready.pk}/")
     places = [
         page.get_by_role("heading", name=name, exact=True).bounding_box()
-        for name in ("Findings", "Where the step goes", "Evidence")
+        for name in ("Findings", "Step-time breakdown", "Evidence")
     ]
     tops = [place["y"] for place in places if place]
     assert len(tops) == 3 and tops == sorted(tops)
@@ -104,7 +104,7 @@ def test_the_report_can_be_taken_away(server: str, ready: Any, as_reviewer: Any,
     menu.get_by_role("link", name="Page to read").click()
     page.wait_for_load_state()
     page.get_by_role("link", name="96.2 %").first.click()
-    expect(page.get_by_role("dialog")).to_contain_text("How it is counted")
+    expect(page.get_by_role("dialog")).to_contain_text("Definition")
 
 
 def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_reviewer: Any, page: Page) -> None:
@@ -114,7 +114,7 @@ def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_revi
     page.get_by_label("After").select_option(str(second.profiles.get().pk))
     page.get_by_role("button", name="Compare").click()
     page.wait_for_load_state()
-    expect(page.get_by_role("heading", name="Comparable: the same work on the same chips")).to_be_visible()
+    expect(page.get_by_role("heading", name="Comparable: same workload on the same chips")).to_be_visible()
     expect(page.get_by_text("The configurations are the same.").first).to_be_visible()
     page.locator(".ev").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("Before")
@@ -123,7 +123,7 @@ def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_revi
     changes.locator("summary").first.click()
     expect(changes.get_by_text("matched by").first).to_be_visible()
     page.get_by_role("navigation", name="Which changes").get_by_role("link", name="Time lost").click()
-    expect(page.get_by_text("No change here")).to_be_visible()
+    expect(page.get_by_text("No matching change")).to_be_visible()
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1280), ("light", 390)])

@@ -63,8 +63,8 @@ def panel(server: str, experiment: Any, page: Page) -> Any:
 
 def ask(page: Page, text: str) -> Any:
     expect(page.get_by_role("button", name="Send")).to_be_visible()  # the answer before has ended here, too
-    page.get_by_label("Ask or object").fill(text)
-    page.get_by_label("Ask or object").press("Enter")
+    page.get_by_label("Ask or challenge").fill(text)
+    page.get_by_label("Ask or challenge").press("Enter")
     expect(page.get_by_role("log", name="Conversation")).to_contain_text(text)
     return newest()
 
@@ -95,7 +95,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
         ask(page, "Keep the batch. Which first?").pk,
         Scripted(
             tool(1, "predict", arguments, {"step_time_s": 1.5, "what_runs": {"step_time_s": 1.84}}),
-            ConstraintTold({"keep_batch": True}, "The global batch stays as it is."), offer, TextDelta(1, TEXT[:20]),
+            ConstraintTold({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
             final(TEXT),
         ),
     ).join(30)  # fmt: skip
@@ -111,13 +111,13 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
     expect(step.get_by_label("Result of step 1")).to_be_visible()
     assert violations(page) == []
 
-    held = panel.get_by_role("list", name="Held in this conversation")
-    expect(held).to_contain_text("The global batch stays as it is")
+    held = panel.get_by_role("list", name="Constraints and facts of this conversation")
+    expect(held).to_contain_text("Keep the global batch")
     expect(panel.get_by_role("button", name="Propose again with these")).to_be_visible()
-    page.get_by_label("Ask or object").fill("half a thought")
-    held.get_by_role("button", name="Take back: The global batch stays as it is").click()
+    page.get_by_label("Ask or challenge").fill("half a thought")
+    held.get_by_role("button", name="Remove: Keep the global batch").click()
     expect(held).to_have_count(0)
-    expect(page.get_by_label("Ask or object")).to_have_value("half a thought")
+    expect(page.get_by_label("Ask or challenge")).to_have_value("half a thought")
 
     panel.get_by_role("button", name="Add as a proposal").click()
     card = page.locator("#proposal-4")
@@ -131,12 +131,12 @@ def test_an_answer_is_stopped_and_asked_for_again(panel: Any, page: Page) -> Non
     answer = ask(page, "Why not model 2?")
     writing = answering(answer.pk, Waiting("Because ", "never said"))
     expect(panel.get_by_role("log")).to_contain_text("Because")
-    page.get_by_label("Ask or object").fill("Next question")
-    page.get_by_label("Ask or object").press("Enter")  # waits for the answer before
+    page.get_by_label("Ask or challenge").fill("Next question")
+    page.get_by_label("Ask or challenge").press("Enter")  # waits for the answer before
     panel.get_by_role("button", name="Stop the answer").click()
     writing.join(20)
     expect(panel.get_by_role("log")).to_contain_text("Stopped.")
-    expect(page.get_by_label("Ask or object")).to_have_value("Next question")
+    expect(page.get_by_label("Ask or challenge")).to_have_value("Next question")
     panel.get_by_role("button", name="Retry").click()
     expect(panel.get_by_role("button", name="Stop the answer")).to_be_visible()
     again = newest()
@@ -196,7 +196,7 @@ def test_two_people_read_the_same_thread(
         other.goto(f"{server}/experiments/{experiment.pk}/dialogue/")
         log = other.get_by_role("log", name="Conversation")
         expect(log).to_contain_text("The first.")
-        expect(other.get_by_text("Asking needs the role of an engineer")).to_be_visible()
+        expect(other.get_by_text("Asking needs the engineer role")).to_be_visible()
         answer = ask(page, "Are you sure?")
         expect(log).to_contain_text("Are you sure?")
         answering(answer.pk, Scripted(final("Quite."))).join(20)
@@ -211,7 +211,7 @@ def test_threads_are_begun_chosen_renamed_and_deleted(panel: Any, page: Page) ->
     answering(ask(page, "About the batch?").pk, Scripted(final("Keep it."))).join(20)
     expect(panel.get_by_role("log")).to_contain_text("Keep it.")
     panel.get_by_role("link", name="New conversation").click()
-    expect(panel.get_by_role("log")).to_contain_text("Object, ask, or give a fact.")
+    expect(panel.get_by_role("log")).to_contain_text("Ask, challenge, or add a fact.")
     answering(ask(page, "About the memory?").pk, Scripted(final("It fits."))).join(20)
     expect(panel.get_by_role("log")).to_contain_text("It fits.")
     expect(panel.get_by_role("button", name="Send")).to_be_visible()
@@ -220,13 +220,13 @@ def test_threads_are_begun_chosen_renamed_and_deleted(panel: Any, page: Page) ->
     panel.get_by_role("link", name="About the batch?").click()
     expect(panel.get_by_role("log")).to_contain_text("Keep it.")
     panel.get_by_text("Threads").click()
-    panel.get_by_text("Rename this one").click()
-    panel.get_by_label("Name of this conversation").fill("Batch 64")
+    panel.get_by_text("Rename").click()
+    panel.get_by_label("Conversation name").fill("Batch 64")
     panel.get_by_role("button", name="Save").click()
     expect(panel.locator("details[data-menu] a", has_text="Batch 64")).to_have_count(1)  # the panel was exchanged
     panel.get_by_text("Threads").click()
     expect(panel.get_by_role("link", name="Batch 64")).to_be_visible()
-    panel.get_by_text("Delete this one").click()
+    panel.get_by_text("Delete conversation").click()
     panel.get_by_role("button", name="Delete", exact=True).click()
     expect(panel.get_by_role("log")).to_contain_text("It fits.")
 
@@ -242,7 +242,7 @@ def test_an_answer_that_ends_after_its_thread_was_left_changes_nothing_in_the_ot
         page.wait_for_timeout(50)
     assert len(late) == 1  # the whole answer, with the form to ask in its thread
     panel.get_by_role("link", name="New conversation").click()
-    expect(panel.get_by_role("log")).to_contain_text("Object, ask, or give a fact.")
+    expect(panel.get_by_role("log")).to_contain_text("Ask, challenge, or add a fact.")
     with page.expect_response("**/answers/*/"):
         late[0].continue_()
     page.wait_for_timeout(300)
@@ -258,13 +258,13 @@ def test_news_wait_until_a_thread_is_chosen_or_renamed(panel: Any, page: Page, a
     expect(panel.get_by_role("log")).to_contain_text("Keep it.")
     expect(panel.get_by_role("button", name="Send")).to_be_visible()
     panel.get_by_text("Threads").click()
-    panel.get_by_text("Rename this one").click()
-    panel.get_by_label("Name of this conversation").fill("Batch 6")
+    panel.get_by_text("Rename").click()
+    panel.get_by_label("Conversation name").fill("Batch 6")
     thread = answer.thread
     Message.objects.create(thread=thread, role="user", status="done", text="And a colleague asks this.")
     thread.save()  # it was changed now
     page.wait_for_timeout(4000)
-    expect(panel.get_by_label("Name of this conversation")).to_have_value("Batch 6")
+    expect(panel.get_by_label("Conversation name")).to_have_value("Batch 6")
     page.keyboard.press("Escape")
     expect(panel.get_by_role("log")).to_contain_text("And a colleague asks this.")
 
@@ -284,12 +284,12 @@ def test_news_that_were_asked_for_before_the_panel_changed_shut_no_menu(panel: A
     answer.thread.save()  # it was changed now
     page.locator("#news").evaluate("old => old.replaceWith(old.cloneNode())")  # as the end of an answer does
     panel.get_by_text("Threads").click()
-    panel.get_by_text("Rename this one").click()
-    panel.get_by_label("Name of this conversation").fill("Batch 6")
+    panel.get_by_text("Rename").click()
+    panel.get_by_label("Conversation name").fill("Batch 6")
     with page.expect_response("**/dialogue/news/**"):
         late[0].continue_()
     page.wait_for_timeout(300)
-    expect(panel.get_by_label("Name of this conversation")).to_have_value("Batch 6")
+    expect(panel.get_by_label("Conversation name")).to_have_value("Batch 6")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -329,7 +329,7 @@ def test_it_reads_and_asks_without_a_script(server: str, experiment: Any, as_eng
         context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server}])
         page = context.new_page()
         page.goto(f"{server}/experiments/{experiment.pk}/dialogue/?thread=new")
-        page.get_by_label("Ask or object").fill("Which first?")
+        page.get_by_label("Ask or challenge").fill("Which first?")
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("log")).to_contain_text("Which first?")
         answering(newest().pk, Scripted(final("The first."))).join(20)

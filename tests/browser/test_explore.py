@@ -17,11 +17,11 @@ PAGES = {
     "/explore/": "Legal, fits",
     f"/explore/?{STATE}{MESH}": "Step time against memory",
     f"/explore/?{STATE}&show=rejected": "heads do not divide",
-    "/explore/?chip=v5e&topology=16x16&model=llama3.1-8b": "Part of the answer needs more",
+    "/explore/?chip=v5e&topology=16x16&model=llama3.1-8b": "Inputs are missing",
     "/explore/?chip=v5e&topology=4x4&ici_name=data&ici_size=3&follow=none": "cannot be priced yet",
     "/explore/?chip=h100&topology=8x4&model=mixtral-8x7b&global_batch=256&seq_len=4096": "pipeline",
     "/experiments/{pk}/explore/": "Measured",
-    "/accuracy/": "Worst rows",
+    "/accuracy/": "Largest errors",
 }
 
 
@@ -188,7 +188,7 @@ def test_charts_follow_a_choice_without_being_rebuilt(server: str, as_reviewer: 
 def test_another_shape_and_a_pasted_config_json(server: str, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/explore/?{STATE}{MESH}")
     page.get_by_role("heading", name="Use a config.json").click()
-    page.get_by_label("As Hugging Face publishes it").fill(
+    page.get_by_label("Hugging Face format").fill(
         '{"num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16,'
         ' "num_key_value_heads": 8, "vocab_size": 32000}'
     )

@@ -101,7 +101,7 @@ def test_a_waiting_run_goes_on_with_the_confirmed_configuration(server: str, as_
 
     experiment, run = make_configuring(as_engineer, "To configure")
     page.goto(f"{server}/experiments/{experiment.pk}/")
-    expect(page.get_by_role("heading", name="The profile is read; confirm its configuration")).to_be_visible()
+    expect(page.get_by_role("heading", name="Profile read: confirm the configuration")).to_be_visible()
     expect(page.get_by_label("Chip")).to_have_value("v5p")
     assert violations(page) == []
     page.get_by_label("Size of data").first.fill("63")
@@ -149,7 +149,7 @@ def test_go_on_without_a_broken_host(server: str, as_engineer: Any, page: Page) 
     page.goto(f"{server}/experiments/{experiment.pk}/")
     expect(page.get_by_role("alert")).to_contain_text("host1.xplane.pb ends after 2 B")
     assert violations(page) == []
-    page.get_by_role("button", name="Go on without it host1.xplane.pb").click()
+    page.get_by_role("button", name="Continue without it host1.xplane.pb").click()
     expect(page.locator("#steps")).to_contain_text("1 file")
     newest = experiment.runs.order_by("-pk").first()
     assert newest is not None and newest.status == RunStatus.UPLOADED
@@ -162,16 +162,38 @@ def test_a_decision_is_shown_with_its_author_and_kept(server: str, as_reviewer: 
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     page.get_by_label("Comment on proposal 1").fill("Enough memory <b>left</b>.")
     page.get_by_role("button", name="Approve proposal 1").click()
+    assert violations(page) == []
+    page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
     expect(card).to_contain_text("by pages-reviewer")
     expect(card).to_contain_text("Enough memory <b>left</b>.")
     expect(card.get_by_role("button", name="Approve")).to_have_count(0)
     page.get_by_role("button", name="Reject proposal 2").click()
+    page.get_by_role("button", name="Confirm rejection").click()
     expect(page.locator("#proposal-2")).to_contain_text("Rejected")
     assert violations(page) == []
     page.goto(server + "/history/")  # it waits there for its measurement
     expect(page.locator("#waiting")).to_contain_text("Halve tensor parallelism, double data parallelism")
     assert violations(page) == []
+
+
+def test_no_key_decides_by_itself(server: str, as_reviewer: Any, page: Page) -> None:
+    """Enter in the comment is a new line; on a button it asks, and again it cancels."""
+    from tests.browser.factories import make_ready
+
+    experiment = make_ready(as_reviewer, "Not to decide by a slip")
+    page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
+    page.get_by_label("Comment on proposal 1").press("Enter")
+    expect(page.get_by_label("Comment on proposal 1")).to_have_value("\n")
+    for name in ("Approve proposal 1", "Reject proposal 1"):
+        opener = page.get_by_role("button", name=name)
+        opener.press("Enter")
+        question = page.get_by_role("dialog", name=f"{name}?")
+        expect(question.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(question).to_be_hidden()
+        expect(opener).to_be_focused()
+    assert {row.status for row in experiment.proposals.all()} == {"proposed"}
 
 
 def test_who_comes_second_is_told_who_was_first(
@@ -185,6 +207,7 @@ def test_who_comes_second_is_told_who_was_first(
     page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
     reviews.decide(experiment.proposals.get(rank=1), people.administrator, "rejected", "")
     page.get_by_role("button", name="Approve proposal 1").click()
+    page.get_by_role("button", name="Confirm approval").click()
     expect(page.locator("#toasts")).to_contain_text("pages-administrator already rejected this proposal")
     expect(page.locator("#proposal-1")).to_contain_text("Rejected")
 
@@ -235,7 +258,7 @@ def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, 
     drawer = page.get_by_role("dialog", name="Evidence")
     expect(drawer).to_contain_text("on the model axis")
     expect(drawer).to_contain_text("reduce-scatter.9")
-    expect(drawer.locator("tr", has_text="Sum")).to_contain_text("520.0 ms")
+    expect(drawer.locator("tr", has_text="Sum")).to_contain_text("520 ms")
     drawer.get_by_role("button", name="Close").click()
     page.locator(".kpi", has_text="MFU").click()
     expect(drawer).to_contain_text("33.4 %")
@@ -296,7 +319,7 @@ def test_an_administrator_adds_a_member_who_signs_in_once(
     expect(page.locator("main")).to_contain_text("new.person")
     page.get_by_role("button", name="Sign out").click()
     page.goto(link)
-    expect(page.get_by_role("heading", name="This link does not work any more")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
 
 
 def test_a_token_is_shown_once(server: str, as_engineer: Any, page: Page) -> None:

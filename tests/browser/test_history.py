@@ -85,7 +85,7 @@ def test_a_record_shows_both_sides_and_only_what_differs(
     page.goto(f"{server}/history/{records.get(key='asap-1').pk}/")
     sides = page.locator("#sides")
     expect(sides).to_contain_text("Sequence length")
-    page.get_by_role("link", name="Only what differs").click()
+    page.get_by_role("link", name="Differences only").click()
     expect(sides).not_to_contain_text("Sequence length")
     expect(sides.get_by_role("row", name="seq 8 4")).to_be_visible()
     similar = page.locator("section", has=page.get_by_role("heading", name="Similar records"))
@@ -109,10 +109,10 @@ def test_without_scripts_the_pages_are_links_and_forms(
     expect(page).to_have_url(re.compile("q=expert"))
     assert "outcome=slower" in page.url
     page.locator("#records tbody a").first.click()
-    page.get_by_role("link", name="Only what differs").click()
+    page.get_by_role("link", name="Differences only").click()
     expect(page.get_by_role("heading", name="Similar records")).to_be_visible()
     page.goto(server + "/history/")
-    page.get_by_role("link", name="Show what waits").click()
+    page.get_by_role("link", name="Show all").click()
     expect(page.locator("main")).to_contain_text("wait", ignore_case=True)
     plain.close()
 
@@ -124,7 +124,7 @@ def test_a_file_is_checked_imported_found_and_deleted(
     page.goto(server + "/history/import/")
     page.set_input_files("#file", {"name": "sweep.csv", "mimeType": "text/csv", "buffer": CSV.encode()})
     page.get_by_role("button", name="Check the file").click()
-    expect(page.get_by_role("heading", name="What would be added")).to_be_visible()
+    expect(page.get_by_role("heading", name="To be added")).to_be_visible()
     expect(page.get_by_role("heading", name="Errors")).to_be_visible()
     expect(page.locator("main")).to_contain_text("sharding")
     assert violations(page) == []

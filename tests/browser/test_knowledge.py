@@ -29,7 +29,7 @@ def known(people: Any) -> Iterator[Any]:
     from knowledge.services.shipped import load_shipped
 
     load_shipped()
-    while embed_some(Passage) is not None:
+    while embed_some(Passage) != "none":
         pass
     yield Passage.objects
     Document.objects.filter(team=people.team).delete()
@@ -47,8 +47,8 @@ def own(known: Any, people: Any) -> Any:
     document = documents.receive(
         people.team, people.engineer, SimpleUploadedFile("rules.md", RUNBOOK.encode())
     ).document
-    documents.read(document)
-    while embed_some(Passage) is not None:
+    documents.read(document.pk)
+    while embed_some(Passage) != "none":
         pass
     document.refresh_from_db()
     return document
@@ -87,12 +87,12 @@ def test_search_filters_and_lists_keep_each_other_and_the_address(
     first = page.locator(".found > li").first
     expect(first).to_contain_text("Tensor parallel", ignore_case=True)
     why = first.get_by_role("group", name="Why it was found")
-    for word in ("Meaning", "Words", "Fused", "rank"):
+    for word in ("Semantic", "Keywords", "Fused", "rank"):
         expect(why).to_contain_text(word)
     expect(first.locator("mark").first).to_be_visible()
-    page.get_by_role("link", name="words", exact=True).click()
+    page.get_by_role("link", name="keywords", exact=True).click()
     page.wait_for_url("**mode=text**")
-    expect(page.locator(".found").get_by_text("Meaning", exact=True)).to_have_count(0)
+    expect(page.locator(".found").get_by_text("Semantic", exact=True)).to_have_count(0)
     page.get_by_role("link", name="Remove the filter Communication").click()
     expect(page.get_by_role("link", name="Remove the filter Communication")).to_have_count(0)
     expect(page.get_by_label("Search the passages")).to_have_value("how wide may tensor parallelism be")
@@ -109,7 +109,7 @@ def test_a_result_is_reached_and_left_by_keyboard(server: str, known: Any, as_en
     page.get_by_role("link", name="Weights stream through HBM").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Weights stream through HBM every time they are used")
-    expect(page.get_by_role("heading", name="Near in meaning")).to_be_visible()
+    expect(page.get_by_role("heading", name="Related passages")).to_be_visible()
     page.get_by_role("link", name="All passages").press("Enter")
     page.wait_for_url("**q=weights+stream**")
 
@@ -141,17 +141,17 @@ def test_a_document_is_added_followed_searched_and_deleted(
     file = tmp_path / "rules.md"
     file.write_text(RUNBOOK)
     page.goto(server + "/knowledge/documents/")
-    expect(page.get_by_text("Nothing was added so far")).to_be_visible()
+    expect(page.get_by_text("No documents yet")).to_be_visible()
     page.set_input_files("#file", file)
     page.get_by_label("Title").fill("Mesh rules of the house")
     page.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_text("It is being read and cut into passages.")).to_be_visible()
-    documents.read(Document.objects.get(title="Mesh rules of the house"))  # the worker's part
+    expect(page.get_by_text("It is being read and split into passages.")).to_be_visible()
+    documents.read(Document.objects.get(title="Mesh rules of the house").pk)  # the worker's part
     expect(page.get_by_role("heading", name="2 passages")).to_be_visible()  # the page follows by itself
     expect(page.get_by_text("0 of 2 passages have their vector")).to_be_visible()
-    while embed_some(Passage) is not None:
+    while embed_some(Passage) != "none":
         pass
-    page.get_by_role("link", name="Search in it").click()
+    page.get_by_role("link", name="Search this document").click()
     page.wait_for_load_state()
     expect(page.get_by_role("heading", name="2 of")).to_be_visible()
     page.get_by_label("Search the passages").fill("what may stand on the model axis")

@@ -94,7 +94,7 @@ def test_home_shows_what_runs_and_what_waits(server: str, as_engineer: Any, page
     make_configuring(as_engineer, "Waits, on home")
     page.goto(server + "/")
     expect(page.locator("#running")).to_contain_text("Running now, on home")
-    needs = page.get_by_role("region", name="Needs you")
+    needs = page.get_by_role("region", name="Needs action")
     expect(needs).to_contain_text("host1.xplane.pb ends after 2 B")
     expect(needs).to_contain_text("Waits, on home")
     assert violations(page) == []

@@ -47,8 +47,9 @@ def test_approve_upload_measure_and_find_it_in_the_history(
 ) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-1").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     card = page.locator("#proposal-1")
-    expect(card).to_contain_text("Waits for its measurement")
+    expect(card).to_contain_text("Awaiting measurement")
     assert violations(page) == []
     card.get_by_role("link", name="Upload its profile").click()
     expect(page.locator("main")).to_contain_text("The run of proposal 1 of Loop baseline")
@@ -59,7 +60,7 @@ def test_approve_upload_measure_and_find_it_in_the_history(
     page.set_input_files("#files", file)
     page.get_by_role("button", name="Start analysis").click()
     page.wait_for_url(re.compile(r"/experiments/\d+/$"))
-    expect(page.locator("main")).to_contain_text("the measured effect stands beside the prediction by itself")
+    expect(page.locator("main")).to_contain_text("the measured effect is compared with the prediction")
     number = int(re.findall(r"/experiments/(\d+)/", page.url)[0])
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     expect(page.locator("#proposal-1")).to_contain_text("Being measured")
@@ -99,19 +100,20 @@ def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any
     page.goto(f"{server}/experiments/{same.pk}/")
     offer = page.get_by_role("note").filter(has_text="This looks like proposal 1 of Loop baseline")
     assert violations(page) == []
-    offer.get_by_role("button", name="Count it").click()
-    expect(page.locator("main")).to_contain_text("the measured effect stands beside the prediction by itself")
+    offer.get_by_role("button", name="Link it").click()
+    expect(page.locator("main")).to_contain_text("the measured effect is compared with the prediction")
 
 
 def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-3").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
     page.locator("#proposal-3").get_by_text("It failed…").click()
-    page.get_by_label("What went wrong").select_option("out_of_memory")
-    page.get_by_label("What it said").fill("RESOURCE_EXHAUSTED")
+    page.get_by_label("Failure").select_option("out_of_memory")
+    page.get_by_label("Error message").fill("RESOURCE_EXHAUSTED")
     assert violations(page) == []
-    page.get_by_role("button", name="Keep as failed").click()
-    expect(page.locator("#result-3")).to_contain_text("It did not run")
+    page.get_by_role("button", name="Save as failed").click()
+    expect(page.locator("#result-3")).to_contain_text("Run failed")
     expect(page.locator("#result-3")).to_contain_text("RESOURCE_EXHAUSTED")
 
 
@@ -120,9 +122,9 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     page.get_by_role("link", name="Enter a mesh").click()
     page.wait_for_load_state()
     answer = page.locator("#own-answer")
-    expect(answer).to_contain_text("Keep what runs")
+    expect(answer).to_contain_text("Keep the current configuration")
     page.get_by_label("model", exact=True).fill("4")
-    expect(answer).to_contain_text("The mesh names 32 chips of a slice; there are 64")
+    expect(answer).to_contain_text("The mesh axes multiply to 32 chips per slice, but the slice has 64")
     expect(answer.get_by_role("button", name="Add as a proposal")).to_be_disabled()
     assert violations(page) == []
     page.get_by_label("data", exact=True).fill("8")
@@ -137,7 +139,7 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     answer.get_by_role("button", name="Add as a proposal").click()
     card = page.locator("#proposal-4")
     expect(card).to_contain_text("Your own")
-    card.get_by_text("One step away").click()
+    card.get_by_text("Neighbouring configurations").click()
     card.get_by_role("link", name=re.compile("^Open ")).first.click()
     expect(page.locator("#own-answer")).to_contain_text("Step time")
 
@@ -149,12 +151,12 @@ def test_proposals_are_asked_for_again_within_constraints(
     from proposals.services import regenerating
 
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
-    page.get_by_text("Propose again, within constraints").click()
+    page.get_by_text("Propose again under constraints").click()
     assert violations(page) == []
     page.get_by_label("Keep the global batch").check()
     page.get_by_label("What seq may do").select_option("keep")
     page.get_by_role("button", name="Propose again", exact=True).click()
-    expect(page.locator("#asked")).to_contain_text("the seq axis stays as it is")
+    expect(page.locator("#asked")).to_contain_text("Keep the size of the seq axis")
     regenerating.make(PlanRequest.objects.get(run__experiment=fresh).pk)
     expect(page.get_by_role("navigation", name="Plans")).to_contain_text("Plan 2 of 2")
     within = page.locator(".within")
@@ -167,7 +169,7 @@ def test_proposals_are_asked_for_again_within_constraints(
         assert overflow(page) <= 0, width
     page.set_viewport_size({"width": 1280, "height": 900})
     within.get_by_role("button", name=re.compile("seq axis")).click()
-    expect(page.locator("#asked")).to_contain_text("the global batch stays as it is")
+    expect(page.locator("#asked")).to_contain_text("Keep the global batch")
     expect(page.locator("#asked")).not_to_contain_text("seq")
     page.get_by_role("link", name="Plan 1", exact=True).click()
     expect(page.locator("#proposal-1")).to_contain_text("Halve tensor parallelism")

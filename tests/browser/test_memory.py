@@ -120,7 +120,7 @@ def test_a_replay_goes_step_by_step_and_runs_again(server: str, long: Any, as_en
     expect(page.locator(".replay__body")).to_contain_text("is in no tool result")
     page.get_by_role("link", name="All", exact=True).click()
     expect(page.get_by_role("heading", name="All 12 steps")).to_be_visible()
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Rerun").click()
     # The recording is of another run, so the tools of this one return something else.
     expect(page.locator("#rerun")).to_contain_text("Differs at step 2 of 12", timeout=60_000)
     page.get_by_role("link", name="Show step 2").click()
@@ -130,9 +130,9 @@ def test_a_replay_goes_step_by_step_and_runs_again(server: str, long: Any, as_en
 def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: Any, page: Page) -> None:
     sign_in(people.administrator)
     page.goto(f"{server}/settings/")
-    page.get_by_label("Keep what agents send to models and tools").fill("90")
-    page.get_by_role("button", name="Save the days").click()
+    page.get_by_label("Keep agent payloads").fill("90")
+    page.get_by_role("button", name="Save").click()
     expect(page.locator("#toasts")).to_contain_text("kept for 90 days")
-    page.get_by_role("link", name="Language model: what is configured").click()
+    page.get_by_role("link", name="Language model: configuration").click()
     expect(page.get_by_text("No language model is configured")).to_be_visible()
     expect(page.get_by_role("button", name="Test the connection")).to_be_disabled()

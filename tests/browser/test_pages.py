@@ -24,7 +24,7 @@ PAGES = {
     "/experiments/{pk}/modules/": "Module tree",
     "/experiments/{pk}/report/": "1. Experiment details",
     "/experiments/{pk}/evidence/step-3-0/": "Step 7 on TPU:3",
-    "/compare/": "Two profiles of one experiment or of two",
+    "/compare/": "Compare two profiles",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
     "/experiments/{pk}/configuration/": "The same as a file",
     "/experiments/{pk}/delete/": "cannot be undone",
@@ -35,7 +35,7 @@ PAGES = {
     "/experiments/{pk}/memory/": "3 proposals from 74 candidates",
     "/history/": "Optimization database",
     "/measurements/": "Predicted against measured",
-    "/history/waiting/": "Waiting for a measurement",
+    "/history/waiting/": "Awaiting measurement",
     "/settings/": "API tokens",
 }
 
@@ -93,7 +93,7 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
     expect(page.get_by_role("heading", name="Top ops")).to_be_visible()
     page.goto(f"{server}/experiments/{ready.pk}/")
     page.get_by_role("link", name="740 ms").first.click()
-    expect(page.get_by_text("How it is counted")).to_be_visible()
+    expect(page.get_by_text("Definition")).to_be_visible()
     page.goto(f"{server}/experiments/{ready.pk}/proposals/")
     page.get_by_role("link", name="Show rejected").click()
     expect(page.get_by_text("8 KV heads do not divide by 16.")).to_be_visible()
@@ -103,5 +103,5 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
 def test_wrong_address_says_so(server: str, as_reviewer: Any, page: Page) -> None:
     answer = page.goto(server + "/experiments/999999/")
     assert answer is not None and answer.status == 404
-    expect(page.get_by_role("heading", name="Nothing is here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     assert violations(page) == []

@@ -19,6 +19,7 @@ UNBOUNDED = {"step_time_s", "mfu", "memory_peak_share", "step_time_spread", "str
              "communication_overlapped"}  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), configs())
 def test_any_profile_is_answered(profile: StepProfile, config: ExperimentConfig | None) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps import evaluate
+from evaluation.steps.generated import Scenario, config, made, profile
+from evaluation.steps.scenarios import SCENARIOS
+from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile
-from tests.diagnosis import evaluate
 from tests.diagnosis.as_xspace import write
-from tests.diagnosis.generated import Scenario, config, made, profile
-from tests.diagnosis.scenarios import SCENARIOS
-from tests.diagnosis.variants import perturbed
 
 IDS = [scenario.name for scenario in SCENARIOS]
 
@@ -69,7 +69,7 @@ THROUGH_XPROF = (
     "unfused elementwise work",
     "8-way tensor parallelism in the open",
     "gathers of sharded weights, few tokens",
-    "gradients over the network between slices",
+    "gradients over DCN",
     "expert dispatch",
     "slow input",
     "gaps",

@@ -38,7 +38,7 @@ def test_exposure_per_op_and_axis() -> None:
     row = next(row for row in diagnosis.collectives if row["axis"] == "model" and row["exposed_s"] is not None)
     assert (row["in_flight_s"], row["exposed_s"], row["hidden_share"]) == pytest.approx((0.5, 0.2, 0.6))
     text = find(diagnosis, "async_collective_waits").insight
-    assert "hide 60.0 % of their time in flight" in text
+    assert "hide 60.0 % of the time they are in flight" in text
 
 
 def test_what_other_streams_hide_is_no_cost() -> None:
@@ -65,7 +65,7 @@ def test_uneven_experts() -> None:
     diagnosis = diagnose(profile(expert("fusion.1", 0.4, 1.5), even, exchange), mesh)
     found = find(diagnosis, "expert_imbalance")
     assert found.saving_share == pytest.approx(0.2) and found.mesh_axis == "expert"
-    assert "1.50× as long on the fullest core" in found.insight and "host-a TPU:3" in found.insight
+    assert "1.50× as long on the most loaded core" in found.insight and "host-a TPU:3" in found.insight
     assert "expert_imbalance" not in rules(diagnose(profile(expert("fusion.1", 0.4, 1.02), even, exchange), mesh))
 
 
@@ -89,8 +89,8 @@ def test_a_heavy_stage() -> None:
     found = find(diagnose(made, mesh), "pipeline_bubble")
     values = {row.label: row.value for row in found.evidence}
     assert values["the heaviest stage"] == 2
-    assert values["own work of the heaviest stage per step"] == pytest.approx(0.8)
-    assert values["mean own work of a stage per step"] == pytest.approx(0.65)
+    assert values["busy time of the heaviest stage per step"] == pytest.approx(0.8)
+    assert values["mean busy time of a stage per step"] == pytest.approx(0.65)
     assert "the others wait for it" in found.insight
 
 

@@ -25,7 +25,7 @@ def test_mfu_by_hand() -> None:
     )
     per_token = 6 * 13_606_912 + 3 * 2 * 2 * 1024 * 256
     assert diagnosis.kpis["mfu"] == pytest.approx(per_token * 8 * 512 / (1.0 * 8 * 1.97e14), rel=1e-6)
-    assert "nothing recomputed" in diagnosis.mfu_convention and "bf16" in diagnosis.mfu_convention
+    assert "recompute excluded" in diagnosis.mfu_convention and "bf16" in diagnosis.mfu_convention
 
 
 def test_more_than_the_chips_can_do_is_a_wrong_configuration() -> None:
@@ -36,7 +36,7 @@ def test_more_than_the_chips_can_do_is_a_wrong_configuration() -> None:
     )
     diagnosis = diagnose(profile(matmul("m", 1.0)), setup)
     assert diagnosis.kpis["mfu"] is None
-    assert "times the chips' peak" in diagnosis.not_measured["mfu"]
+    assert "× the chips' peak" in diagnosis.not_measured["mfu"]
 
 
 def test_mfu_says_what_it_lacks() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis, Evidence
-from tests.diagnosis import paper
-from tests.diagnosis.generated import config, profile
-from tests.diagnosis.scenarios import SCENARIOS
+from evaluation.steps import paper
+from evaluation.steps.generated import config, profile
+from evaluation.steps.scenarios import SCENARIOS
 
 UNITS = {
     "%": 0.01, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
@@ -99,7 +99,7 @@ def test_report_repeats_the_kpis() -> None:
         "MFU": "mfu",
     }
     for _, diagnosis in cases():
-        section = {line.partition(":")[0]: line for line in diagnosis.report["KPI health and initial hypothesis"]}
+        section = {line.partition(":")[0]: line for line in diagnosis.report["KPIs and initial hypothesis"]}
         for words, key in names.items():
             value = diagnosis.kpis[key]
             if value is None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.analyzer import diagnose
-from tests.diagnosis import paper
-from tests.diagnosis.variants import perturbed
+from evaluation.steps import paper
+from evaluation.steps.variants import perturbed
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps import paper
+from evaluation.steps.variants import perturbed
 from experiments.step_profile import Op, StepProfile
-from tests.diagnosis import paper
-from tests.diagnosis.variants import perturbed
 
 
 def filler(name: str, category: str, share: float, bound: str, efficiency: float | None) -> Op:

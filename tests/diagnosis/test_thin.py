@@ -41,7 +41,7 @@ def test_cpu_without_flops_says_so() -> None:
     diagnosis = diagnose(profile(*ops, kind="CPU", kpis={}), config({"data": 8}))
     assert diagnosis.bottleneck.primary == "communication"
     assert diagnosis.bottleneck.confidence < 0.8
-    assert any("No op carries FLOPs" in text for text in diagnosis.bottleneck.contradictions)
+    assert any("No op reports FLOPs" in text for text in diagnosis.bottleneck.contradictions)
     assert diagnosis.ops[1].mesh_axis == "data" and diagnosis.ops[1].possible_bytes_per_s is None
     assert diagnosis.kpis["mfu"] is None and "CPU" in diagnosis.not_measured["mfu"]
 

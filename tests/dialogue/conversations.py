@@ -17,7 +17,7 @@ import django
 FOLDER = Path(__file__).parent / "recorded"
 _CLOCK = re.compile(r'("(?:duration_s|first_token_s)":) [0-9.e-]+')
 #: Small, and nothing in it is read from a file.
-RUN = "gradients over the network between slices"
+RUN = "gradients over DCN"
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def record(conversation: Conversation) -> Iterator[str]:
     """The lines of its export."""
     from agent.provider.openai import OpenAIProvider
     from agent.provider.settings import Settings
+    from evaluation.quality.evidence import bench
     from proposals.agents import chat, reasoner
     from proposals.agents.conversation import Ask
     from proposals.agents.recorded import STEP_KINDS
     from proposals.agents.replaying import lines_of
     from tests.agent.server import ScriptedServer
-    from tests.agents.evidence import bench
 
     of, ask = bench(RUN), Ask(conversation.question)
     if conversation.replies is None:

@@ -25,7 +25,7 @@ def answered(people, ready):
     thread = post(api, "/api/threads/", {"experiment": ready.experiment.pk}).json()["id"]
     asked = post(api, f"/api/threads/{thread}/messages/", {"text": "Keep the batch. What else?"})
     assert asked.status_code == 202
-    told = ConstraintTold({"keep_batch": True}, "The global batch stays as it is.")
+    told = ConstraintTold({"keep_batch": True}, "Keep the global batch.")
     respond(
         asked.json()["id"],
         Scripted(tool(1, "predict", {}, {"step_time_s": 1.25}), told, OFFER, final("1.25 s it takes.")),

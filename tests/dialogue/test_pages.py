@@ -28,7 +28,7 @@ def answer(people, thread):
     made = asking.ask(thread, people.engineer, "Which do you recommend first?")
     said = Scripted(
         tool(1, "predict", {"ici": {"data": 16}}, {"step_time_s": 1.25}),
-        ConstraintTold({"keep_batch": True}, "The global batch stays as it is."),
+        ConstraintTold({"keep_batch": True}, "Keep the global batch."),
         FactTold("training.remat", "full", "Remat is full."),
         OFFER,
         Question("How long are the sequences?", ("The sequence length is 4096",)),
@@ -52,10 +52,10 @@ def test_a_thread_is_shown_whole_without_a_script(people, ready, thread, answer)
     text = page.content.decode()
     assert page.status_code == 200
     assert "<strong>Proposal 1.</strong>" in text and '<td class="n">1.25 s' in text
-    assert "The global batch stays as it is" in text and "remat full" in text
+    assert "Keep the global batch" in text and "remat full" in text
     assert f'href="/answers/{answer.pk}/steps/1/"' in text
     assert f'href="#step-{answer.pk}-1"' in text  # behind the sentence that rests on it
-    assert "Asking needs the role of an engineer" in text and "Add as a proposal" not in text
+    assert "Asking needs the engineer role" in text and "Add as a proposal" not in text
     assert "http-equiv" not in text
 
 
@@ -163,7 +163,7 @@ def test_the_note_says_why_the_built_in_answer_stands(people, ready, thread):
     made = asking.ask(thread, people.engineer, "Sure?")
     respond(made.pk, Scripted(Stopped("fault", "The endpoint refused the key."), final("Yes.")))
     page = people.client("viewer").get(of(ready.experiment, f"{thread.pk}/")).content.decode()
-    assert "The built-in reasoner’s answer stands. The endpoint refused the key." in page
+    assert "The built-in reasoner’s answer is shown. The endpoint refused the key." in page
 
 
 def test_a_step_shows_input_and_result(people, answer):
@@ -200,7 +200,7 @@ def test_proposals_are_made_again_within_what_is_held(people, ready, thread, ans
 def test_what_is_held_is_taken_back(people, ready, thread, answer):
     held = Held.objects.get(kind="constraint")
     page = htmx(people.client("engineer"), "post", f"/held/{held.pk}/release/").content.decode()
-    assert "The global batch stays" not in re.sub(r"said-.*?</div>", "", page, flags=re.DOTALL)
+    assert "Keep the global batch" not in re.sub(r"said-.*?</div>", "", page, flags=re.DOTALL)
     assert "Propose again with these" not in page  # a fact alone is no constraint
     held.refresh_from_db()
     assert held.removed_by == people.engineer
@@ -211,9 +211,9 @@ def test_threads_are_renamed_and_deleted_by_those_who_may(people, ready, thread,
     assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": "Batch 32"}).status_code == 302
     assert "Batch 32" in engineer.get(of(ready.experiment)).content.decode()
     assert engineer.post(f"/threads/{thread.pk}/rename/", {"title": ""}).status_code == 422
-    assert "Delete this one" not in reviewer.get(of(ready.experiment)).content.decode()
+    assert "Delete conversation" not in reviewer.get(of(ready.experiment)).content.decode()
     assert reviewer.post(f"/threads/{thread.pk}/delete/").status_code == 403
-    assert "Delete this one" in people.client("administrator").get(of(ready.experiment)).content.decode()
+    assert "Delete conversation" in people.client("administrator").get(of(ready.experiment)).content.decode()
     gone = htmx(engineer, "post", f"/threads/{thread.pk}/delete/")
     assert gone.status_code == 200 and "Which do you recommend first?" in gone.content.decode()  # suggested again
     assert not Thread.objects.exists()

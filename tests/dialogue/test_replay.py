@@ -34,7 +34,7 @@ def recording(name: str) -> Recording:
 
 
 def bench():
-    from tests.agents.evidence import bench as made
+    from evaluation.quality.evidence import bench as made
 
     return made(RUN)
 
@@ -280,8 +280,8 @@ class TestStored:
         assert found.events == replaying.replayed(ready.experiment, answer.pk).recording.events
 
     def test_what_an_agent_wrote_of_a_run_is_replayed_as_well(self, people, ready):
-        from proposals.agents import analyzer_agent, stored
-        from proposals.services import recording
+        from proposals.agents import analyzer_agent
+        from proposals.services import recording, stored
 
         of = stored.workbench(ready.experiment, None, ready.plan)
         report = analyzer_agent.built_in(of).model_dump(mode="json")

@@ -8,10 +8,10 @@ from math import prod
 import pytest
 
 from evaluation.history_from_sweeps import FILE, SOURCES, records, without_workload, workload_prefix
+from evaluation.seeds.build import as_text
 from evaluation.sweep_comparisons import MOST, comparisons, settings_that_ran, step_of
 from evaluation.sweeps import load_sweeps
 from history import seeds
-from history.seeds.build import as_text
 from proposals.proposer.precedents import MOST_TELLING, precedents_of, published
 
 RUNS = {run.id: run for run in load_sweeps()}

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from experiments.samples.samples import SAMPLES, Sample
-from tests.launcher.application import Application, children, eventually
+from tests.launcher.application import Application, children, copied, eventually, running
 
 ANALYSIS_MS = 90_000
 CHROMIUM_ARGS = [
@@ -40,14 +39,9 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 
 @pytest.fixture(scope="module")
-def application() -> Iterator[Application]:
-    folder = Path(tempfile.mkdtemp(prefix="asap-flow-", dir="/tmp"))
-    folder.chmod(0o755)
-    started = Application(folder / "data")
-    yield started
-    if started.process.poll() is None:
-        started.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+def application(first_start: Application) -> Iterator[Application]:
+    with copied(first_start.home) as home, running(home) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

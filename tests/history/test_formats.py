@@ -149,7 +149,7 @@ def test_an_unknown_column_is_ignored_and_said():
     ("content", "kind", "sentence"),
     [
         ("alpha,beta\n1,2\n", "csv", "The first line must name the columns"),
-        ("id,title,id\n", "csv", "stands twice"),
+        ("id,title,id\n", "csv", "appears twice"),
         ('{"id": 1}', "json", "must be a JSON list"),
         ("", "json", "is empty"),
     ],

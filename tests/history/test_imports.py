@@ -13,7 +13,8 @@ from history.models import HistoryRecord, RecordImport
 from history.services import exports, formats, imports, store
 from history.services.filters import Filters
 from history.services.imports import ImportRefused, State
-from history.tasks import resume_imports, work_import
+from history.tasks import forget_imports, work_import
+from tests.backend.services import dead_process
 from tests.history.records import record
 
 
@@ -84,9 +85,11 @@ def test_a_large_file_is_left_to_a_worker_that_may_die(people, monkeypatch):
     assert made.state == State.CHECKING and HistoryRecord.objects.count() == 0
 
     RecordImport.objects.update(created_at=timezone.now() - timedelta(minutes=2))
-    assert resume_imports() == [made.pk]
+    assert imports.READING.sweep() == [made.pk]
     # What a worker left that was killed after its second batch.
-    RecordImport.objects.filter(pk=made.pk).update(state=State.IMPORTING)
+    RecordImport.objects.filter(pk=made.pk).update(
+        state=State.IMPORTING, worker=dead_process(), heartbeat_at=timezone.now(), attempts=1
+    )
     store.add_many(many[:20], people.team, people.engineer, made)
     work_import(made.pk)
     work_import(made.pk)
@@ -97,7 +100,7 @@ def test_a_large_file_is_left_to_a_worker_that_may_die(people, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("records.xlsx", b"PK", "are read from .csv, .json and .jsonl"),
+        ("records.xlsx", b"PK", "formats are .csv, .json and .jsonl"),
         ("records.csv", b"", "is empty"),
     ],
 )
@@ -116,7 +119,7 @@ def test_a_file_that_cannot_be_read_fails_with_its_sentence(people):
 
 def test_too_large_a_file_leaves_nothing_behind(people, monkeypatch, data_folder):
     monkeypatch.setattr(imports, "LIMIT_BYTES", 1000)
-    with pytest.raises(ImportRefused, match="at most") as refused:
+    with pytest.raises(ImportRefused, match="limited to") as refused:
         imports.receive(people.team, people.engineer, file([record(f"r{n}") for n in range(5)]))
     assert refused.value.too_large
     assert not list((data_folder / imports.IMPORTS).rglob("*"))
@@ -125,7 +128,7 @@ def test_too_large_a_file_leaves_nothing_behind(people, monkeypatch, data_folder
 def test_a_checked_file_is_forgotten_after_a_day(people):
     made = imports.receive(people.team, people.engineer, file([record("a")]))
     RecordImport.objects.update(created_at=timezone.now() - timedelta(days=2))
-    resume_imports()
+    forget_imports()
     made.refresh_from_db()
     assert made.state == State.FAILED and made.path == "" and "within a day" in made.reason
 

@@ -116,7 +116,7 @@ def test_facets_narrow_and_count(people, seeded, own):
     own_only = text(client.get("/history/?provenance=imported"))
     assert "Own sweep" in own_only and f"1 of {HistoryRecord.objects.count()} records" in own_only
     none = text(client.get("/history/?provenance=imported&outcome=failed"))
-    assert "No record matches" in none and "Take a filter away" in none
+    assert "No record matches" in none and "Remove a filter" in none
 
 
 def test_pages_follow_one_another_without_loss_or_repeat(people):
@@ -144,7 +144,7 @@ def test_largest_gain_first_and_worst_first(people):
 def test_words_find_and_the_page_says_how(people, seeded):
     page = text(people.client("viewer").get("/history/", {"q": "sequence sharding traded v5p"}))
     assert "Sequence sharding traded for data parallelism" in page
-    assert "text and meaning" in page or "words alone" in page
+    assert "keyword and semantic search" in page or "words alone" in page
 
 
 def test_hostile_text_and_addresses_do_no_harm(people):
@@ -198,7 +198,7 @@ def test_similar_records_say_what_is_alike(people, seeded, own):
     page = people.client("viewer").get(f"/history/{own.pk}/")
     first = page.context["alike"][0]
     assert first.record.key == "asap-1"  # the same move on the same chip
-    assert "the mesh moved the same way" in text(page)
+    assert "the same mesh change" in text(page)
 
 
 def test_measured_records_lead_to_their_runs_and_profiles(people, ready):
@@ -241,7 +241,7 @@ def test_a_file_with_nothing_good_cannot_be_imported(people):
     client = people.client("engineer")
     answer = client.post("/history/import/", {"file": upload("bad.csv", BAD)})
     page = text(client.get(answer["Location"]))
-    assert "There is nothing to import" in page and "Every row has an error" in page
+    assert "Nothing to import" in page and "Every row has an error" in page
     assert ">Import " not in page.split("<main", 1)[1].split("Discard", 1)[1][:400]
 
 
@@ -257,7 +257,7 @@ def test_a_checked_file_can_be_left(people):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("sweep.xlsx", "PK", "is none of them"),
+        ("sweep.xlsx", "PK", "is none of these"),
         ("empty.csv", "", "is empty"),
         ("sweep.csv", None, "Choose a file"),
     ],

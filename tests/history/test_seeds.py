@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from evaluation.seeds import build
 from history import seeds
 from history.record import OUTCOMES
-from history.seeds import build
 from perfmodel.chips import get_chip
 from perfmodel.config import Mesh
 from perfmodel.published import RUNS_FILE

@@ -183,7 +183,7 @@ def test_broken_and_encrypted_archives(tmp_path: Path) -> None:
     path = zip_of(tmp_path / "run.zip", [("host-0.xplane.pb", profile_bytes())])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    assert "damaged zip" in refusal(path).message
+    assert "corrupt zip" in refusal(path).message
     at = whole.index(b"PK\x01\x02")
     path.write_bytes(whole[: at + 8] + b"\x01" + whole[at + 9 :])
     assert "encrypted" in refusal(path).message

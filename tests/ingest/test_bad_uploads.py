@@ -60,7 +60,7 @@ def test_text_and_other_files(tmp_path: Path) -> None:
     for name, content, expected in (
         ("notes.xplane.pb", b"loss 1.2\nloss 1.1\n", "text file"),
         ("notes.txt", "größer\n".encode(), "text file"),
-        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "no profile"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not a profile"),
         ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "trace viewer"),
     ):
         path = tmp_path / name
@@ -156,14 +156,14 @@ def test_a_broken_host_is_named_and_the_rest_can_be_read_without_it(save: Save) 
     error = refusal(good, broken)
     assert error.file == "t1v-n-1.xplane.pb"
     assert error.excludable
-    assert "go on without this host" in error.next_step
+    assert "continue without this host" in error.next_step
     profile = read_profile([good, broken], exclude=[error.file])
     assert profile.device.host_count == 1
     assert any("t1v-n-1" in note.message and note.severity == "warning" for note in profile.notes)
 
 
 def test_leaving_every_host_out_is_refused(save: Save) -> None:
-    assert "left out" in refusal(save(), exclude=["host-0"]).message
+    assert "excluded" in refusal(save(), exclude=["host-0"]).message
 
 
 def test_markup_in_names_stays_text(save: Save) -> None:
@@ -207,5 +207,5 @@ def test_too_many_ops_for_the_memory_are_refused_before_the_converter_starts(sav
 
 def test_missing_path_and_folder(tmp_path: Path) -> None:
     assert "cannot be opened" in refusal(tmp_path / "none.xplane.pb").message
-    assert "is no file" in refusal(tmp_path).message
+    assert "is not a file" in refusal(tmp_path).message
     assert refusal().kind == "empty"

@@ -73,7 +73,7 @@ def test_step_cut_off_by_the_end_of_an_xplane(save: Save) -> None:
     assert profile.step_time_s == pytest.approx(100e-6)
     assert profile.step_time_stdev_s == pytest.approx(0, abs=1e-12)
     assert profile.timeline.steps == (1, 2, 3, 4)
-    assert any("ends in step 5: its 0.03 ms are left out" in note.message for note in profile.notes)
+    assert any("ends in step 5: its 0.03 ms are excluded" in note.message for note in profile.notes)
     assert all(sum(core.breakdown_s.values()) == pytest.approx(100e-6) for core in profile.cores)
 
 
@@ -113,7 +113,7 @@ def test_step_cut_off_in_a_json_export(tmp_path: Path) -> None:
     assert profile.step_time_stdev_s is not None and profile.step_time_stdev_s < 1e-3
     assert len(profile.steps) == 4
     assert "its 96.9 ms include" in profile.computed["step_time"]
-    assert any("step 4: its 3.1 ms are left out" in note.message for note in profile.notes)
+    assert any("step 4: its 3.1 ms are excluded" in note.message for note in profile.notes)
 
 
 def test_printed_zeros_that_tables_contradict_are_not_reported_as_zeros(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_printed_zeros_that_tables_contradict_are_not_reported_as_zeros(tmp_path
     profile = overview(tmp_path, [10.0, 10.0, 10.0, 10.0])
     assert profile.kpis["idle"] == pytest.approx(0.01)
     assert profile.kpis["duty_cycle"] == pytest.approx(0.99)
-    assert "recorded nothing" in profile.computed["duty_cycle"]
+    assert "nothing was recorded" in profile.computed["duty_cycle"]
     assert profile.kpis["mxu_utilization"] is None and profile.not_measured["mxu_utilization"]
     assert profile.kpis["communication"] == pytest.approx(0.29)
     assert profile.step_time_s == pytest.approx(0.01) and "step_time" not in profile.computed

@@ -126,7 +126,7 @@ def test_thin_report(tmp_path: Path) -> None:
     assert second.self_time_s == pytest.approx(1.0)  # average × occurrences
     assert second.roofline_efficiency is None  # XProf states 0 for what it cannot know
     assert profile.ops_dropped is None
-    assert any("left out is not known" in note.message for note in profile.notes)
+    assert any("omitted is unknown" in note.message for note in profile.notes)
     for key in ("goodput", "input", "mxu_utilization", "memory", "flops", "steps"):
         assert profile.not_measured[key]
 
@@ -222,7 +222,7 @@ def test_export_of_an_empty_profile_is_no_measurement(tmp_path: Path) -> None:
     zero = {"device_duty_cycle_percent": "0.0%", "mxu_utilization_percent": "0.0%", "hbm_utilization_percent": "0.0%"}
     columns = [{"id": "selfTimePercent"}]
     document = [{"cols": columns, "rows": [], "p": zero}, {"cols": [], "rows": [], "p": {"steptime_ms_average": "0.0"}}]
-    assert "holds no measurement" in refusal(tmp_path, document).message
+    assert "contains no measurements" in refusal(tmp_path, document).message
 
 
 @pytest.mark.parametrize(
@@ -234,14 +234,14 @@ def test_export_of_an_empty_profile_is_no_measurement(tmp_path: Path) -> None:
         ('{"step_time_ms": "fast"}', "step_time_ms is 'fast'"),
         ('{"step_time_ms": -3}', "at least 0"),
         ('{"duty_cycle_percent": 250, "step_time_ms": 1}', "at most 100 %"),
-        ('{"step_time_ms": 1, "top_ops": "none"}', "top_ops is no list of ops"),
-        ('{"step_time_ms": 1, "top_ops": [1, 2]}', "top_ops is no list of ops"),
+        ('{"step_time_ms": 1, "top_ops": "none"}', "top_ops is not a list of ops"),
+        ('{"step_time_ms": 1, "top_ops": [1, 2]}', "top_ops is not a list of ops"),
         ('[{"name": "a", "category": "b", "self_time_ps": []}]', "op 1, self_time_ps is []"),
         ('[{"name": "a", "category": "b", "self_time": 4}]', "with its unit"),
-        ('{"hello": "world"}', "holds no KPIs and no ops"),
-        ("[]", "holds no KPIs and no ops"),
+        ('{"hello": "world"}', "contains no KPIs and no ops"),
+        ("[]", "contains no KPIs and no ops"),
         ('{"hardware": {"chip": "v5e"}, "mesh": {"ici": {}}}', "configuration"),
-        ('{"kpis": [1]}', "kpis is no object"),
+        ('{"kpis": [1]}', "kpis is not an object"),
     ],
 )
 def test_bad_exports_are_refused_with_the_place(tmp_path: Path, document: str, expected: str) -> None:

@@ -106,7 +106,7 @@ def test_memory_as_compiled_where_nothing_was_measured(tmp_path: Path) -> None:
     assert "as compiled" in profile.computed["memory"]
     alone = read(tmp_path, memory_viewer=viewer)
     assert alone.memory == profile.memory and alone.ops == ()
-    assert any("memory only: add overview_page" in note.message for note in alone.notes)
+    assert any("only memory: add overview_page" in note.message for note in alone.notes)
     with pytest.raises(IngestError) as caught:
         read(tmp_path, memory_viewer={"maxHeap": []})
     assert "It is XProf's memory_viewer" in caught.value.message and "hlo_stats" in caught.value.next_step

@@ -34,7 +34,7 @@ def test_steps_are_whole_and_the_one_without_work_is_left_out_by_name(read: Read
     profile = read(training())
     assert [step.number for step in profile.steps] == [0, 1, 2]
     assert profile.step_time_s == pytest.approx(1e-3)
-    assert any("Step 3 is left out: no device activity" in note.message for note in profile.notes)
+    assert any("Step 3 is excluded: no device activity" in note.message for note in profile.notes)
     assert profile.device.chip == "h100"
     assert profile.device.world_size == 8
 
@@ -281,8 +281,8 @@ def test_what_kineto_writes_beyond_json_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (json.dumps(training().document())[:-200], "cut off"),
-        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"b"}]}', "no valid JSON"),
+        (json.dumps(training().document())[:-200], "truncated"),
+        ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "a"b"}]}', "not valid JSON"),
         ('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "GC", "ts": 1, "dur": 2}]}', "without any event"),
         ('{"schemaVersion": 1, "traceEvents": []}', "without any event"),
         ('{"displayTimeUnit": "ns", "traceEvents": []}', "trace viewer"),

@@ -83,14 +83,14 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
     database.execute("CREATE TABLE notes (text TEXT)")
     database.commit()
     database.close()
-    _refused(tmp_path / "notes.sqlite", "no export of Nsight Systems")
+    _refused(tmp_path / "notes.sqlite", "not an Nsight Systems export")
 
 
 @pytest.mark.parametrize("cut", [3_000, 9_000])
 def test_a_cut_off_database_is_refused(tmp_path: Path, cut: int) -> None:
     path = iterations(tmp_path / "run.sqlite", count=200)
     path.write_bytes(path.read_bytes()[:-cut])
-    _refused(path, "cut off")
+    _refused(path, "truncated")
 
 
 def test_overwritten_pages_are_refused(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_overwritten_pages_are_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[5000:9000] = b"\xa5" * 4000
     path.write_bytes(bytes(data))
-    _refused(path, "damaged SQLite file")
+    _refused(path, "corrupt SQLite file")
 
 
 def test_a_view_in_place_of_a_table_is_never_run(tmp_path: Path) -> None:

@@ -87,4 +87,4 @@ def test_utilisation_above_the_peak_is_not_shown_and_says_why(tmp_path: Path) ->
     path.write_text(json.dumps({"step_time_ms": 10, "hbm_utilization_percent": 131.0}))
     profile = read_profile([path])
     assert profile.kpis["hbm_utilization"] is None
-    assert profile.not_measured["hbm_utilization"] == "XProf's 131% of the peak is more than the chip can do."
+    assert profile.not_measured["hbm_utilization"] == "XProf reports 131% of peak, which exceeds the chip's limit."

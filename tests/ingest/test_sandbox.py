@@ -101,7 +101,7 @@ def test_time_by_the_clock(slow: Path) -> None:
     with pytest.raises(IngestError) as caught:
         read_profile([slow], limits=replace(Limits(), wall_s=1))
     assert caught.value.kind == "time"
-    assert "slow.xplane.pb took longer than 1 s" in caught.value.message
+    assert "slow.xplane.pb exceeded 1 s" in caught.value.message
     assert children() == []
     assert private_folders() == []
 
@@ -130,7 +130,7 @@ def test_memory(slow: Path, tmp_path: Path) -> None:
         )
     assert caught.value.kind == "memory"
     assert stages[-1] == "convert"
-    assert "450.0 MB of memory it may use" in caught.value.message
+    assert "memory limit of 450.0 MB" in caught.value.message
 
 
 def test_file_size(slow: Path) -> None:

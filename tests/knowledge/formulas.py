@@ -42,63 +42,61 @@ def _alpha(chip: Chip) -> float:
 def hbm_ridge(chip: str, precision: str = "bf16", weight_bytes: str = "2") -> float:
     """Tokens from which a matmul is compute-bound."""
     found = get_chip(chip)
-    return roofline.critical_rows(found.peak(precision), found.hbm_bytes_per_s, float(weight_bytes))
+    return found.peak(precision) / found.hbm_bytes_per_s * float(weight_bytes) / 2
 
 
 @formula
 def ici_ridge(chip: str, axes: str = "1") -> float:
     """Tokens per chip that hide data parallelism or FSDP on so many wrapped axes."""
     found = get_chip(chip)
-    return roofline.link_critical_rows(found.peak("bf16"), 2 * found.ici_link_bytes_per_s, int(axes))
+    return _alpha(found) / int(axes)
 
 
 @formula
 def nvlink_ridge(chip: str) -> float:
     """d_ff per tensor rank that hides tensor parallelism inside the NVLink domain."""
     found = get_chip(chip)
-    return roofline.link_critical_rows(found.peak("bf16"), found.nvlink_bytes_per_s)
+    return found.peak("bf16") / found.nvlink_bytes_per_s
 
 
 @formula
 def node_ridge(chip: str) -> float:
     """Tokens per GPU that hide FSDP across nodes: every byte enters a node once, over its eight cards together."""
     found = get_chip(chip)
-    return roofline.link_critical_rows(found.peak("bf16"), found.dcn_bytes_per_s_per_chip, 8)
+    return found.peak("bf16") / (8 * found.dcn_bytes_per_s_per_chip)
 
 
 @formula
 def dcn_critical_tokens(chip: str) -> float:
     """Tokens per slice that hide data parallelism over DCN; independent of the slice's size."""
     found = get_chip(chip)
-    return roofline.link_critical_rows(found.peak("bf16"), found.dcn_bytes_per_s_per_chip)
+    return found.peak("bf16") / found.dcn_bytes_per_s_per_chip
 
 
 @formula
 def two_chip_width(chip: str) -> float:
     """Contracting dimension from which two chips hide the exchange of a product's partial sums on one link."""
     found = get_chip(chip)
-    return 2 * roofline.link_critical_rows(found.peak("bf16"), found.ici_link_bytes_per_s)
+    return 2 * found.peak("bf16") / found.ici_link_bytes_per_s
 
 
 @formula
 def host_ridge(chip: str) -> float:
     """Parameters per layer over d_model that hide offloading a layer input; FLOPs per byte of the host link."""
     found = get_chip(chip)
-    return roofline.critical_rows(found.peak("bf16"), found.host_link_bytes_per_s)
+    return found.peak("bf16") / found.host_link_bytes_per_s
 
 
 @formula
 def tensor_bound(chip: str, d_ff: str, axes: str = "1") -> float:
-    found = get_chip(chip)
-    return roofline.critical_tensor_shards(
-        float(d_ff), found.peak("bf16"), 2 * found.ici_link_bytes_per_s, int(axes)
-    )  # fmt: skip
+    """Tensor shards above which the tensor axis waits for its links (book 5.1.3): M F W / C."""
+    return int(axes) * float(d_ff) / _alpha(get_chip(chip))
 
 
 @formula
 def nvlink_tensor_bound(chip: str, d_ff: str) -> float:
     found = get_chip(chip)
-    return roofline.critical_tensor_shards(float(d_ff), found.peak("bf16"), found.nvlink_bytes_per_s)
+    return float(d_ff) * found.nvlink_bytes_per_s / found.peak("bf16")
 
 
 @formula
@@ -115,7 +113,8 @@ def mixed_bound(chip: str, d_ff: str, axes_product: str) -> float:
 
 @formula
 def best_data_shards(batch_tokens: str, d_ff: str, chips: str, data_axes: str) -> float:
-    return roofline.best_data_shards(float(batch_tokens), float(d_ff), float(chips), int(data_axes))
+    """FSDP shards at which FSDP and tensor parallelism together communicate least (book 5.1.4): √(B N M_X / F)."""
+    return float((float(batch_tokens) * float(chips) * int(data_axes) / float(d_ff)) ** 0.5)
 
 
 @formula

@@ -18,6 +18,7 @@ from knowledge.services import documents
 from knowledge.services.embedding import embed_some
 from knowledge.services.search import passage, search
 from knowledge.tasks import read_document
+from tests.backend.services import dead_process
 from tests.knowledge.files import bomb, encrypted, pdf, with_bookmarks, written
 
 RUNBOOK = """---
@@ -257,7 +258,7 @@ def test_what_takes_too_long_is_stopped(tmp_path) -> None:
 def test_a_document_becomes_passages_that_are_found_and_cited_by_place(people, passages) -> None:
     document = added(people, RUNBOOK)
     assert (document.state, document.kind, document.title) == (State.READY, "markdown", "runbook")
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     for mode in ("fused", "vector", "text"):
         best = search(people.team, "how large may the model axis be", mode=mode, document=document).found[0].passage
         assert best.place == "§ Runbook > Sharding > Axes"
@@ -278,7 +279,7 @@ def test_a_worker_reads_it_after_the_upload(people, django_capture_on_commit_cal
 def test_the_same_file_twice_is_one_document(people) -> None:
     first = added(people, RUNBOOK)
     again = documents.receive(people.team, people.administrator, upload(RUNBOOK, "other.md"), title="Another")
-    assert again.outcome == "known" and again.document == first and "is here already, as “runbook”" in again.sentence
+    assert again.outcome == "known" and again.document == first and "already exists as “runbook”" in again.sentence
     assert Document.objects.count() == 1
     assert len(list(documents.original(first).parent.iterdir())) == 1  # its second copy is not kept
     theirs = documents.receive(people.outsider.memberships.get().team, people.outsider, upload(RUNBOOK))
@@ -346,10 +347,27 @@ def test_who_may_delete(people) -> None:
 
 def test_what_a_dead_worker_left_is_queued_again(people) -> None:
     received = documents.receive(people.team, people.engineer, upload(RUNBOOK))
-    assert documents.resume() == []  # somebody may still be at it
-    Document.objects.update(updated_at="2020-01-01T00:00:00Z")
-    assert documents.resume() == [received.document.pk]
-    assert documents.resume() == []
+    assert documents.READING.sweep() == []  # it may still be on its way
+    Document.objects.update(created_at="2020-01-01T00:00:00Z")
+    assert documents.READING.sweep() == [received.document.pk]
+    assert documents.READING.sweep() == []
+    assert documents.READING.claim(received.document.pk, "elsewhere/1/2/3/4")
+    read_document(received.document.pk)
+    received.document.refresh_from_db()
+    assert received.document.state == State.READING  # a live worker has it
+    Document.objects.update(worker=dead_process())
+    assert documents.READING.sweep() == [received.document.pk]
+    read_document(received.document.pk)
+    received.document.refresh_from_db()
+    assert received.document.state == State.READY and received.document.attempts == 0
+
+
+def test_a_document_that_kills_its_workers_fails_with_a_sentence(people) -> None:
+    received = documents.receive(people.team, people.engineer, upload(RUNBOOK))
+    Document.objects.update(worker=dead_process(), attempts=3)
+    read_document(received.document.pk)
+    received.document.refresh_from_db()
+    assert received.document.state == State.FAILED and "died each time" in received.document.error
 
 
 def test_a_file_that_vanished_says_so(people) -> None:

@@ -92,13 +92,15 @@ def test_a_result_says_why_it_was_found(people, passages):
     first = page.context["page"].rows[0]
     assert first.passage.key == "remat"
     shown = re.sub(r"<[^>]+>|\s+", " ", text(page).split("Why it was found", 2)[1])
-    assert re.search(r"Meaning +rank 1 +0\.\d\d", shown) and re.search(r"Words +rank 1 +\d+\.\d\d", shown)
+    assert re.search(r"Semantic +rank 1 +0\.\d\d", shown) and re.search(r"Keywords +rank 1 +\d+\.\d\d", shown)
     assert f"{2 / 61:.4f}" in shown  # first in both lists
     assert "matched: activations, " in re.sub(" +", " ", shown)
     assert "<mark>Activations</mark>" in text(page)
 
 
-@pytest.mark.parametrize(("mode", "shown", "not_shown"), [("vector", "Meaning", "Fused"), ("text", "Words", "Meaning")])
+@pytest.mark.parametrize(
+    ("mode", "shown", "not_shown"), [("vector", "Semantic", "Fused"), ("text", "Keywords", "Semantic")]
+)
 def test_one_list_alone_shows_its_own_score(people, passages, mode, shown, not_shown):
     page = people.client("viewer").get(f"/knowledge/?q=axis&mode={mode}")
     why = text(page).split("Why it was found", 2)[1].split("</li>")[0]
@@ -186,7 +188,7 @@ def test_text_of_a_document_is_shown_as_it_was_meant_and_never_runs(people, own)
     page = text(people.client("viewer").get(f"/knowledge/passages/doc-{own.pk}-1/"))
     assert "<code>8</code>" in page and "<strong>model</strong>" in page and "<table>" in page
     assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
-    assert "style=" not in page.split("What it says")[1].split("</section>")[0]  # the content policy refuses it
+    assert "style=" not in page.split("Statement")[1].split("</section>")[0]  # the content policy refuses it
     assert "runbook, § Runbook &gt; Mesh rules" in page
 
 
@@ -202,12 +204,12 @@ def test_the_empty_knowledge_base_says_why(people):
 def test_passages_without_vectors_are_counted_and_found_by_words(people, passages, own):
     client = people.client("viewer")
     page = client.get("/knowledge/?q=micro-batch+memory")
-    assert "2 of 8 passages have no vector yet" in text(page)
+    assert "2 of 8 passages have no embedding yet" in text(page)
     assert f"doc-{own.pk}-2" in {row.passage.key for row in page.context["page"].rows}
-    assert "found by words" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
+    assert "keyword search only" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
     assert "0 of 2 passages have their vector" in text(client.get(f"/knowledge/documents/{own.pk}/"))
-    assert embed_some(Passage) is None
-    assert "no vector yet" not in text(client.get("/knowledge/"))
+    assert embed_some(Passage) == "none"
+    assert "no embedding yet" not in text(client.get("/knowledge/"))
 
 
 def test_an_endpoint_that_is_down_leaves_words_and_says_so(people, passages, use_endpoint):
@@ -229,14 +231,14 @@ def test_an_engineer_adds_a_document_and_follows_it(people):
     assert answer.status_code == 302 and answer["Location"] == f"/knowledge/documents/{document.pk}/"
     assert (document.team, document.uploaded_by, document.title) == (people.team, people.engineer, "House rules")
     waiting = text(client.get(answer["Location"]))
-    assert "is being read" in waiting and 'hx-trigger="every 1s"' in waiting and "look again" in waiting
+    assert "is being read" in waiting and 'hx-trigger="every 1s"' in waiting and "reload" in waiting
     assert 'hx-trigger="every 2s"' in text(client.get("/knowledge/documents/"))
     read_document(document.pk)
     done = text(people.client("viewer").get(answer["Location"]))
     assert "2 passages" in done and "§ Runbook &gt; Failures" in done
     assert "every 2s" not in text(client.get("/knowledge/documents/"))
     again = client.post("/knowledge/documents/", {"file": upload(name="copy.md")}, follow=True)
-    assert "is here already, as “House rules”" in text(again) and Document.objects.count() == 1
+    assert "already exists as “House rules”" in text(again) and Document.objects.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_a_document_that_could_not_be_read_says_what_to_do(people):
 
 def test_viewers_read_engineers_add(people, own):
     page = text(people.client("viewer").get("/knowledge/documents/"))
-    assert 'type="file"' not in page and "Engineers of the team add documents" in page
+    assert 'type="file"' not in page and "Engineers of the team can add documents" in page
     assert people.client("viewer").post("/knowledge/documents/", {"file": upload("x")}).status_code == 403
     assert 'type="file"' in text(people.client("engineer").get("/knowledge/documents/"))
     assert Document.objects.count() == 1
@@ -277,11 +279,11 @@ def test_a_replaced_version_says_so_and_its_citations_still_open(people, own):
     newer = documents.receive(people.team, people.engineer, upload(RUNBOOK + "More.\n")).document
     read_document(newer.pk)
     client = people.client("viewer")
-    assert "A newer version of this title is found instead" in text(client.get(f"/knowledge/documents/{own.pk}/"))
+    assert "A newer version of this title has replaced it" in text(client.get(f"/knowledge/documents/{own.pk}/"))
     assert "replaced this passage" in text(client.get(f"/knowledge/passages/doc-{own.pk}-1/", headers=HTMX))
     found = client.get("/knowledge/?q=micro-batch").context["page"].rows
     assert {row.passage.document_id for row in found} == {newer.pk}
-    assert "Version 1 of this title is found again" in text(
+    assert "of this title becomes current again" in text(
         people.client("engineer").get(f"/knowledge/documents/{newer.pk}/delete/")
     )
 
@@ -303,7 +305,7 @@ def test_shipped_documents_stay(people, passages):
     path = f"/knowledge/documents/{passages.pk}/delete/"
     assert people.client("administrator").post(path).status_code == 403
     page = text(people.client("administrator").get(f"/knowledge/documents/{passages.pk}/"))
-    assert "Comes with the product" in page and "Delete" not in page
+    assert "Shipped with the product" in page and "Delete" not in page
 
 
 def test_many_documents_come_in_pages(people):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation.retrieval import evaluate
 from knowledge.models import Passage
-from tests.knowledge import evaluate
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def test_nine_of_ten_questions_find_their_passage_among_the_first_five() -> None:

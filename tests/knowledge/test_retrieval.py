@@ -7,10 +7,20 @@ import json
 import pytest
 
 from accounts.models import Team
-from knowledge.models import Document, Kind, Passage
+from knowledge.models import Document, EmbeddingJob, Kind, Passage
 from knowledge.retrieval import MODES, retrieve, similar
-from knowledge.services.embedding import coverage, embed_some, ensure_index, index_name, stale, sweep
+from knowledge.services.embedding import (
+    EMBEDDINGS,
+    coverage,
+    embed_some,
+    ensure_index,
+    index_name,
+    stale,
+    sweep,
+    work,
+)
 from knowledge.services.search import passage, search, visible
+from tests.backend.services import dead_process
 from tests.knowledge.conftest import TEXTS, add_passages, counted, serving
 
 pytestmark = pytest.mark.django_db
@@ -126,7 +136,7 @@ def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
     ours, theirs = Team.objects.create(name="ours"), Team.objects.create(name="theirs")
     document = Document.objects.create(team=ours, kind=Kind.TEXT, title="Wiki", name="wiki.txt", sha256="2")
     add_passages(document, {"wiki": ("Our gradients", "Gradients are all-reduced in fp32 here.")})
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     for mode in MODES:
         assert "wiki" in keys(search(ours, "gradients all-reduced", mode=mode))
         assert "data" in keys(search(ours, "gradients all-reduced", mode=mode))
@@ -143,7 +153,7 @@ def test_few_rows_behind_a_filter_are_all_found(passages) -> None:
     """The index gives up after so many neighbours that the filter drops; then the few are compared one by one."""
     document = Document.objects.create(kind=Kind.TEXT, title="Many", name="many", sha256="3")
     add_passages(document, {f"x{n}": ("Gradients", f"Gradients are all-reduced over axis {n}.") for n in range(400)})
-    while embed_some(Passage) is not None:
+    while embed_some(Passage) != "none":
         pass
     few = search(None, "gradients all-reduced over an axis", mode="vector", k=10, document=passages)
     assert set(keys(few)) == set(TEXTS)
@@ -165,7 +175,7 @@ def test_without_vectors_words_are_found_at_once(passages) -> None:
     add_passages(passages, {"new": ("Zero bubble", "A pipeline schedule splits the backward pass in two.")})
     assert coverage(Passage) == (6, 7)
     assert "new" in keys(search(None, "zero bubble schedule"))[:2]
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     assert coverage(Passage) == (7, 7)
     assert keys(search(None, "zero bubble schedule", mode="vector"))[0] == "new"
 
@@ -176,7 +186,7 @@ def test_a_changed_text_gets_a_new_vector(passages) -> None:
     changed.save(update_fields=["text"])
     assert [row.key for row in stale(Passage, "all-MiniLM-L6-v2")] == ["torus"]
     before = Passage.objects.get(key="torus").embedding
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     assert list(Passage.objects.get(key="torus").embedding) != list(before)
     assert not stale(Passage, "all-MiniLM-L6-v2").exists()
 
@@ -184,7 +194,7 @@ def test_a_changed_text_gets_a_new_vector(passages) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_another_model_re_embeds_in_slices_and_compares_only_its_own(passages, use_endpoint) -> None:
     add_passages(passages, {f"y{n}": ("More", f"Passage {n} of another kind.") for n in range(60)})
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     with serving(counted) as server:
         use_endpoint(server.url)
         answer = search(None, "gradients", mode="vector")
@@ -192,8 +202,8 @@ def test_another_model_re_embeds_in_slices_and_compares_only_its_own(passages, u
         assert keys(search(None, "gradients"))[0] == "data"  # … and words find it all the same
         assert sweep() == ["knowledge.passage"] or "knowledge.passage" in sweep()
         done = 0
-        while (again := embed_some(Passage, for_s=0)) is not None:
-            assert again == 0.0
+        while (again := embed_some(Passage, for_s=0)) != "none":
+            assert again == "some"
             assert coverage(Passage)[0] > done
             done = coverage(Passage)[0]
         assert 0 < done < 66
@@ -202,9 +212,36 @@ def test_another_model_re_embeds_in_slices_and_compares_only_its_own(passages, u
         # Letters, not meaning: the nearest to a title and its own text is that passage.
         assert keys(search(None, "\n".join(TEXTS["input"]), mode="vector"))[0] == "input"
     use_endpoint("", model="")
-    assert embed_some(Passage) is None
+    assert embed_some(Passage) == "none"
     assert set(Passage.objects.values_list("embedding_model", flat=True)) == {"all-MiniLM-L6-v2"}
     assert keys(search(None, "recompute activations", mode="vector"))[0] == "remat"
+
+
+def test_one_worker_at_a_time_gives_a_model_its_vectors(passages) -> None:
+    add_passages(passages, {"new": ("More", "Another passage.")})
+    assert "knowledge.passage" in sweep()
+    job = EmbeddingJob.objects.get(embedded="knowledge.passage")
+    assert EMBEDDINGS.claim(job.pk, "elsewhere/1/2/3/4")
+    work(job.pk)
+    assert coverage(Passage) == (6, 7)  # a live worker has it
+    assert EMBEDDINGS.sweep() == []
+    EmbeddingJob.objects.update(worker=dead_process())
+    assert EMBEDDINGS.sweep() == [job.pk]
+    work(job.pk)
+    job.refresh_from_db()
+    assert coverage(Passage) == (7, 7) and (job.status, job.worker, job.attempts) == ("idle", "", 0)
+
+
+def test_vectors_that_failed_wait_for_the_next_sweep(passages, use_endpoint) -> None:
+    use_endpoint("http://127.0.0.1:9/v1")
+    sweep()
+    job = EmbeddingJob.objects.get(embedded="knowledge.passage")
+    work(job.pk)
+    job.refresh_from_db()
+    assert job.status == "idle" and EMBEDDINGS.sweep() == []
+    assert "knowledge.passage" in sweep()
+    job.refresh_from_db()
+    assert job.status == "queued"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -227,7 +264,7 @@ def test_every_model_has_its_index_and_none_that_nobody_needs(passages, use_endp
         small = index_name(Passage, current_embedder())
         assert indexes() == {built_in, small}
         use_endpoint(server.url, dimensions=9)
-        assert embed_some(Passage) is None
+        assert embed_some(Passage) == "none"
         assert indexes() == {built_in, index_name(Passage, current_embedder())}
 
 
@@ -268,7 +305,7 @@ def test_what_the_endpoint_refuses_waits_and_the_rest_goes_on(passages, use_endp
 
     with serving(choosy) as server:
         use_endpoint(server.url)
-        assert embed_some(Passage) > 0  # later again, not at once
+        assert embed_some(Passage) == "failed"
         waiting = set(stale(Passage, "letters").values_list("key", flat=True))
         assert "nvlink" in waiting and 0 < len(waiting) <= 32
 

@@ -16,7 +16,7 @@ from tests.knowledge.conftest import add_passages
 OPTIONS = ("--pool", "threads", "--concurrency", "2", "--queues", "celery,dialogue")
 
 #: So many that the worker does not end them before it is killed.
-MANY = 768
+MANY = 384
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -6,14 +6,18 @@ import http.client
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import psycopg
 
 from asapweb.launcher.orphans import PIECE_MARK, find_marked
 
@@ -140,6 +144,33 @@ def running(home: Path, *arguments: str, user: str | None = None, **variables: s
     finally:
         if application.process.poll() is None:
             application.stop()
+
+
+def without_vector(home: Path) -> int:
+    """Rows whose vectors the application still computes."""
+    with psycopg.connect(host=str(home / "postgres"), user="postgres", dbname="asap") as connection:
+        row = connection.execute(
+            "select (select count(*) from knowledge_passage where embedding is null)"
+            " + (select count(*) from history_historyrecord where embedding is null)"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def new_folder() -> Path:
+    """Directly below /tmp: pytest's own folders are closed to the user under whom root's PostgreSQL runs."""
+    folder = Path(tempfile.mkdtemp(prefix="asap-run-", dir="/tmp"))
+    folder.chmod(0o755)
+    return folder
+
+
+@contextmanager
+def copied(home: Path) -> Iterator[Path]:
+    """A copy of a data folder on which nothing runs."""
+    path = new_folder()
+    subprocess.run(["cp", "-a", str(home), str(path / "data")], check=True)
+    yield path / "data"
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _piece(pid: int) -> str:

@@ -47,21 +47,29 @@ def answer(connection: socket.socket) -> str:
     return received.decode(errors="replace")
 
 
+def processes(application: Application) -> Iterator[Path]:
+    """Of this application, by its data folder; others may run beside it."""
+    home = f"ASAP_HOME={application.home}\0".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if home in (entry / "environ").read_bytes():
+                yield entry
+
+
 def resident_bytes(application: Application) -> int:
+    """Of its web server."""
     total = 0
-    for entry in Path("/proc").iterdir():
+    for entry in processes(application):
         with suppress(OSError, ValueError, IndexError):
-            if b"granian" in (entry / "cmdline").read_bytes() and str(application.home) in (
-                entry / "environ"
-            ).read_bytes().decode(errors="replace"):
+            if b"granian" in (entry / "cmdline").read_bytes():
                 total += int((entry / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return total
 
 
-def deleted_but_open() -> int:
-    """Bytes of unnamed files of all processes in the system's temporary folder."""
+def deleted_but_open(application: Application) -> int:
+    """Bytes of its unnamed files in the system's temporary folder."""
     total = 0
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for link in (link for entry in processes(application) for link in entry.glob("fd/*")):
         with suppress(OSError):
             target = os.readlink(link)
             if target.startswith(tempfile.gettempdir() + "/#") or (
@@ -83,7 +91,7 @@ def test_a_stranger_s_large_body_is_refused_before_it_is_sent(application: Appli
 
 
 def test_a_stranger_s_endless_body_in_pieces_takes_neither_disk_nor_memory(application: Application) -> None:
-    before_memory, before_disk = resident_bytes(application), deleted_but_open()
+    before_memory, before_disk = resident_bytes(application), deleted_but_open(application)
     piece = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
     largest_disk, sent = 0, 0
     with connect(application, "POST /sign-in/ HTTP/1.1") as connection:
@@ -93,7 +101,7 @@ def test_a_stranger_s_endless_body_in_pieces_takes_neither_disk_nor_memory(appli
                 connection.sendall(piece)
                 sent += 1
                 if sent % 20 == 0:
-                    largest_disk = max(largest_disk, deleted_but_open() - before_disk)
+                    largest_disk = max(largest_disk, deleted_but_open(application) - before_disk)
         said = answer(connection)
     assert sent < 100
     assert said == "" or said.startswith("HTTP/1.1 401"), said

@@ -25,7 +25,7 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
             assert json.loads(application.get("/readyz")[1]) == {"database": "ok", "broker": "ok", "disk": "ok"}
             # The worker's own first task came through that broker, and found that database.
             log = home / "logs" / "worker.log"
-            assert eventually(lambda: "take_over_stale" in log.read_text() and "succeeded" in log.read_text())
+            assert eventually(lambda: "jobs.tasks.sweep" in log.read_text() and "succeeded" in log.read_text())
         with psycopg.connect(database) as connection:
             assert connection.execute("select count(*) from accounts_user").fetchone() == (1,)
             found = connection.execute("select count(*) from knowledge_passage where search @@ 'gather'::tsquery")

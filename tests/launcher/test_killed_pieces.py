@@ -9,23 +9,25 @@ import time
 from pathlib import Path
 
 import psycopg
-import pytest
 
 from tests.launcher.application import Application, eventually, running
 
+PIECES = ("PostgreSQL", "Redis", "worker", "answerer", "web server")
 
-@pytest.mark.parametrize("piece", ["PostgreSQL", "Redis", "worker", "answerer", "web server"])
-def test_a_killed_piece_is_started_again(used_home: Path, piece: str) -> None:
+
+def test_killed_pieces_are_started_again(used_home: Path) -> None:
     with running(used_home) as application:
-        _remember(used_home, piece)
-        first = application.main_process(piece)
-        os.kill(first, signal.SIGKILL)
-        assert eventually(lambda: _runs_anew(application, piece, first))
-        assert eventually(application.is_ready)
-        now = time.time()
-        assert eventually(lambda: _worker_consumes(used_home, since=now))
-        assert _remembers(used_home, piece)
-    assert f"{piece} was killed by signal 9: starting it again." in application.text
+        for piece in PIECES:
+            _remember(used_home, piece)
+            first = application.main_process(piece)
+            os.kill(first, signal.SIGKILL)
+            assert eventually(lambda piece=piece, first=first: _runs_anew(application, piece, first)), piece
+            assert eventually(application.is_ready), piece
+            now = time.time()
+            assert eventually(lambda now=now: _worker_consumes(used_home, since=now)), piece
+            assert _remembers(used_home, piece)
+    for piece in PIECES:
+        assert f"{piece} was killed by signal 9: restarting." in application.text
 
 
 def test_a_message_that_a_killed_redis_had_accepted_is_delivered(used_home: Path) -> None:

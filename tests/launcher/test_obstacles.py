@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher import postgres
 from asapweb.launcher.address import choose_address
 from asapweb.launcher.folders import FIRST_START_BYTES
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
+from asapweb.user_error import UserError
 from tests.launcher.application import UNPRIVILEGED, command, environment, eventually, processes_of, refused, running
 
 AS_ROOT = os.getuid() == 0
@@ -49,7 +49,7 @@ def test_without_a_wish_the_next_free_port_is_taken(used_home: Path) -> None:
             pass  # someone else holds it, which is all we need
         with running(used_home) as application:
             assert not application.address.endswith(":8000")
-            assert "Port 8000 is taken" in application.text
+            assert "Port 8000 is in use" in application.text
             assert eventually(application.is_ready)
 
 
@@ -147,9 +147,11 @@ def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
     assert processes_of(folder) == []
 
 
-def test_a_path_longer_than_a_socket_address(folder: Path) -> None:
+def test_a_path_longer_than_a_socket_address(folder: Path, used_home: Path) -> None:
     home = folder / ("long-" * 20) / ("longer-" * 10)
     assert len(str(home)) > LONGEST_SOCKET_FOLDER
+    home.parent.mkdir()
+    used_home.rename(home)
     with running(home) as application:
         assert eventually(application.is_ready)
     assert processes_of(home) == []

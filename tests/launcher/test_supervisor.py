@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from asapweb.cli.errors import UserError
 from asapweb.launcher.pieces import Piece
 from asapweb.launcher.supervisor import Supervisor
+from asapweb.user_error import UserError
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ def notes(**kpis: float) -> dict[str, str]:
 
 def test_hidden_communication_is_time_of_the_step() -> None:
     note = notes(communication_overlapped=0.5)["communication_overlapped"].replace("\u00a0", " ")
-    assert note == "1,000 ms of the step in flight behind other ops"
+    assert note == "1.00 s of the step hidden by other ops"
 
 
 def test_goodput_does_not_call_communication_productive() -> None:
-    assert notes(goodput=0.989)["goodput"] == "not lost to idling, input or host"
+    assert notes(goodput=0.989)["goodput"] == "not lost to idle, input or host"
 
 
 def test_one_candidate_is_counted_as_one() -> None:

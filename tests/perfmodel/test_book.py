@@ -11,7 +11,7 @@ from perfmodel.catalogue import get_model
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.shapes import ModelShape
-from perfmodel.topology import ICI_HOP_S, group_links, lay_out, network_links
+from perfmodel.topology import group_links, lay_out, network_links
 from perfmodel.workload import from_config
 
 LLAMA2_13B = ModelShape(40, 5120, 13824, 40, 40, 128, 32_000)
@@ -25,12 +25,19 @@ def links_of(chip_name, topology, axes, members):
     return group_links(chip, layout, members, chip.wraps(topology))
 
 
+def crosses_at(chip_name, rows):
+    """Whether a bf16 matmul with wide weights is bound by HBM with 3 % fewer rows, and by compute with 3 % more."""
+    chip = get_chip(chip_name)
+    fewer, more = (roofline.matmul(factor * rows, 1e6, 1e6) for factor in (0.97, 1.03))
+    peak, hbm = chip.peak("bf16"), chip.hbm_bytes_per_s
+    return fewer.transfer_s(hbm) > fewer.compute_s(peak) and more.transfer_s(hbm) < more.compute_s(peak)
+
+
 # Chapter 1
 
 
 def test_1_1_v5e_needs_about_240_rows_per_product():
-    v5e = get_chip("v5e")
-    assert roofline.critical_rows(v5e.peak("bf16"), v5e.hbm_bytes_per_s) == pytest.approx(240, rel=0.02)
+    assert crosses_at("v5e", 240)
 
 
 def test_1_1_1_dot_product_does_half_a_flop_per_byte():
@@ -38,23 +45,13 @@ def test_1_1_1_dot_product_does_half_a_flop_per_byte():
     assert dot.intensity == pytest.approx(0.5, rel=1e-3)
 
 
-def test_1_1_3_two_chips_are_bound_by_the_link_below_8755():
-    """T_math = B D F / C and T_comms = 2 B F / W cross at D = 2 C / W."""
-    assert 2 * roofline.link_critical_rows(1.97e14, 4.5e10) == pytest.approx(8755, rel=1e-3)
-
-
-def test_exercise_1_1_int8_needs_243_rows():
-    assert roofline.critical_rows(3.94e14, 8.1e11, weight_bytes=1) == pytest.approx(243, rel=0.01)
+def test_exercise_1_1_an_int8_matmul_of_100_rows_is_bound_by_hbm():
     product = roofline.matmul(100, 4096, 8192, 1, 1, 1)
     assert product.flops == 2 * 100 * 4096 * 8192
     assert product.hbm_bytes == 100 * 4096 + 4096 * 8192 + 100 * 8192
     lower, upper = product.lower_s(3.94e14, 8.1e11), product.upper_s(3.94e14, 8.1e11)
     assert lower == product.transfer_s(8.1e11)
     assert lower < upper < 2 * lower
-
-
-def test_exercise_1_2_int8_weights_halve_the_rows():
-    assert roofline.critical_rows(1.97e14, 8.2e11, weight_bytes=1) == pytest.approx(120, rel=0.01)
 
 
 def test_exercise_1_4_a_matrix_per_row_has_intensity_two():
@@ -65,8 +62,7 @@ def test_exercise_1_4_a_matrix_per_row_has_intensity_two():
 
 
 def test_exercise_1_5_h100_needs_298_rows():
-    h100 = get_chip("h100")
-    assert roofline.critical_rows(h100.peak("bf16"), h100.hbm_bytes_per_s) == pytest.approx(298, rel=0.02)
+    assert crosses_at("h100", 298)
 
 
 # Chapter 2
@@ -86,11 +82,6 @@ def test_exercise_2_2_pods():
     assert np.prod(v5p.pod) * v5p.peak("bf16") == pytest.approx(4e18, rel=0.05)
 
 
-def test_exercise_2_3_weights_over_pcie_need_61000_rows():
-    """With weights in host memory each element crosses PCIe once in two bytes."""
-    assert roofline.critical_rows(get_chip("v6e").peak("bf16"), 1.5e10) == pytest.approx(61_000, rel=0.01)
-
-
 def test_exercise_2_4_general_matmul_crosses_at_271_rows():
     def product(rows):
         return roofline.matmul(rows, 4096, 16384, 1, 1, 1)
@@ -100,14 +91,6 @@ def test_exercise_2_4_general_matmul_crosses_at_271_rows():
     assert product(272).transfer_s(hbm) < product(272).compute_s(peak)
     from_vmem = 22 * hbm
     assert product(12).transfer_s(from_vmem) < product(12).compute_s(peak)
-
-
-def test_exercise_2_5_first_byte_after_6_us_all_after_188_us():
-    v5e = get_chip("v5e")
-    message = 2 * 8 * 128 * 8192
-    ports = 2 * v5e.ici_link_bytes_per_s
-    assert float(collectives.point_to_point(ports, 6, 0, ICI_HOP_S)) == pytest.approx(6e-6)
-    assert float(collectives.point_to_point(ports, 6, message, ICI_HOP_S)) == pytest.approx(188e-6, rel=0.02)
 
 
 def test_exercise_2_6_gathering_16_gb_over_two_axes_takes_about_167_ms():
@@ -210,18 +193,7 @@ def test_exercise_4_7_deepseek_v3_reached_21_7_percent():
     assert 6 * active * 14.8e12 / (2.79e6 * 3600 * 1.513e15) == pytest.approx(0.217, rel=0.02)
 
 
-def test_exercise_4_8_mixture_needs_3840_rows():
-    """E experts in int8, k per token: compute-bound from 120 E / k on."""
-    per_expert = roofline.critical_rows(1.97e14, 8.2e11, weight_bytes=1)
-    assert per_expert * 256 / 8 == pytest.approx(3840, rel=0.01)
-
-
 # Chapter 5
-
-
-def test_5_1_1_data_parallelism_on_v5p_needs_2550_tokens_per_chip_850_over_three_axes():
-    assert roofline.link_critical_rows(V5P_FLOPS, V5P_ICI) == pytest.approx(2550, rel=0.01)
-    assert roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3) == pytest.approx(850, rel=0.01)
 
 
 def test_5_1_2_fsdp_gather_and_products_cross_at_the_critical_rows():
@@ -229,24 +201,13 @@ def test_5_1_2_fsdp_gather_and_products_cross_at_the_critical_rows():
     links = links_of("v5p", (16, 20, 28), [16, 560], [0])
     d, f = 8192, 28_672
     gather = float(collectives.all_gather(links, 2 * 2 * d * f)[0])
-    rows = roofline.link_critical_rows(V5P_FLOPS, V5P_ICI)
+    rows = 2550  # tokens per chip below which FSDP waits for one axis
     assert gather == pytest.approx(4 * rows * d * f / V5P_FLOPS, rel=0.01)
 
 
-def test_5_1_3_tensor_parallelism_of_llama3_70b_ends_at_11_per_axis():
-    assert roofline.critical_tensor_shards(28_672, V5P_FLOPS, V5P_ICI) == pytest.approx(11, rel=0.03)
-    assert roofline.critical_tensor_shards(50_000, V5P_FLOPS, V5P_ICI) == pytest.approx(19, rel=0.04)
-
-
-def test_5_1_4_best_mix_on_64_chips_is_near_14():
-    assert roofline.best_data_shards(48_000, 32_768, 64, data_axes=2) == pytest.approx(13.9, rel=0.02)
-
-
-def test_5_1_6_pods_over_dcn_need_about_76000_tokens_each():
-    """Gradients all-reduced over DCN against the products of the backward pass, per chip of a pod."""
+def test_5_1_6_a_gather_over_dcn_takes_its_bytes_over_the_network_of_a_chip():
     v5p = get_chip("v5p")
     per_chip = v5p.dcn_bytes_per_s_per_chip
-    assert roofline.link_critical_rows(3.8e18, 5e13) == pytest.approx(76_000, rel=0.01)
     links = network_links(10_000, per_chip)
     assert float(collectives.all_gather(links, 1e9)[0]) == pytest.approx(1e9 / per_chip, rel=1e-3)
 
@@ -264,12 +225,6 @@ def test_exercise_5_2_states_130_gb_checkpoints_42_tb():
     assert (2 + 4 + 4) * count.total == pytest.approx(130e9, rel=0.01)
     # Checkpoints after the three large products: D + 2F per token and layer.
     assert 2 * 40 * 16e6 * (5120 + 2 * LLAMA2_13B.d_ff) == pytest.approx(4.2e13, rel=0.02)
-
-
-def test_exercise_5_3_fsdp_alone_is_just_bound_by_communication_on_4096_chips():
-    needed = roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3) * 4096
-    assert needed == pytest.approx(3.48e6, rel=0.01)
-    assert needed > 3e6
 
 
 # Chapter 6
@@ -297,12 +252,3 @@ def test_6_2_checkpoints_need_225_chips():
     checkpoints = 2 * 8192 * 4e6 * 4 * 80
     assert checkpoints == pytest.approx(20.9e12, rel=0.01)
     assert (states + checkpoints) / 96e9 == pytest.approx(225, rel=0.01)
-
-
-def test_6_3_fsdp_alone_is_bound_by_communication_and_a_mix_is_not():
-    per_chip = 4 * 1024 * 1024 / 8960
-    assert per_chip == pytest.approx(468, rel=0.001)
-    assert per_chip < roofline.link_critical_rows(V5P_FLOPS, V5P_ICI, axes=3)
-    alpha = V5P_FLOPS / V5P_ICI
-    assert 2 * alpha**2 / 28_672 == pytest.approx(453, rel=0.01)
-    assert per_chip > 2 * alpha**2 / 28_672

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.accounting import forward_flops, parameters
-from perfmodel.calibration import Observation, ObservedCollective, calibrate, observed_weight_sharding
+from perfmodel.calibration import Observation, ObservedCollective, calibrate
 from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
@@ -159,15 +159,6 @@ def test_memory_without_the_model_is_a_range():
     config = blind(known())
     prices = calibrate(config, SEEN).price([replace(config, mesh=mesh(32, 8, 2))])
     assert prices.memory_low_bytes[0] < prices.memory_high_bytes[0]
-
-
-def test_kinds_on_the_batch_axes_tell_how_weights_are_sharded():
-    def observed(*kinds):
-        return Observation(1.0, {"compute": 1.0}, tuple(ObservedCollective(("data",), k, 0.1) for k in kinds))
-
-    assert observed_weight_sharding(observed("all-reduce"), known().mesh) == "none"
-    assert observed_weight_sharding(observed("all-gather", "reduce-scatter"), known().mesh) == "fsdp"
-    assert observed_weight_sharding(observed(), known().mesh) is None
 
 
 def test_nothing_measured_cannot_calibrate():

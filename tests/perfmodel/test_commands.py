@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {
     "name": "llama3.1-8b on v6e-16",
     "hardware": {"chip": "v6e", "topology": [4, 4], "slices": 1},
@@ -185,7 +187,7 @@ def test_a_search_is_calibrated_where_a_step_time_was_measured(asap):
         (BASELINE | {"measured": {"peak_memory_bytes": 25e9}}, "measured.step_time_s: is missing"),
         (BASELINE | {"measured": {"step_time_s": 1e-3}}, "at the peak of 16 v6e"),
         (BASELINE | {"measured": {"step_time_s": "3"}}, "must be a number"),
-        (BASELINE | {"measured": {"step_time_s": 3, "peak_memory_bytes": 25}}, "give bytes of one chip"),
+        (BASELINE | {"measured": {"step_time_s": 3, "peak_memory_bytes": 25}}, "give bytes per chip"),
         (BASELINE | {"measured": 3}, "must be a mapping"),
         ({key: value for key, value in BASELINE.items() if key != "model"}, "model: is missing"),
         ("no: [configuration", ""),

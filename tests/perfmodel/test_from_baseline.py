@@ -155,7 +155,7 @@ def test_a_baseline_that_says_too_little_is_refused_by_its_field(change, field):
 
 def test_a_step_that_no_configuration_takes_is_doubted_aloud():
     base = config(H100, 60.0)
-    assert any("times the predicted" in line for line in baseline_of(base).price([base])[0].prediction.warnings)
+    assert any("× the predicted" in line for line in baseline_of(base).price([base])[0].prediction.warnings)
 
 
 def test_a_search_from_a_measured_run_prices_from_it_and_repeats_itself():

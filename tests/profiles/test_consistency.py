@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation.reconstruct.scenarios import SCENARIOS
 from experiments.consistency import Facts, contradictions, exchange_unrecorded, facts_of, prefilled
 from experiments.consistency.groups import runs_of
 from experiments.ingest import read_profile
-from experiments.reconstruct.scenarios import SCENARIOS
 from experiments.samples.samples import SAMPLES
 from experiments.step_profile import StepProfile
 from perfmodel.chips import load_chips

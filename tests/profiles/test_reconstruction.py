@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from xprof_tables import rows
 
-from experiments.reconstruct.hlo import device_groups, replica_groups, ring_pairs
-from experiments.reconstruct.profile import build
-from experiments.reconstruct.scenarios import SCENARIOS
-from experiments.reconstruct.timeline import timelines
+from evaluation.reconstruct.hlo import device_groups, replica_groups, ring_pairs
+from evaluation.reconstruct.profile import build
+from evaluation.reconstruct.scenarios import SCENARIOS
+from evaluation.reconstruct.timeline import timelines
 from experiments.samples.samples import SAMPLES
 
 Tables = Callable[[int], dict[str, Any]]

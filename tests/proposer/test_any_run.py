@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
@@ -19,10 +22,9 @@ from proposals.candidate import candidate
 from proposals.constraints import Constraints, same_mesh
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
-from tests.diagnosis.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
+
+pytestmark = pytest.mark.slow
 
 #: Chip, topology, slices.
 MACHINES = (
@@ -103,6 +105,7 @@ def check(found: Plan, setup: ExperimentConfig, constraints: Constraints) -> Non
         if item.kind == "keep":
             assert same_mesh(item.mesh, setup.mesh.to_json()) and not item.changes
             continue
+        assert 0.0 < item.confidence < 1.0
         assert not item.violations
         proposed = candidate(setup, item.mesh, item.changes)
         stays = same_mesh(item.mesh, setup.mesh.to_json())
@@ -136,7 +139,7 @@ def obeys(item: ProposalPlan, setup: ExperimentConfig, constraints: Constraints)
         assert used["total"] <= (1.0 - constraints.memory_margin) * used["capacity"] or not constraints.memory_margin
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES)
 def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
     found = pricer(setup, times).propose()
@@ -144,7 +147,7 @@ def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tupl
     assert "global_batch" not in found.proposals[0].changes
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES, constraints=asked())
 def test_constraints_are_obeyed(
     setup: ExperimentConfig, times: tuple[float, float, float], constraints: Constraints
@@ -162,7 +165,7 @@ def test_constraints_are_obeyed(
     assert Constraints.from_json(constraints.to_json()) == constraints
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES)
 def test_sensitivity_says_what_evaluate_says(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
     bench = pricer(setup, times)
@@ -183,7 +186,7 @@ LAID_OUT: tuple[tuple[ModelShape, str, tuple[int, ...]], ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     which=st.sampled_from(LAID_OUT),
     exponents=st.tuples(st.integers(0, 2), st.integers(0, 3)),

@@ -22,7 +22,7 @@ from tests.proposer.test_any_run import TIMES, pricer, runs
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 #: How a note begins that says why a verdict is not answered.
-EXCUSES = ("The verdict asks for less", "No mesh and no training key")
+EXCUSES = ("The bottleneck is ", "No mesh or training setting")
 #: What counts as less of something.
 LESS = 0.9
 
@@ -56,7 +56,8 @@ def answers(bench: Pricer, found: Plan, verdict: str) -> bool:
     return False
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES, verdict=st.sampled_from(BOTTLENECKS))
 def test_the_three_give_what_the_verdict_asks_for_or_say_why_not(
     setup: ExperimentConfig, times: tuple[float, float, float], verdict: str
@@ -106,7 +107,8 @@ def test_a_mesh_and_several_keys_may_change_together() -> None:
     assert (first.predicted.speedup or 0.0) > 1.05 * (held.predicted.speedup or 0.0)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES, share=st.sampled_from([0.0, 0.05, 0.2, 0.5]))
 def test_simplifying_gives_up_no_more_than_it_may(
     setup: ExperimentConfig, times: tuple[float, float, float], share: float

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.proposing.experiments import case
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.plan import Plan
 from proposals.proposer import Pricer
-from tests.proposer.test_paper import case
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
 FULL: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_what_runs_may_stand_though_it_breaks_a_constraint_and_says_so() -> None
     kept = next(item for item in found.proposals if item.kind == "keep")
     assert kept.rank == 3
     assert [item.rule for item in kept.violations] == ["your constraint: model ≤ 2"]
-    assert any("because it is what runs" in text for text in kept.trade_offs)
+    assert any("listed only as the current configuration" in text for text in kept.trade_offs)
 
 
 def test_constraints_that_leave_too_little_are_one_sentence() -> None:

@@ -8,6 +8,10 @@ from math import prod
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.proposing.experiments import case
+from evaluation.steps.generated import MIDDLE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from perfmodel import legality
 from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict
@@ -17,10 +21,6 @@ from proposals.models import Proposal
 from proposals.presentation import changed_settings, kind_words
 from proposals.proposer import Pricer
 from proposals.proposer.fewer import smaller
-from tests.diagnosis.generated import MIDDLE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
-from tests.proposer.test_paper import case
 
 RUN = Scenario(
     "", "", (), "v5p", (4, 4, 4), (("data", 16), ("seq", 1), ("model", 4)), MIDDLE, 256, 4096, remat="full"
@@ -88,10 +88,10 @@ def test_on_another_part_of_the_machine_a_gain_counts_per_chip(changes: dict[str
 
 
 def test_an_alternative_is_named_by_what_it_changes() -> None:
-    assert kind_words("alternative", {"global_batch": 16}, True) == "Another batch"
+    assert kind_words("alternative", {"global_batch": 16}, True) == "Different batch"
     assert kind_words("alternative", {"remat": "none"}, False) == "Same mesh"
     assert kind_words("alternative", {}, True) == "Alternative"
-    assert kind_words("safer", {"remat": "none"}, False) == "Safer step"
+    assert kind_words("safer", {"remat": "none"}, False) == "Lower risk"
 
 
 def test_the_same_mesh_with_half_the_data_axis_does_the_same_on_each_chip() -> None:

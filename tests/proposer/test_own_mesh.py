@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import LARGE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer, evaluate
-from tests.diagnosis.generated import LARGE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 
 RUN = Scenario(
     "", "", (), "v5p", (4, 8, 8), (("data", 32), ("seq", 1), ("model", 8)), LARGE, 512, 4096, remat="full"

@@ -8,36 +8,16 @@ printed table alone lists 5 % of op time and is not asked.
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
-
 import pytest
 
 from diagnosis.analyzer import diagnose
-from experiments.ingest import read_profile
-from experiments.samples.samples import SAMPLES
+from evaluation.proposing.experiments import EXPERT, case, perturbed
+from evaluation.steps import paper
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
-from perfmodel.config_file import read_config
 from proposals.plan import Plan
 from proposals.proposer import propose
 from proposals.proposer.pricer import Pricer
-from tests.diagnosis import paper
-
-EXPERT = {
-    1: {"model": 8, "data": 16, "seq": 4},
-    2: {"replica": 1, "data": 4, "seq": 1, "model": 4},
-    3: {"replica": 1, "data": 8, "seq": 16, "model": 2},
-}
-
-
-@cache
-def case(number: int) -> tuple[StepProfile, ExperimentConfig]:
-    sample = next(item for item in SAMPLES if item.key == f"asap-experiment-{number}")
-    config, _ = read_config(Path(sample.config))
-    return read_profile(list(sample.files)), config
 
 
 def plan(profile: StepProfile, config: ExperimentConfig, **options: object) -> Plan:
@@ -85,19 +65,6 @@ def test_stable_when_durations_vary_and_ops_are_lost(number: int, seed: int) -> 
     assert plan(perturbed(profile, seed), config).proposals[0].mesh["ici"] == EXPERT[number]
 
 
-def perturbed(profile: StepProfile, seed: int) -> StepProfile:
-    """Durations changed by up to 10 % either way, 5 % of the ops dropped."""
-    draw = random.Random(seed)
-    ops = []
-    for op in profile.ops:
-        factor = draw.uniform(0.9, 1.1)
-        if draw.random() > 0.05:
-            ops.append(replace(op, self_time_s=op.self_time_s * factor, total_time_s=op.total_time_s * factor))
-    total = sum(op.self_time_s for op in ops)
-    ranked = sorted(ops, key=lambda op: -op.self_time_s)
-    return replace(profile, ops=tuple(replace(op, time_share=op.self_time_s / total) for op in ranked))
-
-
 def test_the_batch_decides_how_far_data_parallelism_may_go() -> None:
     """Experiment 3 has 8 sequences: 16 batch shards are rejected by that rule, with a sentence that says so."""
     found = plan(*case(3))
@@ -111,4 +78,4 @@ def test_unknown_facts_are_named_and_forbid_numbers() -> None:
     found = plan(*case(2))
     assert set(found.missing) == {"model", "training.global_batch", "training.seq_len"}
     assert found.proposals[0].predicted.hbm_per_chip_bytes is None
-    assert any("not known" in text for text in found.proposals[0].lowers)
+    assert any("unknown" in text for text in found.proposals[0].lowers)

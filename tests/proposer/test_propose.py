@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
+from evaluation.steps.generated import MIDDLE, Scenario
+from evaluation.steps.generated import config as configured
+from evaluation.steps.generated import profile as profiled
 from experiments.step_profile import Device, Op, Step, StepProfile
-from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.plan import Plan
 from proposals.proposer import Pricer, propose
-from tests.diagnosis.generated import MIDDLE, Scenario
-from tests.diagnosis.generated import config as configured
-from tests.diagnosis.generated import profile as profiled
 
 CORES, STEPS = 16, 4
 
@@ -141,7 +138,7 @@ def test_what_ran_though_the_model_says_it_cannot_is_followed_by_nothing_larger(
     for proposal in found.proposals:
         assert needs_bytes(candidate(setup, proposal.mesh, proposal.changes)) <= needs_bytes(setup)
         assert not any("fits" in line for line in proposal.raises)
-        assert any("By the model it needs" in line for line in proposal.lowers)
+        assert any("It is predicted to need" in line for line in proposal.lowers)
     assert any("needs" in note and "Correct the configuration first" in note for note in found.notes)
 
 
@@ -160,7 +157,7 @@ def test_waiting_does_not_hide_a_mesh_that_surely_gains() -> None:
     verdict = Bottleneck("idle", 0.7, "The device is idle 12.0 % of the step.")
     found = propose(profile, setup, replace(diagnose(profile, setup), bottleneck=verdict))
     assert found.proposals[0].kind == "recommendation" and found.proposals[0].confidence > 0.5
-    assert any("No mesh answers that" in line for line in found.proposals[0].reasoning)
+    assert any("No mesh change removes that" in line for line in found.proposals[0].reasoning)
 
 
 def test_a_proposal_called_keep_first_is_more_likely_right_than_not() -> None:
@@ -168,51 +165,6 @@ def test_a_proposal_called_keep_first_is_more_likely_right_than_not() -> None:
     profile = replace(profile, steps=tuple(Step(n, 1.4, {"compute": 0.7, "input": 0.7}) for n in range(STEPS)))
     first = plan(profile, config({"data": 16, "seq": 1, "model": 1})).proposals[0]
     assert first.kind == "keep" and first.confidence >= 0.5
-
-
-MESHES = st.sampled_from(
-    [{"data": a, "seq": b, "model": 16 // a // b} for a in (1, 2, 4, 8, 16) for b in (1, 2, 4) if 16 % (a * b) == 0]
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    ici=MESHES,
-    batch=st.sampled_from([None, 8, 16, 24, 64]),
-    seq_len=st.sampled_from([None, 2048, 8192]),
-    model=st.sampled_from([None, "llama3.1-8b", "gemma3-4b", "llama2-7b"]),
-    remat=st.sampled_from(["none", "minimal", "full"]),
-    times=st.tuples(*[st.floats(0.01, 2.0)] * 3),
-)
-def test_proposals_are_legal_and_distinct(
-    ici: dict[str, int],
-    batch: int | None,
-    seq_len: int | None,
-    model: str | None,
-    remat: str,
-    times: tuple[float, float, float],
-) -> None:
-    """Whatever ran: three distinct answers, none of which breaks a rule or exceeds memory, what ran itself excepted."""
-    ops = [
-        replace(item, self_time_s=item.self_time_s * t, total_time_s=item.total_time_s * t)
-        for item, t in zip((MATMUL, NORM, TENSOR), times, strict=True)
-    ]
-    setup = config(ici, batch, seq_len, model, remat=remat)
-    found = plan(profile_of(*ops, step_s=sum(o.self_time_s for o in ops) / CORES / STEPS), setup)
-    keys = {(str(p.mesh), str(sorted(p.changes.items()))) for p in found.proposals}
-    assert len(keys) == 3
-    assert [p.rank for p in found.proposals] == [1, 2, 3]
-    for proposal in found.proposals:
-        if proposal.mesh == setup.mesh.to_json() and "remat" not in proposal.changes:
-            continue
-        proposed = candidate(setup, proposal.mesh, proposal.changes)
-        already = {item.rule for item in legality.check(setup)} if proposal.mesh == setup.mesh.to_json() else set()
-        assert {item.rule for item in legality.check(proposed)} <= already
-        if predict(proposed).fits is False:
-            assert needs_bytes(proposed) <= needs_bytes(setup)
-        assert 0.0 < proposal.confidence < 1.0
-    for item in found.rejected:
-        assert item.rule and item.reason
 
 
 def test_where_memory_rejects_every_mesh_another_policy_opens_them() -> None:
@@ -242,7 +194,7 @@ def test_a_batch_is_never_changed_first_and_its_price_is_named() -> None:
     assert "global_batch" not in found.proposals[0].changes
     for item in found.proposals:
         if "global_batch" in item.changes:
-            assert any("Another batch is another training" in text for text in item.trade_offs)
+            assert any("different batch changes the training" in text for text in item.trade_offs)
 
 
 def test_the_three_do_not_all_stand_on_one_assumption() -> None:
@@ -268,4 +220,4 @@ def test_recomputation_that_the_profile_does_not_show_is_nothing_to_gain_from() 
         own = bench.evaluate(setup.mesh.to_json(), lighter)
         assert ((own.predicted.speedup or 0.0) > 1.1) is gains
         assert (own.predicted.speedup == pytest.approx(1.0)) is not gains
-        assert any("no recomputation" in text for text in bench.propose().notes) is not gains
+        assert any("no recompute;" in text for text in bench.propose().notes) is not gains

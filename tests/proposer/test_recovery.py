@@ -1,4 +1,4 @@
-"""From a poor mesh back to a good one, on steps laid out from first principles (tests/diagnosis/generated.py).
+"""From a poor mesh back to a good one, on steps laid out from first principles (evaluation/steps/generated.py).
 
 The same generator then runs what was proposed, its mesh and the training keys that it knows of (recomputation in full
 or none, micro-batches, batch), so the gain is what that world would measure per token, not what we predicted.
@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cache
 
 from diagnosis.analyzer import diagnose
+from evaluation.steps.generated import LARGE, MIDDLE, SMALL, ModelShape, Scenario, config, profile
 from perfmodel import legality
 from proposals.plan import ProposalPlan
 from proposals.proposer import propose
-from tests.diagnosis.generated import LARGE, MIDDLE, SMALL, ModelShape, Scenario, config, profile
 
 Sizes = tuple[int, int, int]
 #: model, chip, topology, batch, sequence length, poor meshes (data, seq, model)

@@ -66,7 +66,7 @@ def test_of_too_many_events_whole_steps_are_kept(tmp_path: Path) -> None:
     assert builder.write(tmp_path / "t") == 96
     trace = Trace(tmp_path / "t")
     assert trace.step_numbers == tuple(range(6)) and trace.span == (0, 6000)
-    assert trace.notes == ("The first 6 of 10 steps were kept: the profile holds 160 events, and 100 are kept.",)
+    assert trace.notes == ("The first 6 of 10 steps were stored: the profile has 160 events, and 100 are stored.",)
 
 
 def test_without_steps_the_earliest_are_kept(tmp_path: Path) -> None:

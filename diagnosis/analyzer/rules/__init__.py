@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diagnosis.analyzer import laws
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.rules import (
     across_slices,
     experts,
+    laws,
     link_use,
     matmuls,
     memory_traffic,

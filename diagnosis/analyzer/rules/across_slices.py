@@ -27,21 +27,21 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
             "DCN bandwidth per chip", rate, "bytes_per_s", "computed", "host network ÷ chips per host", "chips.toml"
         )
         rows.append(row)
-        text += f" A chip's share of its host's network is {row}."
+        text += f" Each chip's share of its host's DCN bandwidth is {row}."
     other = [op for op in ops if op.collective and op.collective.tensor not in ("gradients", "scalars", "")]
     parts: list[Evidence] = []
     title = "Exposed DCN gradient all-reduce"
     action = (
-        "Overlap the reduction over DCN with the backward pass, reduce-scatter inside the slice first so that only a "
-        "shard crosses, or accumulate gradients over more micro-batches."
+        "Overlap the reduction over DCN with the backward pass, reduce-scatter within the slice first so that only "
+        "a shard crosses DCN, or accumulate gradients over more micro-batches."
     )
     if total_exposed(other) >= WORTH_SAYING:
-        row = exposed_of(facts, "of it not gradients", other)
+        row = exposed_of(facts, "of it, not gradients", other)
         rows.append(row)
         parts.append(row)
         title = "Exposed DCN communication"
-        text += f" Of it {row} moves something other than gradients, which happens in every layer."
-        action = "Keep only gradient traffic (replica or data axes) on DCN and put every other axis on ICI. " + action
+        text += f" Of this, {row} is not gradient traffic and recurs in every layer."
+        action = "Keep only gradient traffic (replica or data axes) on DCN and every other axis on ICI. " + action
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "exposed_dcn", title, text, f"{action} {flags.text}".strip(), rows, share, ops=ops, part=EXPOSED,

@@ -28,7 +28,7 @@ FUSED_ATTENTION = "fused attention"
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding before the laws (`diagnosis.analyzer.laws`): what it says and what it rests on.
+    """A finding before the laws (`diagnosis.analyzer.rules.laws`): what it says and what it rests on.
 
     ops: whose time the saving is part of; part: which part.  stalls: bars of the breakdown, or `stragglers` and
     `step_time_spread`, whose share it is part of.  advice: what its action advises.  wasted: per op, the share 0–1 of
@@ -82,11 +82,11 @@ def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = 
 def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | None, float]:
     """(impact sentence, its evidence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
     share = min(max(share, 0.0), 0.999)
-    part = evidence("time that could be saved at most", share, "share", "computed", "Amdahl bound", OPS)
+    part = evidence("upper bound on the time saved", share, "share", "computed", "Amdahl bound", OPS)
     rows = [part]
     faster = ""
     if share >= 0.01:
-        gain = evidence("speed-up at most", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
+        gain = evidence("upper bound on the speed-up", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
         rows.append(gain)
         faster = f", {gain}× faster"
     bound = "Amdahl bound: the step without this time"
@@ -94,7 +94,7 @@ def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | Non
     time = facts.seconds(share)
     if time is None:
         return f"At most {part} of device time{faster} ({bound}).", rows, None, share
-    spent = evidence("time per step that could be saved at most", time, "s", "computed", "share × step time", OPS)
+    spent = evidence("upper bound on the time saved per step", time, "s", "computed", "share × step time", OPS)
     rows.append(spent)
     return f"At most {spent} per step, {part} of it{faster} ({bound}).", rows, time, share
 
@@ -150,7 +150,3 @@ def costliest_axis_of(ops: Iterable[OpFacts]) -> str | None:
         for axis in ("dcn",) if op.over_dcn else op.axes:
             costs[axis] = costs.get(axis, 0.0) + op.exposed_share
     return max(costs, key=lambda axis: costs[axis]) if costs else None
-
-
-def plural(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many

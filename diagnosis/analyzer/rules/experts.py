@@ -43,13 +43,13 @@ def expert_dispatch(facts: Facts) -> Iterator[Claim]:
     if sent:
         achieved, possible = sent
         rows += [achieved, possible]
-        text += f" They reach {achieved} of the {possible} that these links carry"
+        text += f" They reach {achieved} of {possible} link bandwidth"
         slow = (achieved.value or 0.0) < 0.5 * (possible.value or 0.0)
-        text += ": chips wait for the one with the most tokens, or messages are too small." if slow else "."
+        text += ": chips wait for the one with the most tokens, or the messages are too small." if slow else "."
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "expert_all_to_all", "Exposed expert all-to-all", text,
-        "Make the expert axis smaller or put it on the fastest links, overlap dispatch with the shared expert or the "
+        "Reduce the expert axis or map it to the fastest links, overlap dispatch with the shared expert or the "
         "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance. "
         f"{flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
@@ -89,7 +89,7 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         return
     largest = max(experts, key=lambda op: op.share)
     load = evidence(
-        "time of the fullest core over the mean",
+        "time on the most loaded core ÷ mean",
         1.0 + excess / mean,
         "",
         "measured",
@@ -97,9 +97,9 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         "intervals of the trace",
         keys(experts),
     )
-    cost = time_of(facts, "work of the experts", experts)
+    cost = time_of(facts, "expert ops", experts)
     wait = evidence(
-        "waiting for the fullest core",
+        "waiting for the most loaded core",
         lost,
         "share",
         "computed",
@@ -109,8 +109,8 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
     )
     rows: list[Evidence | None] = [load, cost, wait]
     text = (
-        f"Expert matmuls take {cost} {facts.base} on average and {load}× as long on the fullest core{lines(experts)}; "
-        f"the others wait for it in the exchange that follows, {wait} {facts.base}."
+        f"Expert matmuls take {cost} {facts.base} on average and {load}× as long on the most loaded "
+        f"core{lines(experts)}; the others wait for it in the all-to-all that follows, {wait} {facts.base}."
     )
     if largest.op.slowest_core:
         text += f" {largest.op.name} takes longest on {largest.op.slowest_core}."
@@ -121,7 +121,7 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "expert_imbalance", "Expert load imbalance", text,
-        "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that full "
-        "experts drop or reroute tokens, and put experts that are used together on different chips.",
+        "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that "
+        "full experts drop or reroute tokens, and place experts that are often used together on different chips.",
         rows, lost, ops=(*experts, *waits), stalls=("idle",), axis=axes[0] if axes else None,
     )  # fmt: skip

@@ -9,7 +9,6 @@ from diagnosis.analyzer.facts import Facts, OpFacts
 from perfmodel import xla_flags
 
 #: Profiles of programs that XLA compiled; a PyTorch trace has no use for its flags.
-_OF_XLA = ("xplane", "xprof_json")
 _WORDS = {
     "ici_all_gather": "all-gathers",
     "ici_reduce_scatter": "reduce-scatters",
@@ -45,7 +44,7 @@ def causes_of(ops: Iterable[OpFacts]) -> tuple[str, ...]:
 
 def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice:
     """Flags for these causes on the chip that ran; empty where none is documented for it."""
-    if facts.chip is None or facts.profile.source_kind not in _OF_XLA:
+    if facts.chip is None or not facts.of_xla:
         return Advice()
     given = facts.config.training.xla_flags if facts.config else ()
     sets = [found for cause in causes if (found := xla_flags.flag_set(facts.chip.name, cause)) is not None]
@@ -55,5 +54,5 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     sources = "; ".join(dict.fromkeys(title for found in sets for title, _ in found.sources))
     what = " and ".join(dict.fromkeys(_WORDS[found.cause] for found in sets))
     if not flags:
-        return Advice(text=f"The documented XLA flags that {verb} {what} are set already.")
+        return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
     return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")

@@ -1,4 +1,4 @@
-"""Collectives that use little of their links' bandwidth."""
+"""Collectives that use little of link bandwidth."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ def low_link_bandwidth(facts: Facts) -> Iterator[Claim]:
 
 def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool) -> Claim:
     words = "small collectives" if are_small else "collectives"
-    cost = exposed_of(facts, f"{words} below half of their links' bandwidth", ops)
+    cost = exposed_of(facts, f"{words} below half of link bandwidth", ops)
     reached = evidence(
-        "of their links' bandwidth", 1.0 - lost / total_exposed(ops), "share", "computed",
+        "of link bandwidth", 1.0 - lost / total_exposed(ops), "share", "computed",
         "Σ time × achieved ÷ possible ÷ Σ time", OPS, keys(ops),
     )  # fmt: skip
     rows: list[Evidence | None] = [cost, reached]
-    text = f"{words.capitalize()} that expose {cost} {facts.base} reach {reached} of their links' bandwidth{lines(ops)}"
+    text = f"{words.capitalize()} that expose {cost} {facts.base} reach {reached} of link bandwidth{lines(ops)}"
     steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     if steps and cores:
         count = sum(op.op.occurrences for op in ops) / (steps * cores)
         often = evidence(
-            "of them per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops)
+            "of these per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops)
         )
         rows.append(often)
-        text += f"; there are {often} of them per step"
+        text += f"; there are {often} per step"
     flags = Advice()
     if are_small:
-        text += ". Messages this small are latency-bound: they wait for hops, not for bandwidth."
+        text += ". Messages this small are latency-bound: hops, not bandwidth, set their time."
         flags = advise(facts, ("small_collectives",), "combine")
-        action = f"Combine small collectives of one kind, or fuse those of one layer. {flags.text}".strip()
+        action = f"Combine small collectives of the same kind, or fuse those within a layer. {flags.text}".strip()
     else:
         text += (
-            ". They are large enough to be bandwidth-bound, so they wait: for a slower core, or for another axis on "
-            "the same links."
+            ". They are large enough to be bandwidth-bound, so they are waiting for a straggler or for another axis "
+            "on the same links."
         )
         action = (
-            "Compare when each core enters these collectives: a core that comes late is a straggler; where all come "
-            "together, look for another collective on the same links at that time, and for an axis laid over open or "
-            "shared links."
+            "Compare when each core enters these collectives: a late core is a straggler. If all enter together, "
+            "look for a concurrent collective on the same links, or an axis mapped to shared links or links without "
+            "wraparound."
         )
     return claim(
         facts, "low_link_bandwidth",

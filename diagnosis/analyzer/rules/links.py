@@ -9,7 +9,7 @@ from diagnosis.analyzer.links import mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
 
-ACHIEVED, POSSIBLE = "bandwidth achieved per chip", "bandwidth possible per chip"
+ACHIEVED, POSSIBLE = "achieved bandwidth per chip", "link bandwidth per chip"
 #: Below this a message waits for hops rather than for bandwidth on any of the chips (book 3.2: about a microsecond a
 #: hop, 45 GB/s and more per link).
 SMALL_BYTES = 1e6
@@ -50,7 +50,7 @@ def bandwidth_text(facts: Facts, ops: Iterable[OpFacts]) -> tuple[str, list[Evid
     found = bandwidth(ops)
     if found is None:
         return "", []
-    return f" They reach {found[0]} of the {found[1]} that these links carry.", [*found]
+    return f" They reach {found[0]} of {found[1]} link bandwidth.", [*found]
 
 
 def ici_intensity(facts: Facts) -> float | None:

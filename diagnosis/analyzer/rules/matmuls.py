@@ -63,9 +63,9 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "low_matrix_efficiency", f"Matmuls far below peak {_unit_words(facts)} utilisation",
         f"Compute-bound ops below half of the peak take {cost} {facts.base} and average {reached} of peak FLOP/s; the "
-        f"costliest is {worst.op.name} at {own}{lines(ops)}.",
-        "Give each chip larger matmuls: more rows per chip (batch or sequence shard) or a smaller tensor axis; merge "
-        "matmuls that share an input, and check the kernel's block sizes.",
+        f"costliest, {worst.op.name}, reaches {own}{lines(ops)}.",
+        "Give each chip larger matmuls: more rows per chip (batch or sequence shard) or a smaller tensor axis; fuse "
+        "matmuls that share an input, and tune the kernel's block sizes.",
         [cost, reached, own], lost, ops=ops, part=BELOW_ROOF,
     )  # fmt: skip
 
@@ -100,14 +100,14 @@ def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
     )
     edge = evidence("edge of an MXU tile", float(unit), "count", "measured", source="chips.toml")
     size = evidence(
-        f"a dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,)
+        f"dimension of {worst.op.name}", float(dims[0]), "count", "measured", source="HLO shapes", ops=(worst.key,)
     )
     yield claim(
         facts, "unaligned_shapes", "Matmul dimensions padded to MXU tiles",
-        f"Matmuls with a dimension that is no multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
+        f"Matmuls with a dimension that is not a multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
         f"dimension of {size} per chip and spends up to {part} of its FLOPs on padding{lines(ops)}.",
-        "Make the tensor axis smaller so that heads and features per chip fill whole tiles, or choose widths whose "
-        "shards are multiples of the tile.",
+        "Reduce the tensor axis so that heads and features per chip fill whole tiles, or choose widths whose shards "
+        "are multiples of the tile.",
         [cost, part, edge, size], lost, ops=ops, part=BELOW_ROOF, wasted=[(op, waste) for op, waste, _ in padded],
     )  # fmt: skip
 
@@ -161,16 +161,16 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
         )
         length = evidence("sequence length", float(seq), "count", "measured", source="configuration")
         rows += [part, length]
-        text += f" At {length} tokens the scores are {part} of the model's FLOPs"
+        text += f" At {length} tokens, attention scores are {part} of the model's FLOPs"
         text += (
-            ", so most of it is the sequence itself."
+            ", so most of this time is inherent to the sequence length."
             if share < 2 * flops.attention_scores / flops.total
-            else ", far less than their share of time: the kernel is slow, not the sequence long."
+            else ", far below their share of time: the kernel is slow, not the sequence long."
         )
     fused = total_share(op for op in core if _FUSED_ATTENTION.search(op.op.name) or _FUSED_ATTENTION.search(op.path))
     already = fused >= 0.5 * share
     kernel = (
-        "The attention kernel is fused already: tune its block sizes for this chip"
+        "The attention kernel is already fused: tune its block sizes for this chip"
         if already
         else "Use a fused attention kernel with block sizes tuned for this chip"
     )
@@ -193,16 +193,16 @@ def recompute(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of(facts, "recomputed forward ops", ops)
     rows: list[Evidence | None] = [cost]
-    text = f"Rematerialisation repeats forward ops in the backward pass for {cost} {facts.base}{lines(ops)}"
-    action = "Keep the outputs of the large matmuls (remat policy `minimal`), or everything if it fits"
+    text = f"Rematerialisation recomputes forward ops in the backward pass for {cost} {facts.base}{lines(ops)}"
+    action = "Save the outputs of the large matmuls (`remat: minimal`), or all activations if they fit"
     if used is not None and used <= 1.0:
-        part = evidence("peak memory of capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
+        part = evidence("peak memory ÷ capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
         rows.append(part)
-        text += f", while memory peaks at {part} of capacity: it recomputes more than memory requires."
+        text += f", while memory peaks at {part} of capacity: more is recomputed than memory requires."
         action += "."
     else:
-        text += "; no memory peak was recorded, so whether there is room to keep more is open."
-        action += "; record a memory profile to see how much room there is."
+        text += "; no memory peak was recorded, so the headroom for saving more is unknown."
+        action += "; record a memory profile to see the headroom."
     yield claim(
         facts, "recompute", "High rematerialisation overhead", text, action, rows, share, ops=ops,
         advice=(LESS_REMAT,),

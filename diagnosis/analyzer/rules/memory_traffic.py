@@ -47,7 +47,11 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
             )  # fmt: skip
             rows.append(reached)
             text += f" They reach {reached} of peak HBM bandwidth: "
-            text += "only fewer bytes make them faster." if rate > 0.6 * peak else "they also leave bandwidth unused."
+            text += (
+                "only moving fewer bytes makes them faster."
+                if rate > 0.6 * peak
+                else "they also leave bandwidth unused."
+            )
     yield claim(
         facts, "hbm_bound_elementwise", "Unfused elementwise ops are HBM-bound", text,
         "Keep chains fusible (no layout change or sharding constraint between them), keep activations in bf16, use "
@@ -66,10 +70,10 @@ def optimizer_update(facts: Facts) -> Iterator[Claim]:
     sharded = facts.config is not None and facts.config.training.weight_sharding != "none"
     yield claim(
         facts, "optimizer_update", "Long optimizer update",
-        f"Updating weights and moments takes {cost} {facts.base}{lines(ops)}; it reads and writes every state once and "
-        "grows with what each chip holds, not with the batch.",
+        f"Updating weights and moments takes {cost} {facts.base}{lines(ops)}; it reads and writes every state once, "
+        "so its time grows with the optimizer state per chip, not with the batch.",
         ("" if sharded else "Shard the optimizer state over all batch axes. ")
-        + "Accumulate more tokens per update, or hold moments in fewer bytes.",
+        + "Accumulate more tokens per update, or store the moments in lower precision.",
         [cost], share, ops=ops,
     )  # fmt: skip
 
@@ -107,11 +111,11 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
             "roofline", tuple(op.key for op in timed[:50]),
         )  # fmt: skip
         rows.append(reached)
-        text += f" By the recorded bytes it reaches {reached} of peak HBM bandwidth"
+        text += f" From the recorded bytes, it reaches {reached} of peak HBM bandwidth"
         text += (
-            ": only fewer bytes make it faster."
+            ": only moving fewer bytes makes it faster."
             if mean >= 0.6
-            else ", so more than the slices is moved (copies of whole arrays) or the writes are strided."
+            else ", so either whole arrays are copied or the writes are strided."
         )
     yield claim(
         facts, "stacked_layers", "HBM-bound stacking of scanned layers", text,
@@ -135,7 +139,11 @@ def data_shuffle(facts: Facts) -> Iterator[Claim]:
         f"Copies, transposes, slices and pads take {cost} {facts.base}"
         f"{f' ({per_step} per step)' if per_step else ''}{lines(ops)}.",
         "Keep one layout from producer to consumer (einsum with the axes in the order of use, jit with AUTO layouts), "
-        "donate buffers, and avoid concatenations and slices inside the layer loop.",
+        "donate buffers, and avoid concatenations and slices inside the layer loop."
+        if facts.of_xla
+        else "Keep one layout from producer to consumer, fuse casts and permutes into the kernels beside them, and "
+            "avoid "
+        "concatenations and slices between layers.",
         [cost, per_step], share, ops=ops,
     )  # fmt: skip
 
@@ -152,8 +160,8 @@ def near_capacity(facts: Facts) -> Iterator[Claim]:
         facts, "memory_near_capacity", "HBM nearly full",
         f"Peak memory of the fullest core is {used}, {part} of its capacity: there is no room for a larger batch or "
         "for keeping more activations.",
-        "Shard weights or optimizer further, recompute or offload more activations, or use more micro-batches before "
-        "anything that needs memory.",
+        "Shard weights or optimizer state further, recompute or offload more activations, or use more micro-batches "
+        "before any change that needs memory.",
         [used, part], None,
-        impact="A limit on other changes, not a cost of its own: it forbids meshes that keep more on each chip.",
+        impact="A constraint on other changes rather than a cost: it rules out meshes that need more memory per chip.",
     )  # fmt: skip

@@ -10,6 +10,9 @@ from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, costliest_axis_
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.report import Evidence
 
+#: A hidden share from here on prints as all of it, which would contradict the finding.
+MOSTLY_HIDDEN = 0.995
+
 
 def _opaque(op: OpFacts) -> bool:
     unlabelled = (op.op.bound_by or "unknown").strip().lower() in ("unknown", "none", "-", "")
@@ -41,19 +44,19 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         f"{first}{lines(ops)}."
     )
     if moves:
-        part = time_of(facts, "of it by names of data movement", moves)
+        part = time_of(facts, "of it, data movement by op name", moves)
         rows.append(part)
         parts.append(part)
-        text += f" Of it {part} move data by their names: exchange or layout rather than arithmetic."
+        text += f" By op name, {part} is data movement (communication or layout) rather than compute."
     gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
     yield claim(
         facts, "opaque_custom_calls", "Custom calls without a cost model", text,
-        "Compare the largest with the FLOPs its shapes imply: a library kernel states none to XLA."
+        "Compare the largest with the FLOPs its shapes imply: library kernels report none to XLA."
         if gpu
         else "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
         "profile the largest by itself.",
         rows, None, ops=ops, parts=parts, whole=cost,
-        impact="What these kernels could save is unknown until their FLOPs and bytes are.",
+        impact="The potential saving is unknown until these kernels report FLOPs and bytes.",
     )  # fmt: skip
 
 
@@ -74,21 +77,21 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     cost = exposed_of(facts, "waits for asynchronous collectives", ops)
     rows: list[Evidence | None] = [cost]
     text = (
-        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each started early, "
-        "yet the compute beside it was too short to hide it."
+        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each starts early, "
+        "but the compute it overlaps with is too short to hide it."
     )
     hidden = hidden_part(ops)
-    if hidden is not None:
+    if hidden is not None and hidden < MOSTLY_HIDDEN:
         row = evidence(
-            "hidden part of their time in flight", hidden, "share", "measured",
+            "hidden share of time in flight", hidden, "share", "measured",
             "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
         )  # fmt: skip
         rows.append(row)
-        text += f" Other ops hide {row} of their time in flight."
+        text += f" Other ops hide {row} of the time they are in flight."
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,
-        "Start them earlier (more compute between start and done), or move fewer bytes on that axis. "
+        "Start them earlier (more compute between start and done), or move fewer bytes over that axis. "
         f"{flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

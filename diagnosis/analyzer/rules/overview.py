@@ -37,10 +37,14 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         )
         rows.append(part)
         text += f", {part} of the time of the listed ops"
-    text += ". The profile does not say on which mesh axis they run"
-    action = "Record a full XSpace: its HLO text names the participants of each collective, hence the costliest axis."
+    text += ". The profile does not report their mesh axis"
+    action = (
+        "Record a full XSpace: its HLO text lists the replica groups of each collective, and so the costliest axis."
+        if facts.of_xla
+        else "Record one trace per rank with the ranks of each process group, so that collectives have an axis."
+    )
     if facts.config is None:
-        action = "State the run's mesh in a configuration, so that each collective is told by its axis."
+        action = "Add a configuration with the run's mesh, so that each collective can be attributed to an axis."
     if roles:
         name, size, role = roles[0]
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
@@ -48,8 +52,8 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         text += f"; of the axes in use, {name} ({chips} chips) communicates in every layer"
         if role == "model":
             action = (
-                f"Try a smaller {name} axis and give its chips to a batch axis: tensor-parallel collectives run in "
-                "every layer and direction, gradient reductions once per step. " + action
+                f"Reduce the {name} axis in favour of a batch axis: tensor-parallel collectives run in every layer, "
+                "forward and backward, gradient reductions once per step. " + action
             )
     yield claim(
         facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, rows, share,
@@ -101,8 +105,8 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "exposed_communication", "Exposed communication on several axes",
         f"Collectives expose {total} {facts.base}: {', '.join(parts)}.",
-        "Begin with the axis that costs most: make it smaller, move it to faster links, or overlap it; sharding can "
-        "save at most this whole time.",
+        "Start with the costliest axis: reduce it, map it to faster links, or overlap it; a different sharding "
+        "saves at most all of this time.",
         rows, share, ops=ops, part=EXPOSED, stalls=tuple(bars), parts=rows_of_parts, whole=total,
     )  # fmt: skip
 
@@ -121,16 +125,16 @@ def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Claim]:
     cost = time_of(facts, "compute-bound ops", matmuls)
     reached = evidence("their mean efficiency", mean, "share", "computed", "Σ time × efficiency ÷ Σ time", "roofline")
     outside = evidence(
-        "everything but compute-bound ops", max(0.0, 1.0 - share), "share", "computed",
+        "all but compute-bound ops", max(0.0, 1.0 - share), "share", "computed",
         "1 − share of compute-bound ops", "op profile",
     )  # fmt: skip
     yield claim(
-        facts, "little_to_gain", "Little left to gain by sharding",
+        facts, "little_to_gain", "Little headroom left in sharding",
         f"Compute-bound ops take {cost} {facts.base} and run at {reached} of peak FLOP/s{lines(matmuls)}.",
-        "Keep this configuration. What remains is inside the matmuls: lower precision, kernels, or fewer FLOPs (less "
-        "recomputation, a smaller model).",
+        "Keep the current configuration. The remaining levers are in the matmuls: lower precision, better kernels, "
+        "or fewer FLOPs (less recompute, a smaller model).",
         [cost, reached, outside], None, ops=matmuls,
-        impact=f"A better mesh could save at most the {outside} that is not compute-bound, if all of it vanished.",
+        impact=f"A better mesh saves at most the {outside} that is not compute-bound.",
     )  # fmt: skip
 
 
@@ -140,7 +144,7 @@ def record_more(facts: Facts) -> Iterator[Claim]:
     if not wants:
         return
     listed = evidence(
-        "share of op time that the listed ops make up",
+        "listed ops' share of op time",
         round(facts.coverage, 4),  # idle time is known no better
         "share",
         "computed",
@@ -149,7 +153,7 @@ def record_more(facts: Facts) -> Iterator[Claim]:
     )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
     lacking = [reason for reason, _ in wants]
-    text = f"The profile holds {count} ops that make up {listed} of op time. It lacks: {'; '.join(lacking)}."
+    text = f"The profile contains {count} ops that account for {listed} of op time. Missing: {'; '.join(lacking)}."
     yield claim(
         facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants), [listed, count],
         None, impact="Raises the confidence of the diagnosis; saves no time by itself.",
@@ -166,33 +170,32 @@ def _wants(facts: Facts) -> list[tuple[str, str]]:
         in_jax = "Mark each step with jax.profiler.StepTraceAnnotation."
         wants.append(("step markers", how if of_kernels and how else in_jax))
     elif "step_time" in profile.computed and not of_kernels:
-        text = "step markers (steps are taken from the executions of the program)"
+        text = "step markers (steps are inferred from program executions)"
         wants.append((text, "Mark each step with jax.profiler.StepTraceAnnotation."))
     if facts.thin:
         wants.append(("most ops", "Upload the .xplane.pb files themselves instead of a table of top ops."))
     if not facts.has_flops and facts.ops and of_kernels:
         wants.append(("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
     elif not facts.has_flops and facts.ops:
-        what = "a CPU records none" if "cpu" in profile.device.kind.lower() else "XProf shows none for this device"
+        what = "CPUs report none" if "cpu" in profile.device.kind.lower() else "XProf reports none for this device"
         wants.append((f"FLOPs per op ({what})", "Profile on the accelerator, with the device's peaks in the trace."))
     elif not facts.has_roofline and facts.ops:
-        what = "a CPU has none" if "cpu" in profile.device.kind.lower() else "the trace does not state them"
-        wants.append(
-            (f"the device's peaks ({what}), hence no roofline", "Profile on the accelerator the run is meant for.")
-        )
+        what = "CPUs report none" if "cpu" in profile.device.kind.lower() else "the trace does not report them"
+        wants.append((f"the device's peaks ({what}), hence no roofline", "Profile on the target accelerator."))
     unknown: tuple[OpFacts, ...] = facts.where(lambda op: op.collective is not None and op.collective.axis is None)
     if unknown and total_share(unknown) > 0.1 * total_share(facts.ops):
-        lacks = "a configuration with the mesh" if facts.config is None else "the participants of its collectives"
-        wants.append((lacks, "Give the run's mesh, and keep HLO text in the trace."))
+        lacks = "a configuration with the mesh" if facts.config is None else "the replica groups of its collectives"
+        keep = "keep HLO text in the trace" if facts.of_xla else "upload one trace per rank"
+        wants.append((lacks, f"Add the run's mesh, and {keep}."))
     if facts.config is not None and facts.config.model is None:
         wants.append(
             (
                 "the model's shape",
-                "Name the model or its shape in the configuration, so that MFU and memory can be computed.",
+                "Add the model or its shape to the configuration, so that MFU and memory can be computed.",
             )
         )
     if facts.config is not None and facts.config.training.global_batch_tokens is None:
-        wants.append(("batch and sequence length", "State global_batch and seq_len in the configuration."))
+        wants.append(("batch and sequence length", "Add global_batch and seq_len to the configuration."))
     if profile.memory.peak_bytes is None:
-        wants.append(("peak memory", "Record a memory profile with the trace."))
+        wants.append(("peak memory", "Record a memory profile along with the trace."))
     return wants

@@ -12,7 +12,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, OPS, WORTH_SAYING, Claim, claim
 from diagnosis.report import Evidence
 
-_OWN_WORK = "busy time less exposed communication, mean over the stage's cores"
+_OWN_WORK = "busy time − exposed communication, mean over the stage's cores"
 
 
 def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
@@ -36,7 +36,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
     if seen < WORTH_SAYING:  # a bubble that the schedule promises and nobody measured is none
         return
     bubble = evidence(
-        "bubble by the schedule",
+        "bubble of the schedule",
         expected,
         "share",
         "computed",
@@ -50,29 +50,28 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
     m = evidence("micro-batches", float(micro), "count", "measured", source="configuration")
     rows: list[Evidence | None] = [bubble, measured, p, m]
     text = (
-        f"{p} stages with {m} micro-batches leave a bubble of {bubble} by the schedule; {measured} "
-        f"{facts.base} was idle or "
+        f"{p} stages with {m} micro-batches imply a pipeline bubble of {bubble}; {measured} {facts.base} was idle or "
     )
-    text += "waited between stages in the profile."
+    text += "waiting between stages in the profile."
     if seen > 1.5 * expected and seen - expected > 0.05:
-        text += " That is more than the schedule explains: stages are uneven, or the exchange is slow."
+        text += " That exceeds the schedule's bubble: stages are uneven, or the transfers between them are slow."
     work = _stage_work(facts)
     if work is not None:
         heaviest, mean, number = work
         most = evidence(
-            "own work of the heaviest stage per step", heaviest, "s", "measured", _OWN_WORK, "intervals of the trace"
+            "busy time of the heaviest stage per step", heaviest, "s", "measured", _OWN_WORK, "intervals of the trace"
         )
         usual = evidence(
-            "mean own work of a stage per step", mean, "s", "measured", _OWN_WORK, "intervals of the trace"
+            "mean busy time of a stage per step", mean, "s", "measured", _OWN_WORK, "intervals of the trace"
         )
         which = evidence("the heaviest stage", float(number), "count", "measured", source="intervals of the trace")
         rows += [most, usual, which]
-        text += f" Stage {which} works longest, {most} per step where the mean is {usual}"
-        text += ": the others wait for it." if heaviest > 1.05 * mean else ", so the stages are even."
+        text += f" Stage {which} is the heaviest: {most} per step against a mean of {usual}"
+        text += "; the others wait for it." if heaviest > 1.05 * mean else ", so the stages are even."
     yield claim(
         facts, "pipeline_bubble", "Pipeline bubble", text,
-        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or tensor "
-        "axis instead, and even out the stages (embedding and head weigh as much as a few layers).",
+        "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or "
+        "tensor axis, and balance the stages (embedding and output head cost as much as a few layers).",
         rows, min(seen, max(expected, idle)), ops=waits, part=EXPOSED, stalls=("idle",), axis=_axis(facts),
     )  # fmt: skip
 

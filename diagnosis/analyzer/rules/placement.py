@@ -56,34 +56,34 @@ def slow_links(facts: Facts) -> Iterator[Claim]:
     wires = mesh_links(facts.config.hardware, mesh, costly.axes)
     cost = exposed_of(facts, "collectives with known links", ops)
     after = evidence(
-        "the same on the better order",
+        "the same with the better axis order",
         best_share,
         "share",
         "computed",
-        "Σ exposed time × least time on the new links ÷ least time on the present ones",
+        "Σ exposed time × least time on the new links ÷ least time on the current links",
         "topology",
     )
     rows: list[Evidence | None] = [cost, after]
     names = " and ".join(costly.axes)
-    text = f"Axis `{names}` runs on slow links under the order {_order(mesh)}"
+    text = f"Axis `{names}` is mapped to slow links by the order {_order(mesh)}"
     if wires and wires.kind == "torus":
         shared = evidence(
             f"groups that share a link of {names}", float(wires.stride), "count", "computed", "", "topology"
         )
         rows.append(shared)
-        reasons = [] if wires.wraps else ["its rings do not close"]
+        reasons = [] if wires.wraps else ["its rings have no wraparound"]
         if wires.stride > 1:
             reasons.append(f"{shared} groups share each link")
         text += f" ({' and '.join(reasons)})" if reasons else ""
     elif wires:
-        text += " (it leaves the NVLink domain)" if wires.kind == "network" else ""
+        text += " (it crosses NVLink domains)" if wires.kind == "network" else ""
     text += (
-        f": its collectives and those beside it take {cost} {facts.base}, and would take {after} in the order "
-        f"{_order(best_mesh)}."
+        f": its collectives and those of the other axes take {cost} {facts.base}, and would take {after} with the "
+        f"order {_order(best_mesh)}."
     )
     yield claim(
         facts, "axis_on_slow_links", f"Axis `{names}` mapped to slow links", text,
-        f"Lay the mesh out as {_order(best_mesh)} (major to minor); sizes stay as they are.",
+        f"Order the mesh axes as {_order(best_mesh)} (major to minor), with the same sizes.",
         rows, gain, ops=ops, part=EXPOSED, axis=costly.axes[0],
     )  # fmt: skip
 
@@ -106,18 +106,20 @@ def resharding(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING:
         return
     first = max(ops, key=lambda op: op.share)
-    cost = exposed_of(facts, "exchanges between shardings", ops)
+    cost = exposed_of(facts, "resharding collectives", ops)
     axes = " and ".join(first.axes) or "several axes"
     kind = first.collective.kind if first.collective else "collective"
     text = (
-        f"{first.op.name} ({kind} on {axes}{lines(ops)}) and the like take {cost} {facts.base}: no parallelism in this "
-        "mesh needs them, so a tensor is laid out on one axis where it is made and on another where it is used."
+        f"{first.op.name} ({kind} on {axes}{lines(ops)}) and similar collectives take {cost} {facts.base}: no "
+        "parallelism in this mesh needs them, so a tensor is sharded over one axis where it is produced and over "
+        "another where it is consumed."
     )
     rows: list[Evidence | None] = [cost]
     yield claim(
         facts, "resharding", "Tensor resharded between ops", text,
-        "Give producer and consumer the same partition spec (with_sharding_constraint at that line), or move the "
-        "constraint to where the tensor is smallest.",
+        f"Give producer and consumer the same {'partition spec' if facts.of_xla else 'sharding'}"
+        f"{' (with_sharding_constraint at that line)' if facts.of_xla else ''}, or reshard where the tensor is "
+            "smallest.",
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of([first]),
     )  # fmt: skip
 

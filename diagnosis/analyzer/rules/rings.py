@@ -33,27 +33,26 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
             continue
         cost = exposed_of(facts, f"collectives on axis {axis}", ops)
         gives = evidence(
-            f"gather bandwidth of axis {axis}",
+            f"all-all-gather bandwidth of axis {axis}",
             now,
             "bytes_per_s",
             "computed",
             "its links on this topology",
             "chips.toml",
         )
-        could = evidence("of a closed ring", ring, "bytes_per_s", "computed", "2 × link bytes/s", "chips.toml")
+        could = evidence("of a ring with wraparound", ring, "bytes_per_s", "computed", "2 × link bytes/s", "chips.toml")
         rows: list[Evidence | None] = [cost, gives, could]
         closes = any(facts.chip.wraps(facts.config.hardware.topology))
         yield claim(
             facts,
             "open_rings",
             f"Axis `{axis}` without wraparound links",
-            f"Axis `{axis}` lies on a part of a dimension or on one without wraparound: its links carry {gives} where "
-            f"a closed ring carries {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
+            f"Axis `{axis}` spans part of a torus dimension, or one without wraparound: its links carry {gives}, a "
+            f"ring with wraparound {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
             (
-                f"Give {axis} the size of a whole dimension of the torus, or let another axis with less traffic "
-                "take the open part."
+                f"Give {axis} the size of a whole torus dimension, or map an axis with less traffic to this part."
                 if closes
-                else "No dimension of this slice closes; in a larger slice they do (full dimensions on v5e and v6e, "
+                else "No dimension of this slice has wraparound; larger slices do (full dimensions on v5e and v6e, "
                 "whole cubes on v4 and v5p)."
             ),
             rows,

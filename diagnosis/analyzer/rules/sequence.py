@@ -38,18 +38,20 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
     sent, numbers = bandwidth_text(facts, ops)
     rows: list[Evidence | None] = [cost, *numbers]
-    text = f"Keys, values and activations that travel along `{axis}` expose {cost} {facts.base}{lines(ops)}.{sent}"
+    text = f"Transfers of keys, values and activations along `{axis}` expose {cost} {facts.base}{lines(ops)}.{sent}"
     attention = facts.where(lambda op: op.module == "attention" and not op.collective)
     if attention:
-        work = time_of(facts, "attention's own work", attention)
+        work = time_of(facts, "attention compute", attention)
         rows.append(work)
         text += f" Attention itself takes {work}: "
-        text += "long enough to hide them." if total_share(attention) > share else "too short to hide them all."
+        text += (
+            "long enough to hide the transfers." if total_share(attention) > share else "too short to hide all of them."
+        )
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "sequence_parallel_exposed", f"Exposed KV exchange on `{axis}`", text,
-        "Double-buffer the exchange so that attention on one block hides the transfer of the next, or make "
-        f"`{axis}` smaller and give its chips to the batch. {flags.text}".strip(),
+        "Double-buffer the KV exchange so that attention on one block hides the transfer of the next, or reduce "
+        f"`{axis}` in favour of a batch axis. {flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=found,
         advice=(SMALLER_AXIS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

@@ -23,10 +23,8 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     if not step or not lag or not WORTH_SAYING <= lag[0] / step <= 1.0:
         return
     behind, core, middle = lag
-    late = evidence(
-        f"lag of {core.name}", behind, "s", "measured", "slowest − median of own work per step", "pod viewer"
-    )
-    usual = evidence("median own work per step", middle, "s", "measured", "", "pod viewer")
+    late = evidence(f"lag of {core.name}", behind, "s", "measured", "slowest − median busy time per step", "pod viewer")
+    usual = evidence("median busy time per step", middle, "s", "measured", "", "pod viewer")
     part = evidence("lag of the step", behind / step, "share", "computed", "lag ÷ step time", "pod viewer")
     cores = evidence("cores compared", float(len(facts.profile.cores)), "count", "measured", source="pod viewer")
     where = f" on host {core.host}" if core.host else ""
@@ -36,13 +34,14 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     if together is not None:
         row = evidence(f"cores of host {core.host}", float(together), "count", "measured", source="pod viewer")
         rows.append(row)
-        more = f" All {row} cores of that host lag: it is the host, not the core."
+        more = f" All {row} cores of that host lag: the cause is the host, not the core."
     yield claim(
         facts, "stragglers", "Straggling core" if together is None else "Straggling host",
-        f"Of {cores} cores, {core.name}{where} works {late} per step longer than the median of {usual}; the others "
-        f"wait for it in their collectives, {part} of the step.{more}",
+        f"Of {cores} cores, {core.name}{where} is busy {late} per step longer than the median of {usual}; the others "
+        f"wait for it in collectives, {part} of the step.{more}",
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
-        "every run replace the host, if it changes look for uneven data (sequence packing, experts, pipeline stages).",
+        "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "
+        "stages).",
         rows, behind / step, stalls=("stragglers",),
     )  # fmt: skip
 
@@ -54,9 +53,9 @@ def input_pipeline(facts: Facts) -> Iterator[Claim]:
     cost = evidence("input time", share, "share", "measured", "input time ÷ step time", _OVERVIEW)
     yield claim(
         facts, "input_pipeline", "Input pipeline stalls",
-        f"Waiting for the next batch takes {cost} {facts.base}.",
-        "Prefetch batches to the device while the step runs, add workers to the input pipeline, move decoding and "
-        "tokenising off the critical path or ahead of the run, and read from closer storage.",
+        f"Waiting for the next input batch takes {cost} {facts.base}.",
+        "Prefetch batches to the device during the step, add data-loader workers, decode and tokenise off the "
+        "critical path or ahead of the run, and read from closer storage.",
         [cost], share, stalls=("input",),
     )  # fmt: skip
 
@@ -71,13 +70,14 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
-            f"The device waits {cost} {facts.base} for dispatch, launches and other host work.",
-            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one jit, "
-            "avoid recompilation by fixed shapes, move callbacks and checkpointing to another thread.",
+            f"The device waits for the host (dispatch, kernel launches and other work) {cost} {facts.base}.",
+            "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
+            f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
+                "move callbacks and checkpointing to another thread.",
             [cost], own, stalls=("host",),
         )  # fmt: skip
     if idle >= 0.05 and not pipeline:
-        cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle, less input and host time", _OVERVIEW)
+        cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
         yield claim(
             facts, "idle_gaps", "Device idle between ops",
             f"The device is idle {cost} {facts.base}{unexplained(facts)}.",
@@ -117,15 +117,15 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     if (rates := host_link_rate(facts)) is not None:
         achieved, possible = rates
         rows += [achieved, possible]
-        text += f" The busier direction moves {achieved} per core"
-        text += f" of the {possible} that the host link carries." if possible else "."
+        text += f" The busier direction reaches {achieved} per core"
+        text += f" of {possible} host-link bandwidth." if possible else "."
         full = possible is not None and (achieved.value or 0.0) >= 0.8 * (possible.value or 0.0)
     flags = advise(facts, ("host_offload",))
     action = (
-        "The host link is full: offload fewer bytes (keep more in HBM where it has room, or recompute them)."
+        "The host link is saturated: offload fewer bytes (keep more in HBM where there is headroom, or recompute)."
         if full
-        else "Offload fewer bytes where HBM has room, and overlap the rest: start each copy earlier, so that it runs "
-        f"beside the compute of another layer. {flags.text}".strip()
+        else "Offload fewer bytes where HBM has headroom, and overlap the rest: start each copy earlier, so that it "
+        "overlaps the compute of another layer. {flags.text}".strip()
     )
     yield claim(
         facts, "host_offload", "Host-transfer bound (offload)", text, action, rows, share, ops=ops, part=EXPOSED,
@@ -143,7 +143,7 @@ def device_transfers(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "infeed_outfeed", "Infeed and outfeed inside the step",
         f"Infeed, outfeed and host transfers take {cost} {facts.base} as ops on the device{lines(ops)}.",
-        "Pass batches as arguments with prefetch instead of infeed, send metrics every so many steps, remove debug "
+        "Pass batches as arguments with prefetch instead of infeed, send metrics every few steps, remove debug "
         "prints and host callbacks from the step.",
         [cost], share, ops=ops,
     )  # fmt: skip
@@ -161,8 +161,8 @@ def uneven_steps(facts: Facts) -> Iterator[Claim]:
     rows: list[Evidence | None] = [part, fastest, mean]
     yield claim(
         facts, "uneven_steps", "Uneven step times",
-        f"Step times spread by {part} of their mean of {mean}; the fastest took {fastest}.",
-        "Compare the slowest step with the fastest in the timeline: checkpointing, evaluation, recompilation, garbage "
+        f"Step times have a standard deviation of {part} of their mean of {mean}; the fastest step took {fastest}.",
+        "Compare the slowest step with the fastest on the timeline: checkpointing, evaluation, recompilation, garbage "
         "collection of the input pipeline, or other jobs on the network.",
         rows, (step - least) / step, stalls=("step_time_spread",),
     )  # fmt: skip

@@ -46,7 +46,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     if sent:
         achieved, possible = sent
         rows += [achieved, possible]
-        text += f", at {achieved} of the {possible} that its links carry"
+        text += f", at {achieved} of {possible} link bandwidth"
     text += f"{lines(ops)}."
     limit = _useful_width(facts)
     if limit is not None:
@@ -54,17 +54,17 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
         rows.append(row)
         if size > width:
             text += (
-                f" Tensor parallelism this wide is link-bound: on this chip the links keep up to about {row} chips per "
-                "axis."
+                " Tensor parallelism this wide is bound by link bandwidth: on this chip, the links keep up to about "
+                f"{row} chips per axis."
             )
     smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
     rows.append(smaller)
     flags = advise(facts, ("collective_matmul",))
     yield claim(
         facts, "tensor_parallel_communication", f"Exposed communication on `{name}`", text,
-        f"Reduce `{name}` to {smaller} and give the chips to a batch axis, if weights and activations still fit; "
-        "otherwise keep it on the fastest, closed dimension and overlap its collectives with the matmuls beside them "
-        f"(collective matmul). {flags.text}".strip(),
+        f"Reduce `{name}` to {smaller} in favour of a batch axis, if weights and activations still fit; otherwise "
+        "map it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent "
+        f"matmuls (collective matmul). {flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=name, advice=(SMALLER_AXIS,), flags=flags.flags,
         flags_source=flags.source,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
     if width is None or width < 1:
         return None
     return evidence(
-        "widest tensor axis the links keep up with",
+        "largest tensor axis the links keep up with",
         width,
         "",
         "computed",

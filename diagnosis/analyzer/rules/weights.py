@@ -66,34 +66,35 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
     per_step = seconds_of(facts, "their time per step", share, ops)
     sent, numbers = bandwidth_text(facts, ops)
     rows: list[Evidence | None] = [cost, per_step, *numbers]
-    text = f"All-gathers of sharded weights and reduce-scatters of their gradients expose {cost} {facts.base}"
+    text = f"FSDP all-gathers of weights and reduce-scatters of gradients expose {cost} {facts.base}"
     text += f" ({per_step} per step){lines(ops)}.{sent}" if per_step else f"{lines(ops)}.{sent}"
     widest = max(ops, key=lambda op: op.share)
     tokens, intensity = tokens_per_chip(facts), gather_intensity(facts, widest.axes)
     flags = advise(facts, causes_of(ops))
-    action = "Raise the batch per chip, or add a small TP axis so that each chip gathers less"
+    action = "Raise the batch per chip, or add a small TP axis so that each chip gathers fewer bytes"
     if tokens is not None and intensity is not None:
         each = evidence(
             "tokens per chip", tokens, "count", "computed", "global batch × sequence ÷ chips", "configuration"
         )
         need = evidence(
-            "tokens per chip that hide a gather on these axes",
+            "tokens per chip that hide an all-gather on these axes",
             intensity,
             "count",
             "computed",
-            "peak FLOP/s ÷ gather bandwidth of the axes",
+            "peak FLOP/s ÷ all-gather bandwidth of the axes",
             "scaling book 5.1, chips.toml",
         )
         rows += [each, need]
         if tokens < intensity:
-            text += f" At {each} tokens per chip, matmuls are too short to hide a gather, which needs about {need}."
+            text += (
+                f" At {each} tokens per chip, matmuls are too short to hide an all-gather, which takes about {need}."
+            )
             flags = Advice()  # what compute is too short for, no schedule hides
         else:
             text += (
-                f" At {each} tokens per chip (about {need} are enough) they could be hidden: the schedule leaves them "
-                "exposed."
+                f" {each} tokens per chip suffice to hide them (about {need} needed): the schedule leaves them exposed."
             )
-            action = "Let the gather of the next layer run behind this one"
+            action = "Prefetch the next layer's weights during the current layer"
     yield claim(
         facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", text, f"{action}. {flags.text}".strip(), rows, share,
         ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
@@ -119,16 +120,17 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
     flags = advise(facts, causes_of(ops))
     sharded = facts.config is not None and facts.config.training.weight_sharding == "fsdp"
     shard = (
-        "The weights are configured as fully sharded, yet their gradients are all-reduced: check the sharding of the "
-        "gradients, since a reduce-scatter moves half of what an all-reduce moves. "
+        "The weights are configured as fully sharded, but their gradients are all-reduced: check the gradient "
+        "sharding, since a reduce-scatter moves half the bytes of an all-reduce. "
         if sharded
-        else "Shard weights and optimizer over that axis: a reduce-scatter moves half of what an all-reduce moves. "
+        else "Shard the optimizer state over that axis (zero1): a reduce-scatter moves half the bytes here, and the "
+        "gather of the updated weights can overlap with the next forward pass. "
     )
     yield claim(
         facts, "gradient_reduction", "Exposed gradient all-reduce",
         f"Gradient all-reduces{_over(ops)} expose {cost} {facts.base}{lines(ops)}.{sent}",
         f"Overlap them layer by layer with the backward pass. {shard}A larger batch or more gradient accumulation "
-        f"spreads them over more tokens. {flags.text}".strip(),
+        f"amortises them over more tokens. {flags.text}".strip(),
         rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
         advice=() if sharded else (SHARD_WEIGHTS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
@@ -151,52 +153,43 @@ def _hbm_matmuls(facts: Facts) -> tuple[OpFacts, ...]:
 
 
 def replicated_weights(facts: Facts) -> Iterator[Claim]:
-    """Every chip holds the whole model: what that costs in reductions, in updates and in HBM traffic."""
+    """Every chip holds and updates the whole model: what that costs in updates and in HBM traffic.
+
+    Reductions of gradients are no part of it: with sharded weights they become reduce-scatters beside gathers of the
+    weights, half as many bytes again (book 5.2).
+    """
     config = facts.config
     if config is None or not _unsplit(facts) or config.training.weight_sharding == "fsdp":
         return
     hbm = _hbm_matmuls(facts)
-    reductions = facts.where(
-        lambda op: (
-            op.collective is not None
-            and not op.over_dcn
-            and (
-                op.collective.tensor in ("gradients", "parameters")
-                or (op.collective.kind in ("all-reduce", "collective") and not op.collective.tensor)
-            )
-        )
-    )
     none = config.training.weight_sharding == "none"
     updates = facts.where(lambda op: not op.collective and op.module == "optimizer") if none else ()
-    moved = total_exposed(reductions) + total_share(updates)
-    if moved + total_share(hbm) < WORTH_SAYING:
+    chips = config.hardware.chips
+    saved = total_share(updates) * (1.0 - 1.0 / chips) + _above_compute(hbm)
+    if saved < WORTH_SAYING:
         return
-    chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
-    rows: list[Evidence | None] = [chips]
-    how = (
-        f"Weights, gradients and optimizer state are replicated on all {chips} chips."
+    count = evidence("chips", float(chips), "count", "measured", source="configuration")
+    rows: list[Evidence | None] = [count]
+    text = (
+        f"Weights, gradients and optimizer state are replicated on all {count} chips."
         if none
-        else f"Under ZeRO-1, weights and gradients are replicated on all {chips} chips; only the optimizer is sharded."
+        else f"Under ZeRO-1, weights and gradients are replicated on all {count} chips; only the optimizer state is "
+        "sharded."
     )
-    text = how
-    if moved > 0:
-        cost = evidence(
-            "exposed reductions and updates of whole weights", moved, "share", "computed",
-            "Σ exposed time of reductions and self time of updates ÷ step time", "op profile",
-            tuple(op.key for op in (*reductions, *updates))[:50],
-        )  # fmt: skip
+    action = ""
+    if updates:
+        cost = time_of(facts, "updates of full weights", updates)
         rows.append(cost)
-        text += f" Reducing and updating them takes {cost} {facts.base}."
+        text += f" Every chip updates all of them, {cost} {facts.base}."
+        action = "Shard the optimizer state or the weights over the batch axes (zero1, fsdp): each chip updates a part."
     if total_share(hbm) >= WORTH_SAYING:
         bound = time_of(facts, "HBM-bound matmuls", hbm)
         rows.append(bound)
-        text += f" HBM-bound matmuls, which read whole weights, take {bound}."
+        text += f" HBM-bound matmuls, which read full weights, take {bound}."
+        action += " Add a tensor axis, so that each chip reads only a part of every weight."
     yield claim(
-        facts, "replicated_weights", "Weights replicated on every chip", text,
-        "Shard weights and optimizer over the batch axes (fsdp): that moves half as many bytes again as an all-reduce, "
-        "yet layer by layer, where compute can hide them. Or split the model: a tensor axis lets each chip read, "
-        "reduce and update a part of every weight.",
-        rows, moved + _above_compute(hbm), ops=(*reductions, *updates, *hbm), advice=(SHARD_WEIGHTS,),
+        facts, "replicated_weights", "Weights replicated on every chip", text, action.strip(), rows, saved,
+        ops=(*updates, *hbm), advice=(SHARD_WEIGHTS,) if updates else (),
     )  # fmt: skip
 
 
@@ -216,18 +209,18 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
         lambda op: op.collective is not None and not op.over_dcn and (op.op.roofline_efficiency or 0.0) >= 0.05
     )
     text = (
-        f"No axis splits the layers over the {chips} chips: HBM-bound matmuls, which read whole layer weights for few "
-        f"tokens, take {bound} {facts.base}{lines(hbm)}."
+        f"No tensor axis splits the layers over the {chips} chips: HBM-bound matmuls, which read full layer weights "
+        f"for few tokens, take {bound} {facts.base}{lines(hbm)}."
     )
     if total_exposed(streaming) >= WORTH_SAYING:
-        cost = exposed_of(facts, "collectives that stream whole weights through HBM", streaming)
+        cost = exposed_of(facts, "collectives that stream full weights through HBM", streaming)
         rows.append(cost)
-        text += f" Collectives that move whole weights or gradients expose another {cost}."
+        text += f" Collectives of full weights or gradients expose another {cost}."
     else:
         streaming = ()
     yield claim(
-        facts, "whole_weight_matmuls", "HBM-bound matmuls read whole weights", text,
-        "Give chips of a batch or sequence axis to a tensor axis, so that each chip reads a part of every weight for "
-        "more tokens, or raise the tokens per chip.",
+        facts, "whole_weight_matmuls", "HBM-bound matmuls read full weights", text,
+        "Trade part of a batch or sequence axis for a tensor axis, so that each chip reads only a part of every "
+        "weight, for more tokens; or raise the tokens per chip.",
         rows, total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm),
     )  # fmt: skip

@@ -30,11 +30,11 @@ _MOST_LEFT_OUT = 5
 _LEAST_KNOWN = 0.8
 
 GPU_FORMULAS = {
-    "step_time": "from when the device begins a step to when it begins the next, mean over devices and whole steps",
-    "duty_cycle": "time in which any kernel or copy ran / profiled time, mean over devices",
+    "step_time": "device step start to next step start, mean over devices and complete steps",
+    "duty_cycle": "time with any kernel or copy running / profiled time, mean over devices",
     "idle": "1 − duty cycle",
-    "communication": "merged time of collective kernels, their waits for other ranks included / profiled time, mean "
-    "over devices",
+    "communication": "merged time of collective kernels, including waits for other ranks / profiled time, mean over "
+    "devices",
     "input": "time in which the device was idle and its host waited for the data loader / step time",
     "host": "time in which only copies between host and device ran, or the device was idle until a late launch / "
     "step time",
@@ -132,7 +132,7 @@ def _kpis(
     # What runs before the first step was launched before it: nothing was lost there.
     kpis.values["goodput"] = None
     kpis.computed.pop("goodput", None)
-    kpis.reasons["goodput"] = "A trace of a few steps does not show what is lost between them and others."
+    kpis.reasons["goodput"] = "A trace of a few steps does not show the time lost outside them."
     for key in kpis.computed:
         kpis.computed[key] = GPU_FORMULAS[key]
     total = sum(step.time_s for step in steps)
@@ -145,9 +145,9 @@ def _kpis(
     if any("input" in step.breakdown_s for step in steps):
         kpis.put("input", share("input"), GPU_FORMULAS["input"])
     for key in ("input", "host"):
-        kpis.reason(key, "No step is marked, or host calls were not recorded, so waiting cannot be split.")
-    kpis.reason("output", "A GPU trace does not tell output from other copies to the host.")
-    kpis.reason("mxu_utilization", "The trace holds no hardware counters of the matrix units.")
+        kpis.reason(key, "No step markers or host calls were recorded, so waiting time cannot be attributed.")
+    kpis.reason("output", "A GPU trace does not distinguish outfeed from other device-to-host copies.")
+    kpis.reason("mxu_utilization", "The trace contains no tensor-core hardware counters.")
     window = sum(core.window_s for core in cores)
     flops = sum(op.flops for op in ops if op.flops)
     products = [op for op in ops if op.category in kernels.PRODUCTS]
@@ -155,19 +155,19 @@ def _kpis(
     if flops and known < _LEAST_KNOWN:
         kpis.reason(
             "flops_utilization",
-            f"Shapes were recorded for {known:.0%} of the time of matrix products (CUDA graphs and compiled regions "
-            "record none), so their FLOPs cannot be told.",
+            f"Shapes were recorded for {known:.0%} of matmul time (CUDA graphs and compiled regions record none), so "
+            "matmul FLOPs are unknown.",
         )
     elif flops and window and chip is not None:
         peak = chip.peak("bf16") / chip.devices_per_chip
         kpis.put("flops_utilization", flops / window / peak, GPU_FORMULAS["flops_utilization"])
     kpis.reason(
         "flops_utilization",
-        "The trace holds no shapes: record with record_shapes=True."
+        "The trace contains no shapes: record with record_shapes=True."
         if not flops
-        else f"No peak rate is known of {device.kind}.",
+        else f"The peak FLOP/s of {device.kind} is unknown.",
     )
-    kpis.reason("hbm_utilization", "The trace holds no memory traffic.")
+    kpis.reason("hbm_utilization", "The trace contains no memory traffic.")
     return kpis
 
 
@@ -184,26 +184,26 @@ def _reasons(
     if not traces:
         kpis.reasons.clear()
         kpis.explain(no_device or "No device activity was recorded.")
-    kpis.explain("The trace does not hold it.")
+    kpis.explain("Not in the trace.")
     reasons = dict(kpis.reasons)
     if not ops:
         reasons["ops"] = no_device or "No device activity was recorded."
     if not steps:
         marked = any(trace.steps.numbers for trace in traces)
-        why = "No marked step was recorded whole on every device." if marked else no_steps
+        why = "No marked step was recorded completely on every device." if marked else no_steps
         reasons["step_time"] = reasons["steps"] = why if traces else no_device or no_steps
     if memory.peak_bytes is None:
         reasons["memory"] = (
-            "The trace holds no event of the device's memory allocator: record with profile_memory=True."
+            "The trace contains no device memory-allocator events: record with profile_memory=True."
             if any(recording.recorder.startswith("PyTorch") for recording in recordings)
-            else "The trace holds no event of the device's memory allocator."
+            else "The trace contains no device memory-allocator events."
         )
     if not any(op.flops for op in ops):
-        reasons["flops"] = "The trace holds no shapes of matrix products, so FLOPs cannot be told."
+        reasons["flops"] = "The trace contains no matmul shapes, so FLOPs are unknown."
     if not any(recording.has_backward in (True, None) for recording in recordings):
-        reasons["mfu"] = "No backward pass ran in what was recorded: it is no training step, whose FLOPs MFU counts."
-    reasons["hbm_bytes"] = "The trace holds no memory traffic."
-    reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not state the device's peak."
+        reasons["mfu"] = "No backward pass was recorded: this is not a training step, so MFU does not apply."
+    reasons["hbm_bytes"] = "The trace contains no memory traffic."
+    reasons["peak_flops"] = reasons["peak_hbm"] = "The trace does not report the device's peak."
     return reasons
 
 
@@ -234,8 +234,8 @@ def _notes(recordings: Sequence[Recording], traces: Sequence[DeviceTrace]) -> li
             Note(
                 "warning",
                 f"{len(traces)} of {world:,} ranks were uploaded: times inside collectives include waiting for the "
-                "others, which cannot be told from moving data"
-                + (", and stragglers elsewhere stay unseen." if len(traces) > 1 else "."),
+                "others, which cannot be separated from data transfer"
+                + (", and stragglers elsewhere are not detected." if len(traces) > 1 else "."),
             )
         )
     kinds = {trace.device_name for trace in traces}
@@ -248,7 +248,7 @@ def _left_out(trace: DeviceTrace, sentences: Sequence[str], several: bool) -> li
     who = f"{trace.label}: " if several else ""
     notes = [Note("warning", who + sentence) for sentence in sentences[:_MOST_LEFT_OUT]]
     if len(sentences) > _MOST_LEFT_OUT:
-        notes.append(Note("warning", f"{who}{len(sentences) - _MOST_LEFT_OUT} more steps are left out."))
+        notes.append(Note("warning", f"{who}{len(sentences) - _MOST_LEFT_OUT} more steps are excluded."))
     return notes
 
 

@@ -51,7 +51,7 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     if not whole.any():
         return NO_STEPS, ["No device activity was launched in any of the marked steps."]
     left_out = [
-        f"Step {number} is left out: {_why(int(count))}."
+        f"Step {number} is excluded: {_why(int(count))}."
         for number, count, kept in zip(marked.numbers, counts, whole, strict=True)
         if not kept
     ]
@@ -67,4 +67,4 @@ def _fewest(counts: NDArray[np.int64]) -> float:
 def _why(count: int) -> str:
     if not count:
         return "no device activity was launched in it"
-    return f"only {count:,} device ops were launched in it, fewer than half of the usual number"
+    return f"only {count:,} device ops were launched in it, fewer than half the usual number"

@@ -16,10 +16,11 @@ from experiments.ingest.kineto.stream import NotStrict, events, header
 from experiments.ingest.values import text
 
 NO_STEPS = (
-    "The trace marks no steps. Call prof.step() after each training step (torch.profiler.profile with a schedule) and "
+    "The trace has no step markers. Call prof.step() after each training step (torch.profiler.profile with a "
+    "schedule) and "
     "record again."
 )
-NO_DEVICE = "The trace holds no activity of a GPU. Record with ProfilerActivity.CUDA among the activities."
+NO_DEVICE = "The trace contains no GPU activity. Record with ProfilerActivity.CUDA among the activities."
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}
 

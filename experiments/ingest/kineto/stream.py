@@ -81,7 +81,7 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
             words = str(error)
             if "premature EOF" in words or "Incomplete" in words:
                 raise IngestError(
-                    f"{name} is cut off: the JSON ends in the middle of a trace.",
+                    f"{name} is truncated: the JSON ends mid-trace.",
                     EXPORT_AGAIN,
                     name,
                     kind="truncated",
@@ -90,7 +90,7 @@ def events(path: Path, name: str, *, cleaned: bool = False) -> Iterator[dict[str
             if not cleaned:
                 raise NotStrict from error
             raise IngestError(
-                f"{name} is no valid JSON: {' '.join(words.partition(chr(10))[0].split())[:120]}.",
+                f"{name} is not valid JSON: {' '.join(words.partition(chr(10))[0].split())[:120]}.",
                 EXPORT_AGAIN,
                 name,
                 kind="truncated",

@@ -68,7 +68,7 @@ class Database:
 
     def _damaged(self, error: Exception) -> IngestError:
         return IngestError(
-            f"{self.name} is a damaged SQLite file: {' '.join(str(error).split())[:100]}.",
+            f"{self.name} is a corrupt SQLite file: {' '.join(str(error).split())[:100]}.",
             EXPORT_AGAIN,
             self.name,
             kind="truncated",
@@ -92,7 +92,7 @@ def _refuse_cut_off(path: Path, name: str) -> None:
         missing = (65536 if page == 1 else page) * pages - path.stat().st_size
     if missing > 0:
         raise IngestError(
-            f"{name} is cut off: it lacks {megabytes(missing)} of the database that its header describes.",
+            f"{name} is truncated: {megabytes(missing)} of the database described by its header are missing.",
             EXPORT_AGAIN,
             name,
             kind="truncated",

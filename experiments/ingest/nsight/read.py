@@ -22,10 +22,10 @@ from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
 from experiments.ingest.values import text
 
 NO_STEPS = (
-    'The recording marks no steps. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
+    'The recording has no step markers. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
     "training step and record again."
 )
-NO_DEVICE = "The recording holds no activity of a GPU. Record with nsys profile --trace=cuda,nvtx."
+NO_DEVICE = "The recording contains no GPU activity. Record with nsys profile --trace=cuda,nvtx."
 _COPIES = {
     1: "Memcpy HtoD",
     2: "Memcpy DtoH",
@@ -57,7 +57,7 @@ def _read(database: Database, name: str) -> Recording:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
         raise IngestError(
-            f"{name} is a SQLite database, but no export of Nsight Systems: it has none of its tables.",
+            f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
             EXPORT_AGAIN,
             name,
         )

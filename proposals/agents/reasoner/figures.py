@@ -12,7 +12,6 @@ WORDS = {
 }  # fmt: skip
 #: A count in text: `512`, `1,024`, `16k`, `1M`.
 COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s?(?:k|m)?(?![\w%])"
-BYTES = r"\d+(?:\.\d+)?\s?(?:[kmgt]i?b)\b"
 
 #: More than there is of anything that is counted here.
 _MOST = 1e15

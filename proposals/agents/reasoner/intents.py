@@ -311,14 +311,6 @@ SMALL_TALK: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((name, re.compile(pattern)) for name, pattern in RULES)
 _PLAIN = tuple((name, re.compile(pattern)) for name, pattern in PLAIN)
 _TALK = tuple((name, re.compile(pattern)) for name, pattern in SMALL_TALK)
-#: Ways to bring up a configuration without asking anything particular of it.
-WHAT_IF = re.compile(
-    r"\bwhat if\b|\bwhat about\b|\bhow about\b|\bsuppose\b|\bif (?:i|we|you)\b|\btry\b|\bprice\b|"
-    r"\bpredict\b|\bevaluate\b|\bestimate\b|"
-    r"\bwhat happens\b|\bwhat (?:would|does|will)\b|\bhow (?:fast|much faster|long|slow)\b|\bcan (?:i|"
-    r"we)\b|\bcould (?:i|we)\b|\bshould (?:i|we)\b|\bconsider\b|\btest\b|"
-    r"\bwould (?:it|that)\b|\bis (?:<mesh>|<set>)\b|\bcheck\b|\bassum"
-)
 
 
 def plain(clause: str) -> str:

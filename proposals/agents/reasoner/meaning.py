@@ -1,7 +1,7 @@
 """What a clause asks by its meaning, where the rules of `intents` fit nothing, or something else by a single word.
 
 A softmax over the vector of the built-in sentence embedder and the name of the rule that fitted, learnt by
-`fit_meaning` from the examples in meaning.toml.  Without the embedder the rules stand alone.
+`evaluation.fit_meaning` from the examples in evaluation/meaning.toml.  Without the embedder the rules stand alone.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ MESH_WORDS = (
     "must be the chips of a slice; an axis left out has size 1."
 )
 CHANGES_WORDS = (
-    "Training keys that differ from what ran, such as {remat: minimal, global_batch: 512, seq_len: 16384, grad_accum: "
-    "2, weight_sharding: fsdp, xla_flags: [...]}."
+    "Training keys that differ from the current configuration, such as {remat: minimal, global_batch: 512, "
+    "seq_len: 16384, grad_accum: 2, weight_sharding: fsdp, xla_flags: [...]}."
 )
 
 
@@ -33,7 +33,7 @@ class Configuration(Arguments):
     """A mesh with training keys."""
 
     ici: dict[str, int] = Field(description=MESH_WORDS, min_length=1)
-    dcn: dict[str, int] | None = Field(None, description="Sizes across slices; as it ran unless given.")
+    dcn: dict[str, int] | None = Field(None, description="Sizes across slices; the current ones unless given.")
     changes: dict[str, Any] = Field(default_factory=dict, description=CHANGES_WORDS)
 
     @property
@@ -45,16 +45,16 @@ class Held(Arguments):
     """Constraints, beside those that the user holds fast already."""
 
     keep_batch: bool = False
-    keep_axes: tuple[str, ...] = Field(default=(), description="Names or roles of axes whose size stays.")
+    keep_axes: tuple[str, ...] = Field(default=(), description="Names or roles of axes whose size is kept.")
     fixed: dict[str, int] = Field(default_factory=dict, description="Exact size by axis name or role.")
     at_least: dict[str, int] = Field(default_factory=dict, description="Smallest size by axis name or role.")
     at_most: dict[str, int] = Field(default_factory=dict, description="Largest size by axis name or role.")
     at_most_chips: int | None = None
-    memory_margin: float = Field(default=0.0, description="Share of a chip's memory that stays free, 0 to 0.5.")
+    memory_margin: float = Field(default=0.0, description="Share of memory per chip to keep free, 0 to 0.5.")
     keep_remat: bool = False
     keep_weight_sharding: bool = False
     keep_micro_batches: bool = False
-    no_flags: bool = Field(default=False, description="No XLA flags are changed.")
+    no_flags: bool = Field(default=False, description="Change no XLA flags.")
 
     def constraints(self) -> Constraints:
         return Constraints.from_json(self.model_dump(exclude_defaults=True, mode="json"))

@@ -45,7 +45,7 @@ class Records(Arguments):
 
 class Alike(Arguments):
     proposal: int | None = Field(
-        None, description="Only records that moved as this proposal would; empty: like the run."
+        None, description="Only records with a change like this proposal's; empty: like the run."
     )
     top: int = Field(5, ge=1, le=20)
 

@@ -1,0 +1,1 @@
+"""How good proposals are on cases with a known answer."""

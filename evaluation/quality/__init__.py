@@ -1,0 +1,1 @@
+"""How good answers about a run are: questions with known answers, marked."""

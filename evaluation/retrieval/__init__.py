@@ -1,0 +1,1 @@
+"""How well retrieval answers labelled questions."""

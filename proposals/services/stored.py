@@ -1,0 +1,225 @@
+"""The workbench of a stored run, and what its team may see around it.  Everything here reads; nothing writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from django.contrib.auth.base_user import AbstractBaseUser
+
+from accounts.models import Role
+from accounts.permissions import check
+from diagnosis import comparing
+from diagnosis import services as diagnosis_services
+from diagnosis.compare import Comparison
+from diagnosis.models import DiagnosisRecord
+from experiments.models import Experiment, Run
+from experiments.services import profiles
+from experiments.services.text import clean
+from history.models import HistoryRecord
+from history.record import Record
+from history.services import search, similar
+from history.services.filters import Filters
+from history.services.store import to_record
+from history.services.words import family_of
+from knowledge.services import search as knowledge
+from perfmodel.config import ConfigError
+from proposals.agents.surroundings import Case, Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.workbench import Standing, Workbench
+from proposals.constraints import Constraints
+from proposals.models import PlanRecord, Proposal
+from proposals.plan import (
+    Broken,
+    Citation,
+    Communication,
+    Neighbour,
+    PerChip,
+    Plan,
+    Predicted,
+    ProposalPlan,
+    Rejected,
+)
+from proposals.services import context, plans
+
+
+def workbench(
+    experiment: Experiment, user: AbstractBaseUser | None, plan: PlanRecord | None = None, run: Run | None = None
+) -> Workbench:
+    """The workbench of an experiment for a member of its team.  user: None for the system's own work.
+
+    plan: default the newest; run: without a plan, default the newest that has a diagnosis.  What is large is read once
+    per process; what stands is read each time.  Raises Unavailable where nothing was diagnosed yet or its data is gone,
+    Http404 for an outsider.
+    """
+    if user is not None:
+        check(user, experiment, Role.VIEWER)
+    plan = plan or (plans.newest(experiment) if run is None else plans.newest_of_run(run))
+    if plan is None and run is None:
+        found = diagnosis_services.newest(experiment)
+        run = found.run if found is not None else None
+    if plan is None and run is None:
+        raise Unavailable("This experiment has no diagnosis yet; wait for its analysis, or upload a profile.")
+    around = Around(experiment)
+    try:
+        if plan is None:
+            assert run is not None
+            bare = context.of_run(run, experiment.config)
+            return Workbench(
+                bare.profile, bare.config, bare.diagnosis, around,
+                name=experiment.name, experiment_id=experiment.pk, run_id=run.pk,
+            )  # fmt: skip
+        read = context.of_plan(plan)
+        pricer = context.pricer(plan)
+    except (ConfigError, profiles.NotIngested) as error:
+        raise Unavailable(str(error)) from error
+    rows = list(plan.proposals.order_by("rank"))
+    return Workbench(
+        read.profile,
+        read.config,
+        read.diagnosis,
+        around,
+        Constraints.from_json(plan.constraints or {}),
+        stored=plan_value(plan, rows),
+        rows=tuple(Standing(proposal_value(row.data), row.status, row.pk) for row in rows),
+        precedents=pricer.precedents,
+        confidence=pricer.confidence,
+        name=experiment.name,
+        experiment_id=experiment.pk,
+        run_id=plan.run_id,
+        plan_id=plan.pk,
+        shared_pricer=pricer,
+    )
+
+
+def plan_value(record: PlanRecord, rows: Sequence[Proposal] | None = None) -> Plan:
+    """A stored plan as the value it was, with the proposals that users added since."""
+    stored = record.proposals.order_by("rank") if rows is None else rows
+    data = _known(Plan, {key: value for key, value in record.data.items() if key not in ("baseline", "rejected")})
+    return Plan(
+        **_tuples(data, "missing", "notes"),
+        baseline=_predicted(record.data.get("baseline") or {}),
+        proposals=tuple(proposal_value(row.data) for row in stored),
+        rejected=tuple(Rejected(**_known(Rejected, item)) for item in record.data.get("rejected") or ()),
+    )
+
+
+def proposal_value(data: Mapping[str, Any]) -> ProposalPlan:
+    """A stored proposal as the value it was."""
+    lists: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+        "citations": (Citation, ()),
+        "sensitivity": (Neighbour, ()),
+        "communication": (Communication, ("axes",)),
+        "per_chip": (PerChip, ()),
+        "violations": (Broken, ()),
+    }
+    values = _tuples(
+        _known(ProposalPlan, data), "reasoning", "expected_impact", "trade_offs", "raises", "lowers", "findings"
+    )
+    for name, (kind, inside) in lists.items():
+        values[name] = tuple(kind(**_tuples(_known(kind, item), *inside)) for item in data.get(name) or ())
+    return ProposalPlan(**{**values, "predicted": _predicted(data.get("predicted") or {})})
+
+
+def _predicted(data: Mapping[str, Any]) -> Predicted:
+    return Predicted(**_tuples(_known(Predicted, data), "missing"))
+
+
+def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {key: value for key, value in data.items() if key in names}
+
+
+def _tuples(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: tuple(value or ()) if key in names else value for key, value in data.items()}
+
+
+class Around:
+    """`Surroundings` of an experiment, within its team."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment, self._team = experiment, experiment.team
+
+    def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
+        query = clean(query).strip()
+        asked = Filters(
+            q=query,
+            bottleneck=_one(narrowed.bottleneck),
+            chip=_one(narrowed.chip),
+            model=_one(narrowed.model_name),
+            change=_one(narrowed.change),
+            outcome=_one(narrowed.outcome),
+            sort="relevance" if query else "newest",
+            size=k,
+        )
+        page = search.page(self._team, asked)
+        whole = self._records([item.record.pk for item in page.rows])
+        found = []
+        for item in page.rows:
+            why = () if item.hit is None or not item.hit.matched else (f"words: {', '.join(item.hit.matched)}",)
+            found.append(RecordFound(whole[item.record.pk], item.hit.score if item.hit else 0.0, why))
+        return found, page.notes
+
+    def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
+        wanted = similar.Features(
+            chip=case.chip, chips=case.chips, model_name=case.model_name, model_family=family_of(case.model_name),
+            parameters=case.parameters, bottleneck=case.bottleneck, move=case.move, changes=case.changes,
+            roles=case.roles, text=case.text,
+        )  # fmt: skip
+        return [
+            RecordFound(to_record(item.record), item.score, tuple(part.text for part in item.parts))
+            for item in similar.similar(self._team, wanted, k)
+        ]
+
+    def record(self, id: str) -> Record | None:
+        row = search.visible(self._team).filter(key=clean(id)).first()
+        return self._records([row.pk])[row.pk] if row is not None else None
+
+    def _records(self, pks: Sequence[int]) -> dict[int, Record]:
+        rows = HistoryRecord.objects.filter(pk__in=pks).defer("embedding", "search")
+        return {row.pk: to_record(row) for row in rows}
+
+    def search_knowledge(
+        self, query: str, hardware: str, bottleneck: str, k: int
+    ) -> tuple[Sequence[PassageFound], Sequence[str]]:
+        answer = knowledge.search(self._team, clean(query), k, hardware=hardware, bottleneck=clean(bottleneck))
+        found = []
+        for item in answer.found:
+            why = (f"words: {', '.join(item.hit.matched)}",) if item.hit.matched else ("meaning",)
+            found.append(_passage(item.passage, item.hit.score, why))
+        return found, answer.notes
+
+    def passage(self, key: str) -> PassageFound | None:
+        found = knowledge.passage(self._team, clean(key))
+        return _passage(found) if found is not None else None
+
+    def experiments(self, text: str, k: int) -> Sequence[Peer]:
+        diagnosed = DiagnosisRecord.objects.filter(team=self._team).values("run__experiment_id")
+        found = Experiment.objects.filter(team=self._team, pk__in=diagnosed).exclude(pk=self._experiment.pk)
+        if text := clean(text).strip():
+            found = found.filter(name__icontains=text)
+        return [
+            Peer(item.pk, item.name, item.bottleneck, item.step_time_s, item.chip) for item in found.order_by("-pk")[:k]
+        ]
+
+    def compare(self, other: int) -> Comparison:
+        experiment = Experiment.objects.filter(team=self._team, pk=other).first() if 0 < other < 2**63 else None
+        before = diagnosis_services.newest(experiment) if experiment is not None else None
+        if before is None:
+            raise Unavailable(f"There is no diagnosed experiment {other} in this team; `compare` lists what there is.")
+        after = diagnosis_services.newest(self._experiment)
+        if after is None:
+            raise Unavailable("This experiment has no diagnosis yet.")
+        return comparing.full(before, after)
+
+
+def _one(value: str) -> tuple[str, ...]:
+    return (clean(value),) if value else ()
+
+
+def _passage(row: Any, score: float = 0.0, why: tuple[str, ...] = ()) -> PassageFound:
+    return PassageFound(
+        row.key, row.title, row.text, row.formula, row.applies_when, row.counter_indications,
+        row.source or row.document.source or row.document.title, row.section, row.place, row.url,
+        row.team_id is not None, score, why,
+    )  # fmt: skip
