@@ -102,8 +102,14 @@ def called(arguments: str, name: str = "search_knowledge") -> Stream:
     return Stream((chunk({"tool_calls": [call]}), chunk({}, "tool_calls")))
 
 
+def at_once(count: int) -> Stream:
+    """So many calls in one chunk."""
+    wanted = [{"index": n, "id": f"c{n}", "function": {"name": "kpis", "arguments": "{}"}} for n in range(count)]
+    return Stream((chunk({"tool_calls": wanted}), chunk({}, "tool_calls")))
+
+
 CALLS = (
-    Behaviour("4,000 calls at once", calls(*(("kpis", {}) for _ in range(4000))), says=LOOPS),
+    Behaviour("4,000 calls at once", at_once(4000), says=LOOPS),
     Behaviour("the same call for ever", calls(("kpis", {})), says=LOOPS),
     Behaviour("16 calls for ever", calls(*(("ops", {"top": 20}) for _ in range(16))), says=LOOPS),
     Behaviour("tools that do not exist", calls(*((name, {}) for name in ("approve", "read_file", "shell", "sql", "x" * 5000))), says=LOOPS),
