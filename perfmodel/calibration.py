@@ -140,7 +140,7 @@ class Calibration:
     def _around(self) -> Floats:
         """Points one standard deviation from the most likely one, along each column of the covariance's root."""
         root = np.linalg.cholesky(self.posterior.covariance)
-        return np.asarray(self.posterior.z + root.T)
+        return np.asarray(self.posterior.z + root.T, np.float64)
 
     @property
     def _divided(self) -> bool:
