@@ -9,8 +9,11 @@ from agent.messages import clean
 
 __all__ = ["UNPRINTABLE", "clean", "display_name", "one_line", "whole_number"]
 
-#: Control characters, and those that turn the direction of what follows (a name could pretend another ending).
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Control characters, ends of lines, what is not seen at all, and what turns the direction of what follows (a name
+#: could pretend another ending).  Joiners stay: words of several languages have them.
+UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 
 
 def one_line(text: str, longest: int) -> str:

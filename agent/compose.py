@@ -20,6 +20,7 @@ EMPTY = "The answer is empty."
 NOTHING = "(no answer)"
 CANCELLED = "The run was stopped."
 
+_DAY_S = 86_400.0
 #: Characters of a tool result that remain when the conversation has become too long.
 _KEPT_CHARS = 400
 
@@ -63,7 +64,8 @@ def gave_up(fault: Fault, attempts: int) -> str:
 
 
 def wait_too_long(fault: Fault, wait_s: float) -> str:
-    return f"{fault.sentence} (asks to wait {wait_s:.0f} s, longer than the time left for this run)"
+    asked = f"{wait_s:.0f} s" if wait_s < _DAY_S else "more than a day"
+    return f"{fault.sentence} (asks to wait {asked}, longer than the time left for this run)"
 
 
 def tool_failed(name: str) -> str:

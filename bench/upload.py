@@ -47,7 +47,7 @@ def application(home: Path) -> Iterator[tuple[str, float, subprocess.Popen[str]]
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if line.startswith("Ctrl-C"):
+        if "Ctrl-C" in line:
             break
     else:
         raise SystemExit("".join(lines))

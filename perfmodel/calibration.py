@@ -139,7 +139,7 @@ class Calibration:
     @cached_property
     def _around(self) -> Floats:
         """Points one standard deviation from the most likely one, along each column of the covariance's root."""
-        root: Floats = np.linalg.cholesky(self.posterior.covariance)
+        root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
         return self.posterior.z + root.T
 
     @property

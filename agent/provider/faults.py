@@ -25,6 +25,8 @@ ATTEMPTS: dict[FaultKind, int] = {
     "context": 2, "unsupported": 6,
 }  # fmt: skip
 
+#: Of an error, which may be a page of many megabytes; what matters stands at its beginning.
+_LONGEST_WORDS = 4_000
 _CONTEXT = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|max(imum)? input length|too many (input )?tokens"
     r"|(prompt|input) is too long|context the overflows|reduce the length",
@@ -61,7 +63,7 @@ def content_type_fault(settings: Settings, content_type: str) -> Fault:
 
 
 def refusal_fault(settings: Settings, words: str) -> Fault:
-    said = f": “{_short(settings, words)}”" if words.strip() else "."
+    said = f": “{_short(settings, words[:_LONGEST_WORDS])}”" if words.strip() else "."
     return fault("refusal", f"The language model declined to answer{said}")
 
 
@@ -149,8 +151,12 @@ def _spoken_fault(error: openai.APIError, settings: Settings) -> Fault:
 
 
 def words_of(error: openai.APIError) -> str:
-    """What the server says, "" where it says nothing; servers put it in several places."""
-    body = error.body
+    """The beginning of what the server says, "" where it says nothing."""
+    return _words_of(error)[:_LONGEST_WORDS]
+
+
+def _words_of(error: openai.APIError) -> str:
+    body = error.body  # servers put it in several places
     if isinstance(body, dict):
         found = body.get("message") or body.get("detail")
         if isinstance(found, str):
@@ -170,7 +176,8 @@ def _said(error: openai.APIError, settings: Settings) -> str:
 
 
 def _short(settings: Settings, words: str) -> str:
-    words = " ".join(settings.redact(clean(words)).split())
+    words = settings.redact(clean(words))
+    words = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
     return words if len(words) <= 200 else words[:199] + "…"
 
 

@@ -101,7 +101,9 @@ def _forms(secret: str) -> Iterator[str]:
     yield from (plain, plain[::-1], data.hex(), _OTHER.sub("", base64.b32encode(data).decode().lower()))
     for before in range(3):  # what stands before the secret shifts its Base64
         whole = base64.b64encode(bytes(before) + data).decode()
-        yield _OTHER.sub("", whole[-(-before * 4 // 3) : len(whole) - (0 if (before + len(data)) % 3 == 0 else 4)].lower())
+        yield _OTHER.sub(
+            "", whole[-(-before * 4 // 3) : len(whole) - (0 if (before + len(data)) % 3 == 0 else 4)].lower()
+        )
 
 
 def _half(form: str) -> int:

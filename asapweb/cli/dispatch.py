@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
+from unicodedata import category
 
 from asapweb.cli.table import as_text
 from asapweb.user_error import UserError
@@ -25,6 +26,8 @@ COMMANDS = {
     "record": "record a profile of a small sharded training step on this machine",
 }
 
+#: Categories of signs: control, format, half of a pair, ends of lines and paragraphs.
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 #: Errors of the packages below whose text is a sentence for the user.
 USER_ERRORS = (
     ("asapweb.user_error", "UserError"),
@@ -89,6 +92,8 @@ def _print(module: Any, result: Any, *, as_json: bool) -> None:
         text = module.as_text(result)
     else:
         text = as_text(result)
+    if not as_json:
+        text = _seen(text)
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
 
@@ -104,6 +109,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _seen(text: str) -> str:
+    """Without what a terminal obeys, or what turns the direction of a line: names stand in files of others."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(sign if sign in "\n\t" or category(sign) not in _UNSEEN else "\ufffd" for sign in text)
+
+
 def _is_user_error(error: Exception) -> bool:
     """Whether the user can mend it.  A class that was never imported cannot be the one that was raised."""
     known = (getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS)
@@ -111,6 +123,6 @@ def _is_user_error(error: Exception) -> bool:
 
 
 def _complain(message: str) -> int:
-    line = " ".join(message.split())
+    line = " ".join(_seen(message).split())
     sys.stderr.write((line if len(line) <= 300 else line[:299] + "…") + "\n")
     return 2

@@ -21,6 +21,8 @@ from experiments.ingest.formats import HEAD_BYTES, KINDS, PACK_AGAIN, WHAT_IS_AC
 from experiments.ingest.limits import Limits
 
 CHUNK_BYTES = 1 << 20
+#: Characters of a member's name in a sentence.
+LONGEST_NAME = 120
 #: Below this, a ratio says nothing: a short text may shrink a hundredfold.
 RATIO_FROM_BYTES = 16 << 20
 
@@ -131,9 +133,9 @@ class _Unpacker:
                 for info in infos:
                     mode = info.external_attr >> 16
                     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                        raise _refused(upload.name, f"{info.filename} is a link or a device")
+                        raise _refused(upload.name, f"{_short(info.filename)} is a link or a device")
                     if info.flag_bits & 1:
-                        raise _refused(upload.name, f"{info.filename} is encrypted")
+                        raise _refused(upload.name, f"{_short(info.filename)} is encrypted")
                 self._check_total(sum(info.file_size for info in infos), packed_bytes, upload.name)
                 members = ((info.filename, _opener(archive, info)) for info in infos if not info.is_dir())
                 return self._take(members, upload.name, packed_bytes)
@@ -152,9 +154,9 @@ class _Unpacker:
                 self._check_names(upload.name, [info.name for info in infos])
                 for info in infos:
                     if not (info.isreg() or info.isdir()):
-                        raise _refused(upload.name, f"{info.name} is a link or a device")
+                        raise _refused(upload.name, f"{_short(info.name)} is a link or a device")
                     if info.sparse is not None:
-                        raise _refused(upload.name, f"{info.name} is a sparse file")
+                        raise _refused(upload.name, f"{_short(info.name)} is a sparse file")
                 self._check_total(sum(info.size for info in infos), packed_bytes, upload.name)
                 members = ((info.name, _extractor(archive, info)) for info in infos if info.isreg())
                 return self._take(members, upload.name, packed_bytes)
@@ -182,7 +184,7 @@ class _Unpacker:
                     chunks = _prepend(head, chunks)
                     kind = sniff(head[:HEAD_BYTES])
                 if kind in ("zip", "tar", "gzip"):
-                    raise _refused(archive_name, f"{member} is an archive itself")
+                    raise _refused(archive_name, f"{_short(member)} is an archive itself")
                 if _is_profile_name(member) and kind not in ("json", "trace", "kineto", "nsight"):
                     kind = "xplane"
                 if kind not in KINDS:
@@ -228,7 +230,7 @@ class _Unpacker:
         for member in members:
             path = PurePosixPath(member.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts or (len(member) > 1 and member[1] == ":") or "\0" in member:
-                raise _refused(archive_name, f"the path {member!r} leaves the archive")
+                raise _refused(archive_name, f"the path {_short(member)!r} leaves the archive")
 
     def _check_sessions(self, found: Sequence[Found], archive_name: str) -> None:
         sessions = sorted({item.session for item in found if item.kind == "xplane"})
@@ -316,6 +318,11 @@ def _session(member: str) -> str:
         if parts[index - 1] == "profile":
             return parts[index]
     return ""
+
+
+def _short(member: str) -> str:
+    """A member's name in a sentence: its end, where it is long."""
+    return member if len(member) <= LONGEST_NAME else f"…{member[1 - LONGEST_NAME :]}"
 
 
 def _refused(archive_name: str, why: str) -> IngestError:

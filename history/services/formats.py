@@ -31,8 +31,8 @@ _CELLS = tuple(
     for column in COLUMNS
     for cell in ([f"{column}.{key}" for key in SIDE_KEYS] if column in ("before", "after") else [column])
 )
-#: What spreadsheets take for the beginning of a formula, also behind apostrophes of our own.
-_FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+#: What spreadsheets take for the beginning of a formula, also behind apostrophes of our own or blanks.
+_FORMULA = re.compile("'*[\\s\ufeff\u200b]*[=+\\-@\t\r\n＝＋－＠]")
 _ENCODING = "The file is not UTF-8 text; save it as UTF-8 and import it again."
 
 

@@ -18,7 +18,7 @@ _NOT_A_CLAIM = re.compile(
     r"whether|before|after|to be|needs?|yet|by a rule|broke)\b|n't\b",
     re.IGNORECASE,
 )
-_PROPOSAL = re.compile(r"\bproposals?\s+(\d+)", re.IGNORECASE)
+_PROPOSAL = re.compile(r"\bproposals?\s+(\d{1,9})\b", re.IGNORECASE)
 _I = re.compile(r"\b(?:I|we|have|has|is|are|was|were|been|now|hereby|status)\b")
 
 

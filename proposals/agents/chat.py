@@ -17,6 +17,7 @@ from proposals.agents.acts import claimed_acts
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
 from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
+from proposals.agents.readable import unreadable
 from proposals.agents.reasoner.answers.common import offered as offered_of
 from proposals.agents.reasoner.answers.retelling import retell
 from proposals.agents.reasoner.desk import Desk
@@ -33,6 +34,8 @@ FIRST_LOOK = ("run", "bottleneck", "proposals")
 LEFT_AFTER_STRIKING = 0.6
 #: Characters of an answer: some ten pages, which nobody reads in a dialogue.
 LONGEST_ANSWER = 30_000
+#: Claims that nothing backs; with so many an answer is none, and the rest is not looked for.
+MOST_WRONG = 40
 #: Configurations offered to be added, of all that an answer speaks of.
 MOST_OFFERED = 3
 
@@ -93,8 +96,8 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
     def check(text: str, results: tuple[ToolReturned, ...]) -> list[str]:
         if len(text) > LONGEST_ANSWER:
             return [f"The answer has {len(text):,} characters, and may have {LONGEST_ANSWER:,}; answer more briefly."]
-        wrong = [str(complaint) for complaint in grounding.check(text, evidence(results))]
-        return [*wrong, *claimed_acts(text, bench.proposals)]
+        wrong = [str(complaint) for complaint in grounding.check(text, evidence(results), MOST_WRONG)]
+        return [*wrong, *claimed_acts(text, bench.proposals), *unreadable(text)]
 
     outcome: Outcome[str] = yield from run(
         provider, messages, tools=tools, check=check, limits=endpoint.limits(), cancel=cancel
@@ -106,7 +109,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
     if stopped is None or stopped.reason != "rejected" or not stopped.last_answer:
         return False
     text = _struck(stopped, evidence(outcome.results))
-    if text is None or any(claimed_acts(text, bench.proposals)):
+    if text is None or any(claimed_acts(text, bench.proposals)) or any(unreadable(text)):
         return False
     yield TextDelta(outcome.turns, text)
     yield Final(
@@ -119,9 +122,11 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
 def _struck(stopped: Stopped, evidence: Evidence) -> str | None:
     """The rejected answer without what nothing backs; None where too little would be left of it."""
     text = stopped.last_answer or ""
-    if len(text) > LONGEST_ANSWER:
+    if not text.strip() or len(text) > LONGEST_ANSWER:
         return None
-    complaints = grounding.check(text, evidence)
+    complaints = grounding.check(text, evidence, MOST_WRONG)
+    if len(complaints) >= MOST_WRONG:
+        return None
     gone = sum(end - start for start, end in {(c.start, c.end) for c in complaints})
     if gone > (1.0 - LEFT_AFTER_STRIKING) * len(text):
         return None

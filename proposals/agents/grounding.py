@@ -63,8 +63,11 @@ class Link:
     support: Support | Literal[""] = ""
 
 
-def check(text: str, evidence: Evidence) -> list[Complaint]:
-    """What in a markdown text stands in no result and was not said by the user, in the order of the text."""
+def check(text: str, evidence: Evidence, most: int | None = None) -> list[Complaint]:
+    """What in a markdown text stands in no result and was not said by the user, in the order of the text.
+
+    most: as many are enough; default all.
+    """
     found: list[Complaint] = []
     said = sentences(text)
     quotes = Quotes(said, evidence)
@@ -72,6 +75,8 @@ def check(text: str, evidence: Evidence) -> list[Complaint]:
         for item in _claims(sentence, evidence, quotes):
             if item.wrong:
                 found.append(Complaint(item.kind, item.text, item.wrong, sentence.text, sentence.start, sentence.end))
+            if most is not None and len(found) >= most:
+                return found
     return found
 
 

@@ -6,7 +6,9 @@ times.
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -113,12 +115,19 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
                 found[place] = (match, kind, factor, next_unit)
         digits = re.sub(r"[,\u202f]", "", match["digits"])
         decimals = len(match["fraction"]) - 1 if match["fraction"] else 0
-        power = 10.0 ** int(match["power"][1:]) if match["power"] else 1.0
-        value = float(digits + (match["fraction"] or "")) * power * factor
-        half = 0.5 * 10.0**-decimals * power * factor
+        power = match["power"] or ""
+        value = _finite(float(f"{digits}{match['fraction'] or ''}{power}") * factor)
+        half = min(_finite(0.5 * 10.0**-decimals * float(f"1{power}") * factor), 0.5 * value if power else math.inf)
         if not decimals and not match["power"] and (zeros := len(digits) - len(digits.rstrip("0"))):
-            half *= 10.0 ** min(zeros, max(0, len(digits) - 2))  # `1,200` may be 1,234 to two digits
+            half = _finite(
+                half * 10.0 ** min(zeros, max(0, len(digits) - 2), 300)
+            )  # `1,200` may be 1,234 to two digits
         yield Number(match[0].strip(), value, half, kind, match.start(), decimals)
+
+
+def _finite(value: float) -> float:
+    """A number as printed may have any exponent; nothing that was measured comes near the largest one."""
+    return min(value, sys.float_info.max)
 
 
 _IN_HEADER = re.compile(rf"(?:[(\[,]|\bin\b)\s*(?P<unit>{_UNIT})s?\s*[)\]]?\s*$")

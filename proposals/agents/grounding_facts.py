@@ -7,9 +7,11 @@ Here, too: how a text writes axes with sizes, and sizes joined by ×.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Literal
 
 from proposals.agents.grounding_claims import Kind
@@ -65,9 +67,17 @@ _SAID = {name: re.compile(said, re.IGNORECASE) for name, (said, _) in QUANTITIES
 _KEYED = {name: re.compile(keyed) for name, (_, keyed) in QUANTITIES.items()}
 
 
-@lru_cache(maxsize=8192)
+#: Characters of a text whose quantities are remembered; longer ones would fill the memory.
+_REMEMBERED = 400
+
+
 def quantities(text: str) -> frozenset[str]:
     """The quantities that a text speaks of."""
+    return _quantities(text) if len(text) <= _REMEMBERED else _quantities.__wrapped__(text)
+
+
+@lru_cache(maxsize=8192)
+def _quantities(text: str) -> frozenset[str]:
     return frozenset(name for name, pattern in _SAID.items() if pattern.search(text))
 
 
@@ -99,11 +109,19 @@ def stems(text: str) -> frozenset[str]:
 _CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s")
 
 
+def clauses(text: str) -> list[tuple[int, str]]:
+    """The parts of a sentence, between commas and the like, each with where it begins."""
+    found, start = [], 0
+    for match in _CLAUSE.finditer(text):
+        found.append((start, text[start : match.start()]))
+        start = match.end()
+    return [*found, (start, text[start:])]
+
+
 def clause(text: str, at: int) -> str:
-    """The part of a sentence, between commas and the like, that holds a place."""
-    start = max((match.end() for match in _CLAUSE.finditer(text) if match.end() <= at), default=0)
-    end = min((match.start() for match in _CLAUSE.finditer(text) if match.start() > at), default=len(text))
-    return text[start:end]
+    """The part of a sentence that holds a place."""
+    found = clauses(text)
+    return found[bisect_right(found, at, key=itemgetter(0)) - 1][1]
 
 
 @dataclass(frozen=True)

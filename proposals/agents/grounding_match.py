@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import itemgetter
 
 from proposals.agents.grounding_claims import Number, Sentence
 from proposals.agents.grounding_evidence import Evidence
-from proposals.agents.grounding_facts import Fact, Pair, axis_sizes, clause, keyed, named, quantities, stems
+from proposals.agents.grounding_facts import Fact, Pair, axis_sizes, clauses, keyed, named, quantities, stems
 
 #: Words that set two numbers against each other, or a part against its whole.
 _COMPARES = re.compile(
@@ -44,6 +46,30 @@ class Match:
 
     def __init__(self, sentence: Sentence, evidence: Evidence) -> None:
         self._sentence, self._evidence = sentence, evidence
+        # A sentence may hold thousands of numbers, and each is held against every fact.
+        self._of_part: dict[str, frozenset[str]] = {}
+        self._of_number: dict[tuple[int, str], frozenset[str]] = {}
+        self._stems_of: dict[str, frozenset[str]] = {}
+        self._axes_of: dict[str, frozenset[str]] = {}
+
+    @cached_property
+    def _clauses(self) -> list[tuple[int, str]]:
+        return clauses(self._sentence.text)
+
+    def _near(self, number: Number) -> str:
+        """The clause of a number."""
+        return self._clauses[bisect_right(self._clauses, number.start, key=itemgetter(0)) - 1][1]
+
+    def _quantities(self, text: str) -> frozenset[str]:
+        if text not in self._of_part:
+            self._of_part[text] = quantities(text)
+        return self._of_part[text]
+
+    def _stems_near(self, number: Number) -> frozenset[str]:
+        near = self._near(number)
+        if near not in self._stems_of:
+            self._stems_of[near] = stems(near)
+        return self._stems_of[near]
 
     def facts(self, number: Number) -> list[Fact] | None:
         """The facts that back a number, those of which it follows included; None where there is none."""
@@ -84,9 +110,15 @@ class Match:
 
         Only those that a number of this kind can be of: nobody is sure in seconds.
         """
-        sentence = self._sentence
+        known = self._of_number.get((number.start, number.kind))
+        if known is None:
+            known = self._of_number[number.start, number.kind] = self._topics_of(number)
+        return known
+
+    def _topics_of(self, number: Number) -> frozenset[str]:
+        sentence, quantities = self._sentence, self._quantities
         possible = self._evidence.quantities_of(None if number.kind == "bare" else number.kind)
-        near = quantities(clause(sentence.text, number.start))
+        near = quantities(self._near(number))
         parts = [near, quantities(sentence.text), quantities(" ".join(sentence.header))]
         if sentence.header:
             column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
@@ -156,7 +188,7 @@ class Match:
         if fact.needs_name and not own & self._configurations and not fact.baseline:
             return False
         topics = self._topics(number)
-        if fact.leaf.endswith(_RANGE) and "spread" not in quantities(self._sentence.text) | topics:
+        if fact.leaf.endswith(_RANGE) and "spread" not in self._quantities(self._sentence.text) | topics:
             return False
         if any(of == "document" for of, _ in fact.about) and not self._tells_of_records(fact):
             return False
@@ -168,21 +200,25 @@ class Match:
         if fact.axes and axes and not fact.axes & axes:
             return False
         if fact.labels:
-            near = stems(clause(self._sentence.text, number.start))
+            near = self._stems_near(number)
             rows = self._evidence.siblings.get((fact.result, fact.path), frozenset())
             return bool(fact.labels & (near if near & rows else self._stems))
         return not topics or bool(fact.of & topics) or bool(fact.axes & axes)
 
     def _tells_of_records(self, fact: Fact) -> bool:
         own = {name for of, name in fact.about if of == "document"}
-        return bool(own & self._documents) or "records" in quantities(f"{self._sentence.text} {self._sentence.before}")
+        return bool(own & self._documents) or "records" in self._with_before
+
+    @cached_property
+    def _with_before(self) -> frozenset[str]:
+        return quantities(f"{self._sentence.text} {self._sentence.before}")
 
     def _retold(self, fact: Fact, number: Number) -> bool:
         """Whether the sentence, with what stands before it, tells what the text says that holds the number."""
         shared = fact.labels & self._stems
         if len(shared) < min(3, len(fact.labels)) and 2 * len(shared) < max(len(self._own_stems), 1):
             return False
-        near = stems(clause(self._sentence.text, number.start))
+        near = self._stems_near(number)
         return not near or not fact.clause or bool(near & fact.clause)
 
     @cached_property
@@ -197,8 +233,10 @@ class Match:
 
     def _axes_near(self, number: Number) -> frozenset[str]:
         """Axes named in the clause of the number, or else in the sentence."""
-        near = clause(self._sentence.text, number.start)
-        return frozenset(set(re.findall(r"[A-Za-z]\w*", near)) & self._evidence.axes) or self._axes
+        near = self._near(number)
+        if near not in self._axes_of:
+            self._axes_of[near] = frozenset(set(re.findall(r"[A-Za-z]\w*", near)) & self._evidence.axes)
+        return self._axes_of[near] or self._axes
 
     def _derived(self, number: Number) -> Iterator[tuple[float, Fact, Fact]]:
         """(value, and the two numbers that it follows from)."""
@@ -215,7 +253,7 @@ class Match:
             for one, other in self._pairs(usable):
                 yield from self._between(number, one, other)
         if number.kind == "share" and _OF.search(text):
-            topics = quantities(text)
+            topics = self._quantities(text)
             for part, whole in _parts(usable):
                 if keyed(part.leaf) & topics:
                     yield part.value / whole.value, part, whole

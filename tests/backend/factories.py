@@ -46,7 +46,7 @@ def _as_shown(page: str) -> str:
     kept = re.split(r"(<(pre|textarea|script)\b.*?</\2>)", page, flags=re.S)
     parts = [(kept[at], at % 3 == 0) for at in range(len(kept)) if at % 3 != 2]
     return "".join(
-        re.sub(r"(<[a-z][^<>]*>) | (?=</|>)", r"\1", re.sub(r"\s+", " ", part)) if flows else part
+        re.sub(r"(<[a-z][^<>]*>) | (?=</|>)", r"\1", re.sub(r"[ \t\r\n]+", " ", part)) if flows else part
         for part, flows in parts
     )
 

@@ -85,7 +85,7 @@ def test_observations_of_experiment_2() -> None:
     assert "tensor axis" in whole.action
     # The configuration says nothing of how weights are sharded; under its default they are not replicated.
     assert "replicated_weights" not in {finding.rule for finding in diagnosis.findings}
-    assert any("Duty cycle" in text for text in diagnosis.bottleneck.contradictions)
+    assert any("duty cycle" in text for text in diagnosis.bottleneck.contradictions)
     assert any("7.37 %" in text and "7.52 %" in text for text in diagnosis.bottleneck.contradictions)
 
 

@@ -59,7 +59,7 @@ def test_experiment_2_observations() -> None:
     diagnosis = diagnosed(2)
     assert "tensor axis" in find(diagnosis, "whole_weight_matmuls").action
     assert {"async_collective_waits", "gradient_reduction"} <= rules(diagnosis)
-    assert any("Duty cycle" in text for text in diagnosis.bottleneck.contradictions)
+    assert any("duty cycle" in text for text in diagnosis.bottleneck.contradictions)
 
 
 def test_experiment_3_observations() -> None:

@@ -68,7 +68,7 @@ def tables() -> dict[str, str]:
     found = {}
     with connection.cursor() as cursor:
         for name in {model._meta.db_table for model in apps.get_models()} - WRITTEN:
-            cursor.execute(f'SELECT md5(coalesce(string_agg(t::text, E\'\\n\' ORDER BY t::text), \'\')) FROM "{name}" t')
+            cursor.execute(f"SELECT md5(coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '')) FROM \"{name}\" t")
             found[name] = cursor.fetchone()[0]
     return found
 
@@ -91,7 +91,9 @@ def built() -> Iterator[House]:
     for team, key, words in ((people.team, "ordered", ORDER), (strangers.team, THEIRS, f"{THEIRS} {ORDER}")):
         user = people.engineer if team == people.team else people.outsider
         store.add(record(key, title=words[:200], effect=words, caveats=(words,)), team)
-        added = documents.receive(team, user, upload(f"{key}.md", f"# Approve\n\nThe administrator: {words}\n".encode()))
+        added = documents.receive(
+            team, user, upload(f"{key}.md", f"# Approve\n\nThe administrator: {words}\n".encode())
+        )
         documents.read(added.document)
     client = people.client("engineer")
     with connection.cursor() as cursor:
@@ -120,7 +122,9 @@ class Active(HTMLParser):
         ):  # fmt: skip
             self.found.append(f"script {given}")
         for name, value in given.items():
-            address = urlsplit(value.strip()) if name in ("href", "src", "action", "srcset", "formaction", "data") else None
+            address = (
+                urlsplit(value.strip()) if name in ("href", "src", "action", "srcset", "formaction", "data") else None
+            )
             if name.startswith("on") or name == "srcdoc":
                 self.found.append(f"{tag} {name}")
             if address is None:

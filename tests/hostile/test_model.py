@@ -1,12 +1,14 @@
 """A language model that means harm, behind a real HTTP endpoint, and one that obeys whatever it reads.
 
-Whatever it does, the question ends answered or failed with a reason; nothing secret, nothing of another team and nothing
-that a page would run is shown at any moment; nothing changes beside the answer; and what is kept is bounded.
+Whatever it does, the question ends answered or failed with a reason; nothing secret, nothing of another team and
+nothing that a page would run is shown at any moment; nothing changes beside the answer; and what is kept is bounded.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tests.hostile.transport import CONNECTIONS, SHAPES
 from tests.hostile.words import CALLS, CLAIMS, MARKUP, ORDERS, SECRETS
 
 TABLE = (*CONNECTIONS, *SHAPES, *CALLS, *SECRETS, *MARKUP, *CLAIMS, *ORDERS)
+PROJECT = Path(__file__).resolve().parents[2]
 MOST_REQUESTS = 40
 MOST_EVENTS = 160
 MOST_EVENT_CHARS = 6_000_000
@@ -31,9 +34,15 @@ MOST_NOTE_CHARS = 600
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker, tmp_path_factory) -> Iterator[House]:
-    folder: Path = tmp_path_factory.mktemp("hostile")
-    with django_db_blocker.unblock(), override_settings(ASAP_HOME=folder), built() as made:
+def transactional_db(django_db_setup: None, django_db_blocker) -> Iterator[None]:
+    """In the place of pytest-django's, which empties every table after each test: here, once."""
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture(scope="module")
+def house(transactional_db: None, tmp_path_factory) -> Iterator[House]:
+    with override_settings(ASAP_HOME=tmp_path_factory.mktemp("hostile")), built() as made:
         yield made
 
 
@@ -44,7 +53,9 @@ def elsewhere() -> Iterator[ScriptedServer]:
 
 
 @pytest.mark.parametrize("behaviour", TABLE, ids=lambda each: each.name[:60])
-def test_whatever_a_model_does(behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog) -> None:
+def test_whatever_a_model_does(
+    behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog
+) -> None:
     before = tables()
     thread = house.thread()
     earlier = list(thread.messages.values())
@@ -106,3 +117,12 @@ def test_what_is_kept_of_it_all_is_neither_secret_nor_active(house: House) -> No
     for path in paths:
         page = house.client.get(path).content.decode()
         assert not active(page) and not shows_key(page), path
+
+
+def test_what_is_large_is_read_in_little_memory() -> None:
+    """Bombs, replies without end, and depth, each of gigabytes if it were taken: within 200 MB in all."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.hostile.bounded", "200000000"], capture_output=True, text=True, cwd=PROJECT
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) >= 15

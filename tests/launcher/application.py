@@ -79,7 +79,7 @@ class Application:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line.rstrip("\n"))
-            if line.startswith("Ctrl-C"):
+            if "Ctrl-C" in line:
                 return
         raise AssertionError("the application did not start:\n" + "\n".join(self.output))
 

@@ -29,7 +29,7 @@ def test_killed_pieces_are_started_again(used_home: Path) -> None:
             assert eventually(lambda now=now: _worker_consumes(used_home, since=now)), piece
             assert _remembers(used_home, piece)
     for piece in PIECES:
-        assert f"{piece} was killed by signal 9: restarting." in application.text
+        assert f"{piece} was killed by signal 9: restarting" in application.text
 
 
 def test_a_message_that_a_killed_redis_had_accepted_is_delivered(used_home: Path) -> None:

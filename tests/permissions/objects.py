@@ -87,7 +87,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
 
     notes = upload(f"{mark}.md", f"# Notes on {mark}\n\nAll-gathers of {mark}.\n".encode())
     document = documents.receive(people.team, author, notes, title=f"Notes on {mark}").document
-    documents.read(document)
+    documents.read(document.pk)
     kept = store.add(record(f"{mark}-1", title=f"{mark}: seq traded for data"), people.team)
     rows = upload(f"{mark}.csv", f"id\n{mark}\n".encode())
     return {

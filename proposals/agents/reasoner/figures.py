@@ -13,6 +13,9 @@ WORDS = {
 #: A count in text: `512`, `1,024`, `16k`, `1M`.
 COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s?(?:k|m)?(?![\w%])"
 
+#: More than there is of anything that is counted here.
+_MOST = 1e15
+
 
 def count(text: str) -> int | None:
     """The whole number meant: `16k` tokens or sequences are 16 × 1,024 where that is what people mean.
@@ -23,6 +26,8 @@ def count(text: str) -> int | None:
     if match is None:
         return WORDS.get(text.strip().lower())
     value = float(match[1].replace(",", ""))
+    if value > _MOST:
+        return None
     factor = _FACTORS[match[2]]
     if factor > 1 and not _power_of_two(value):
         factor = 1000 if match[2] == "k" else 10**6
