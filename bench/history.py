@@ -153,7 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
         from history.models import FacetCount, HistoryRecord
         from history.services.filters import Filters, Position
         from history.services.search import page
-        from history.services.similar import Features, similar
+        from history.likeness import Case
+        from history.services.similar import similar
         from proposals.services.precedents import of_run
 
         team, took = fill(options.records)
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, filters in cases.items():
             print(f"  {name:32}{timed(filters * options.rounds, lambda wanted: page(team, wanted))}", flush=True)
         some = list(HistoryRecord.objects.filter(team=team).order_by("?")[:12])
-        case = Features(chip="v5e", chips=256, bottleneck="communication", move={"data": 1.0, "model": -1.0})
+        case = Case(chip="v5e", chips=256, bottleneck="communication", move={"data": 1.0, "model": -1.0})
         print(f"what is like; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")
         print(f"  {'similar to a record':32}{timed(some * options.rounds, lambda record: similar(team, record))}")
         print(f"  {'similar to a case':32}{timed([case] * 4 * options.rounds, lambda one: similar(team, one))}")

@@ -139,8 +139,8 @@ class Calibration:
     @cached_property
     def _around(self) -> Floats:
         """Points one standard deviation from the most likely one, along each column of the covariance's root."""
-        root = np.linalg.cholesky(self.posterior.covariance)
-        return np.asarray(self.posterior.z + root.T, np.float64)
+        root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
+        return self.posterior.z + root.T
 
     @property
     def _divided(self) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -185,7 +186,7 @@ def _plain(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, mesh=Mesh(ici, dcn))
 
 
-def _scenario(config: ExperimentConfig, world: Mapping[str, float]) -> Scenario:
+def _scenario(config: ExperimentConfig, world: Mapping[str, Any]) -> Scenario:
     training, mesh, model = config.training, config.mesh, config.model
     assert model is not None and training.global_batch and training.seq_len
     count = max(1, round(micro_batches(training, mesh)))
@@ -239,7 +240,7 @@ def _scaled(profile: StepProfile, factor: float) -> StepProfile:
         replace(core, breakdown_s={k: v * factor for k, v in core.breakdown_s.items()}) for core in profile.cores
     )
     step_s = (profile.step_time_s or 0.0) * factor
-    times = dict.fromkeys(("step_time_s", "step_time_min_s", "step_time_max_s"), step_s)
+    times: dict[str, Any] = dict.fromkeys(("step_time_s", "step_time_min_s", "step_time_max_s"), step_s)
     return replace(profile, ops=ops, steps=steps, cores=cores, **times)
 
 

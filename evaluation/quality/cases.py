@@ -237,7 +237,7 @@ def _as_in_the_paper(t: Truth) -> Iterator[Made]:
 
 def _what_if(t: Truth) -> Iterator[Made]:
     batch, seq = t.of.config.training.global_batch, t.of.config.training.seq_len
-    wanted = {"length": (15, 450), "tools": (PRICES,), "label": t.label}
+    wanted: dict[str, Any] = {"length": (15, 450), "tools": (PRICES,), "label": t.label}
     if batch:
         row = t.priced(t.sizes, {"global_batch": 2 * batch})
         text = f"What if the global batch were {2 * batch}?"
@@ -268,8 +268,12 @@ def _what_if(t: Truth) -> Iterator[Made]:
 
 def _own_mesh(t: Truth) -> Iterator[Made]:
     """A user's configuration that the numbers favour, and one that they do not."""
-    for stance, kind in (("concedes", "a better mesh of the user's"), ("holds", "a worse mesh of the user's")):
-        row = t.clearly(stance)  # type: ignore[arg-type]
+    kinds: tuple[tuple[Stance, str], ...] = (
+        ("concedes", "a better mesh of the user's"),
+        ("holds", "a worse mesh of the user's"),
+    )
+    for stance, kind in kinds:
+        row = t.clearly(stance)
         if row is None:
             continue
         mine = figure("speed-up of the user's", row["speedup_per_token"], "ratio")

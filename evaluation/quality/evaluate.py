@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from agent.provider.base import Provider
 from evaluation.quality.cases import PROFILES, Case, cases, otherwise
@@ -46,8 +47,9 @@ class Marked:
 
 def converse(case: Case, answerer: Answerer) -> Mark:
     """The conversation up to the case's message, and how its answer did; what the thread holds is held as in one."""
-    of, turns = bench(case.profile), []
-    constraints, facts = Constraints(), {}
+    of = bench(case.profile)
+    turns: list[Any] = []
+    constraints, facts = Constraints(), dict[str, Any]()
     for text in (*case.earlier, case.text):
         said = list(answerer(of, Ask(text, tuple(turns), constraints, dict(facts))))
         answer = Answer.of(said)

@@ -87,9 +87,9 @@ def written(of: Workbench) -> str:
         parts.append(f"## {heading}\n\n" + "\n".join(f"- {line}" for line in lines))
     for standing in of.proposals:
         item = standing.proposal
-        lines = (*item.expected_impact, *item.trade_offs, *item.raises, *item.lowers)
+        said = (*item.expected_impact, *item.trade_offs, *item.raises, *item.lowers)
         parts.append(
             f"### Proposal {item.rank}: {item.title}\n\n{' '.join(item.reasoning)}\n\n"
-            + "\n".join(f"- {line}" for line in lines)
+            + "\n".join(f"- {line}" for line in said)
         )
     return "\n\n".join(parts)

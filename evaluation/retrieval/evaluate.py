@@ -11,11 +11,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 QUESTIONS = Path(__file__).with_name("questions.toml")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "knowledge.md"
 BEGIN, END = "<!-- measured by evaluation/retrieval/evaluate.py -->", "<!-- end -->"
-MODES = ("vector", "text", "fused")
+MODES: tuple[Literal["vector", "text", "fused"], ...] = ("vector", "text", "fused")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -256,7 +257,7 @@ class _Writer:
             result /= size
         groups = self._groups(names, over_dcn)
         shape, into = f"bf16[{max(1, int(result))}]{{0}}", f"bf16[{max(1, int(operand))}]{{0}}"
-        common = {
+        common: dict[str, Any] = {
             "op_name": f"jit(step)/{path}",
             "source": "model.py:20",
             "bound_by": "HBM",
@@ -267,14 +268,14 @@ class _Writer:
             start, done = self._name(f"{kind}-start"), ""
             done = start.replace("-start", "-done")
             opening = f"%{start} = ({into}, {shape}) {kind}-start({into} %p), channel_id={self.number}, {groups}"
-            self.rows.append((Op(start, f"{kind}-start", count, 0.0, 0.0, 0.0, hlo=opening, **common), 1e-6 * count))  # type: ignore[arg-type]
+            self.rows.append((Op(start, f"{kind}-start", count, 0.0, 0.0, 0.0, hlo=opening, **common), 1e-6 * count))
             closing = f"%{done} = {shape} {kind}-done(({into}, {shape}) %{start})"
             self.rows.append(
                 (
                     Op(done, f"{kind}-done", count, 0.0, 0.0, 0.0, hlo=closing, roofline_efficiency=0.001, **common),
                     seconds,
                 )
-            )  # type: ignore[arg-type]
+            )
             return
         name = self._name(kind)
         line = f"%{name} = {shape} {kind}({into} %p), channel_id={self.number}, {groups}, use_global_device_ids=true"
@@ -295,7 +296,7 @@ class _Writer:
                 ),
                 seconds,
             )
-        )  # type: ignore[arg-type]
+        )
 
     def _groups(self, names: list[str], over_dcn: bool) -> str:
         axes = [("", size) for _, size in self.s.dcn] + list(self.s.ici)
@@ -478,7 +479,7 @@ def _assemble(s: Scenario, w: _Writer) -> tuple[StepProfile, Ledger]:
     if s.stage_wait:
         rows.append((_permute(s, w), s.stage_wait * step))
     spread = {op.name: _spread(s, op, seconds) for op, seconds in rows if "/moe/" in op.op_name and s.imbalance}
-    unknown = {} if s.measured_flops else dict.fromkeys(_MEASURED)
+    unknown: dict[str, Any] = {} if s.measured_flops else dict.fromkeys(_MEASURED)
     ops = [
         replace(
             op,
@@ -567,7 +568,7 @@ def _wait(rows: list[tuple[Op, float]], lag: float, late: Callable[[Op], bool], 
         rows[first] = (rows[first][0], rows[first][1] + lag / 8)
 
 
-def _spread(s: Scenario, op: Op, seconds: float) -> dict[str, object]:
+def _spread(s: Scenario, op: Op, seconds: float) -> dict[str, Any]:
     """Time over the profile on the fullest and the emptiest core; exchanges wait least on the fullest."""
     if op.category != "convolution fusion":
         return {}

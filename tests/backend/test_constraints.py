@@ -97,7 +97,7 @@ def test_fewer_chips_from_the_api_to_the_page_and_its_launch_file(people, ready)
     for item in smaller:
         assert prod(item.data["mesh"]["ici"].values()) == prod(item.data["changes"]["topology"]) == 8
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
-    assert "No more than 8 chips are used" in page
+    assert "Use at most 8 chips" in page
     assert "gets faster per token and chip" in page and "4×4</td>" in page
     assert "slices" not in re.findall(r'<th scope="row">([^<]*)</th>', page)  # one before, one after
     launch = people.client("viewer").get(f"/proposals/{smaller[0].pk}/launch/").content.decode()

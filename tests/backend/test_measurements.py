@@ -138,7 +138,7 @@ def test_a_run_of_something_else_is_refused_in_a_sentence(people, approved):
     with pytest.raises(measuring.MeasureError, match=r"It ran with mesh data 8 · seq 2; the proposal has .*data 16"):
         measuring.link(approved, other_mesh, people.engineer)
     other_chip = make_run(people, {**config_of(approved), "hardware": {"chip": "v5e", "topology": [4, 4], "slices": 1}})
-    with pytest.raises(measuring.MeasureError, match="It ran on v5e, the proposal is for v6e"):
+    with pytest.raises(measuring.MeasureError, match="It ran on v5e; the proposal is for v6e"):
         measuring.link(approved, other_chip, people.engineer)
     other_model = make_run(people, {**config_of(approved), "model": {"name": "llama2-7b"}})
     with pytest.raises(measuring.MeasureError, match="The model differs"):

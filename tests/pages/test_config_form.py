@@ -65,7 +65,7 @@ def test_what_is_no_number_is_left_for_the_check_to_name() -> None:
         ({"data": 4, "model": 4}, True, "Laid row-major on 4×4, minor axis last."),
         ({"data": 4, "model": 2}, False, "Multiply one axis by 2."),
         ({"data": 8, "model": 4}, False, "Divide one axis by 2."),
-        ({"data": 3, "model": 4}, False, "Choose sizes whose product is 16, the chips of 4×4."),
+        ({"data": 3, "model": 4}, False, "Choose sizes whose product is 16, the number of chips in 4×4."),
     ],
 )
 def test_product_is_checked_against_the_chips(sizes: dict[str, int], ok: bool, hint: str) -> None:

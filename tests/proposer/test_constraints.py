@@ -41,14 +41,14 @@ def test_constraints_survive_the_round_trip_and_each_is_a_sentence() -> None:
     said = asked.describe()
     assert len(said) == len(FULL)
     assert all(text.endswith(".") for text in said)
-    assert "10 % of the memory" in " ".join(said)
+    assert "10 % of usable memory" in " ".join(said)
 
 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
         ({"keep_batch": 1}, "constraints.keep_batch: must be true or false"),
-        ({"keep_batches": True}, "constraints.keep_batches: is not known"),
+        ({"keep_batches": True}, "constraints.keep_batches: is unknown"),
         ({"keep_axes": "model"}, "constraints.keep_axes: must be a list"),
         ({"fixed": {"model": 0}}, "constraints.fixed.model: must be a whole number"),
         ({"fixed": {"model": True}}, "constraints.fixed.model: must be a whole number"),
@@ -87,7 +87,7 @@ def test_an_axis_that_must_not_be_touched_keeps_its_size() -> None:
     held = pricer().propose(Constraints(keep_axes=("model",)))
     assert {mesh.get("model", 1) for mesh in meshes(held)} == {4}
     left_out = {item.rule: item.reason for item in held.rejected}
-    assert "model axis stays" in left_out["your constraint: keep model"]
+    assert "the model axis unchanged" in left_out["your constraint: keep model"]
     assert held.constraints == {"keep_axes": ["model"]}
 
 
