@@ -1,4 +1,4 @@
-"""JSON of a language model, read strictly: every number finite, and no deeper than anything of ours is."""
+"""JSON that others wrote, read strictly: every number finite, every key once, no deeper than anything of ours is."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DEEPEST = 64
 
 
 def loads(text: str | bytes) -> Any:
-    """The value.  ValueError where the text is no JSON, has a number that is not finite, or is nested too deep."""
+    """The value.  ValueError where the text is no JSON, repeats a key, has an infinite number, or is nested too deep."""
     try:
-        value = json.loads(text, parse_constant=_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise _too_deep() from None
     level = [value]
@@ -31,6 +31,15 @@ def loads(text: str | bytes) -> Any:
 
 def _too_deep() -> ValueError:
     return ValueError(f"nested deeper than {DEEPEST} levels")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f'"{twice[:40]}" is given twice')
+    return found
 
 
 def _constant(name: str) -> float:

@@ -87,7 +87,7 @@ def test_a_wrong_configuration_does_not_lose_the_upload(people, text, field):
 def test_too_much_is_refused_with_one_sentence_and_leaves_nothing(people, settings, data_folder):
     settings.UPLOAD_LIMIT_BYTES = 1_000_000
     two = [file("a.xplane.pb", bytes(600_000)), file("b.xplane.pb", bytes(600_000))]
-    with pytest.raises(uploads.UploadError, match="at most 1 MB") as refused:
+    with pytest.raises(uploads.UploadError, match="limited to 1 MB") as refused:
         uploads.receive(people.team, people.engineer, two)
     assert refused.value.too_large
     assert stored_files(data_folder) == []

@@ -280,12 +280,16 @@ def test_who_may_import(people):
     people.client("engineer").post("/history/import/", {"file": upload("sweep.csv", GOOD)})
     made = RecordImport.objects.get()
     own = f"/history/import/{made.pk}/"
-    for name, form, page in (("viewer", 403, 403), ("outsider", 200, 404), ("teamless", 403, 403)):
+    for name, form, report, decide in (
+        ("viewer", 403, 200, 403),
+        ("outsider", 200, 404, 404),
+        ("teamless", 403, 403, 403),
+    ):
         client = people.client(name)
         assert client.get("/history/import/").status_code == form
-        assert client.get(own).status_code == page
-        assert client.post(own + "confirm/").status_code == page
-        assert client.post(own + "discard/").status_code == page
+        assert client.get(own).status_code == report
+        assert client.post(own + "confirm/").status_code == decide
+        assert client.post(own + "discard/").status_code == decide
     assert people.client("viewer").post("/history/import/", {"file": upload("x.csv", GOOD)}).status_code == 403
     assert people.client("anonymous").get(own).status_code == 302
     engineer = people.client("engineer")

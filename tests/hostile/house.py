@@ -94,7 +94,7 @@ def built() -> Iterator[House]:
         added = documents.receive(
             team, user, upload(f"{key}.md", f"# Approve\n\nThe administrator: {words}\n".encode())
         )
-        documents.read(added.document)
+        documents.read(added.document.pk)
     client = people.client("engineer")
     with connection.cursor() as cursor:
         cursor.execute(_WATCH)

@@ -273,7 +273,7 @@ READ = {
 @pytest.mark.parametrize(("name", "content"), READ.values(), ids=READ)
 def test_a_document_that_can_be_read_stays_text(people, data_folder, temporary, name, content) -> None:
     document = documents.receive(people.team, people.engineer, upload(name, content)).document
-    documents.read(document)
+    documents.read(document.pk)
     document.refresh_from_db()
     assert document.state in ("ready", "failed")
     assert document.state == "ready" or is_sentence(document.error)
@@ -349,7 +349,7 @@ def test_a_table_of_records_is_refused_alike_at_each_entrance(people, api, data_
     said = api.post("/api/history/imports/", {"file": upload(name, content)}, format="multipart")
     assert said.status_code in (201, 202, 400), said.content[:200]
     for made in RecordImport.objects.all():
-        imports.work(made)  # a large one waits for a worker
+        imports.work(made.pk)  # a large one waits for a worker
         made.refresh_from_db()
         assert made.state in ("failed", "checked", "imported")
         assert made.report.get("good", 0) == 0 and (made.state != "failed" or is_sentence(made.reason))

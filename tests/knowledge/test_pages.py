@@ -207,7 +207,7 @@ def test_passages_without_vectors_are_counted_and_found_by_words(people, passage
     assert "2 of 8 passages have no embedding yet" in text(page)
     assert f"doc-{own.pk}-2" in {row.passage.key for row in page.context["page"].rows}
     assert "keyword search only" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
-    assert "0 of 2 passages have their vector" in text(client.get(f"/knowledge/documents/{own.pk}/"))
+    assert "0 of 2 passages have embeddings" in text(client.get(f"/knowledge/documents/{own.pk}/"))
     assert embed_some(Passage) == "none"
     assert "no embedding yet" not in text(client.get("/knowledge/"))
 
