@@ -160,7 +160,7 @@ class OpenAIProvider:
             content_type = stream.response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if content_type == "application/json":  # a server that does not stream
                 stream.response.read()
-                body = loads(stream.response.text)
+                body = loads(stream.response.text, surrogates=True)
                 if isinstance(body, dict) and body.get("error"):
                     raise openai.APIError(str(body["error"]), stream.response.request, body=body["error"])
                 if not isinstance(body, dict) or not body.get("choices"):

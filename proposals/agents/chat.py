@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from agent.control import Cancel
+from agent.control import Cancel, Clock
 from agent.events import Final, Stopped, TextDelta, ToolReturned
 from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
@@ -47,9 +47,9 @@ def provider_name() -> str:
 
 
 def answer(
-    bench: Workbench, ask: Ask, cancel: Cancel | None = None, provider: Provider | None = None
+    bench: Workbench, ask: Ask, cancel: Cancel | None = None, provider: Provider | None = None, clock: Clock | None = None
 ) -> Iterator[Said]:
-    """What is said and done to answer; a set `cancel` ends it.  provider: default the configured one.
+    """What is said and done to answer; a set `cancel` ends it.  provider: default the configured one.  clock: of `run`.
 
     Where the model fails, or what it says does not stand up to the tool results, a Stopped says why, and the built-in
     reasoner answers instead.
@@ -60,7 +60,7 @@ def answer(
         return
     cancel = cancel or Cancel()
     told = yield from _told(bench, ask)
-    answered = yield from _model(told, ask, provider, cancel)
+    answered = yield from _model(told, ask, provider, cancel, clock)
     if not answered and not cancel.is_set():
         yield from reasoner.answer(bench, ask)
 
@@ -80,7 +80,7 @@ def _told(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
     return desk.bench
 
 
-def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> Any:
+def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock: Clock | None) -> Any:
     """The model's answer; returns whether there is one that stands."""
     tools = toolbox(bench, AGENT)
     messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
@@ -100,7 +100,7 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel) -> An
         return [*wrong, *claimed_acts(text, bench.proposals), *unreadable(text)]
 
     outcome: Outcome[str] = yield from run(
-        provider, messages, tools=tools, check=check, limits=endpoint.limits(), cancel=cancel
+        provider, messages, tools=tools, check=check, limits=endpoint.limits(), cancel=cancel, clock=clock
     )
     if outcome.answer is not None:
         yield from offers(outcome.answer, evidence(outcome.results))

@@ -10,14 +10,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from django.test import override_settings
 
+from agent.control import Clock
 from dialogue.models import Message
 from dialogue.services.respond import respond
 from experiments.models import Event
+from proposals.agents import chat
 from tests.agent.server import ScriptedServer
 from tests.hostile.attack import KEY, THEIRS, Behaviour, shows_key
 from tests.hostile.house import House, active, built, events_of, seen, sent, tables
@@ -26,6 +29,8 @@ from tests.hostile.words import CALLS, CLAIMS, MARKUP, ORDERS, SECRETS
 
 TABLE = (*CONNECTIONS, *SHAPES, *CALLS, *SECRETS, *MARKUP, *CLAIMS, *ORDERS)
 PROJECT = Path(__file__).resolve().parents[2]
+#: Does not wait between two requests.
+HASTE = Clock(sleep=lambda seconds_s, cancel: None)
 MOST_REQUESTS = 40
 MOST_EVENTS = 160
 MOST_EVENT_CHARS = 6_000_000
@@ -67,7 +72,7 @@ def test_whatever_a_model_does(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         answer = house.ask(thread)
-        respond(answer.pk)
+        respond(answer.pk, partial(chat.answer, clock=HASTE))
         asked = sent(server.requests)
         assert 0 < len(server.requests) <= MOST_REQUESTS
     answer.refresh_from_db()

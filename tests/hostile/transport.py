@@ -108,11 +108,11 @@ CONNECTIONS = (
     Behaviour("endless error", endless(b"HTTP/1.1 500 Oh\r\n\r\n", b"x" * 9999), says=UNREAD),
     Behaviour("endless header", endless(OK + b"X-Long: ", b"x" * 9999), says=BROKE_OFF),
     Behaviour("endless headers", endless(OK, b"X-Many: 1\r\n" * 999), says=BROKE_OFF),
-    Behaviour("endless early hints", endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n", 0.01), says=IN_TIME, time_s=3),
-    Behaviour("one byte a second", drip(WHOLE), says=IN_TIME, time_s=3),
-    Behaviour("one byte of a header a second", drip(OK + b"X-Long: " + b"x" * 999), says=IN_TIME, time_s=3),
-    Behaviour("one word a second", endless(OK + b"\r\n", line(chunk({"content": "and "})), 0.25), says=IN_TIME, time_s=3),
-    Behaviour("says nothing", Plain(before=Wait()), says=IN_TIME, time_s=3),
+    Behaviour("endless early hints", endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n", 0.01), says=IN_TIME, time_s=1.5),
+    Behaviour("one byte a second", drip(WHOLE), says=IN_TIME, time_s=1.5),
+    Behaviour("one byte of a header a second", drip(OK + b"X-Long: " + b"x" * 999), says=IN_TIME, time_s=1.5),
+    Behaviour("one word a second", endless(OK + b"\r\n", line(chunk({"content": "and "})), 0.25), says=IN_TIME, time_s=1.5),
+    Behaviour("says nothing", Plain(before=Wait()), says=IN_TIME, time_s=1.5),
     Behaviour("stops midway", Stream((*HELD, CUT)), says=BROKE_OFF),
     Behaviour("ends without an end", text("The step is bound by", finish=None), says=BROKE_OFF),
     Behaviour("announces more than it sends", raw(OK + b"Content-Length: 10000\r\n\r\n", (line(HELD[0]),)), says=BROKE_OFF),
@@ -132,7 +132,7 @@ CONNECTIONS = (
     Behaviour("error of 10 MB", error(400, "x" * 10_000_000), says="status 400"),
     Behaviour("error that is not one", Plain(400, {"error": {"message": {"a": [None]}, "code": [], "param": {}}}), says="status 400"),
     *(
-        Behaviour(f"retry after {when!r}", error(429, "Wait", headers={"Retry-After": when}), says="too many requests", time_s=3)
+        Behaviour(f"retry after {when!r}", error(429, "Wait", headers={"Retry-After": when}), says="too many requests", time_s=1.5)
         for when in ("Mon, 99 Foo 99999 99:99:99 GMT", "Fri, 31 Dec 9999 23:59:59 +9999", "1e308", "-1", "nan")
     ),
     *(
