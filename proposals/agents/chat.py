@@ -47,7 +47,11 @@ def provider_name() -> str:
 
 
 def answer(
-    bench: Workbench, ask: Ask, cancel: Cancel | None = None, provider: Provider | None = None, clock: Clock | None = None
+    bench: Workbench,
+    ask: Ask,
+    cancel: Cancel | None = None,
+    provider: Provider | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Said]:
     """What is said and done to answer; a set `cancel` ends it.  provider: default the configured one.  clock: of `run`.
 

@@ -72,6 +72,8 @@ def test_a_tool_error_is_a_sentence_for_the_model() -> None:
     ("arguments", "told"),
     [
         ('{"name": "da', "not valid JSON"),
+        ('{"name": "data", "scale": 2, "scale": 3}', '"scale" is given twice'),
+        ('{"name": "data\\ud800"}', "lone surrogate"),
         ("[1]", "the whole: Input should be a valid dictionary"),
         ({}, "name: Field required"),
         ({"name": "data", "scale": 99}, "scale: Input should be less than or equal to 8 (given: 99)"),

@@ -83,18 +83,16 @@ ARCHIVES: Sequence[tuple[str, str, Callable[[], bytes], str]] = (
     ("a path with signs of a terminal", "run.zip", lambda: zipped(("../\x1b[2J\u202e<script>", b"x")), "leaves the archive"),
     ("a symbolic link, zip", "run.zip", lambda: zipped((PB, b"/etc/passwd"), mode=0o120777), "link or a device"),
     ("a symbolic link, tar", "run.tgz", lambda: tarred((PB, b""), kind=tarfile.SYMTYPE, linkname="/etc/passwd"), "link or a device"),
-    ("a hard link", "run.tgz", lambda: tarred((PB, b""), kind=tarfile.LNKTYPE, linkname="/etc/passwd"), "link or a device"),
     ("a device", "run.tgz", lambda: tarred((PB, b""), kind=tarfile.CHRTYPE, devmajor=1, devminor=5), "link or a device"),
-    ("a pipe", "run.tgz", lambda: tarred((PB, b""), kind=tarfile.FIFOTYPE), "link or a device"),
-    ("a hole of 4 GB", "run.tar", sparse, "sparse file|unpacks to more|damaged tar"),
+    ("a hole of 4 GB", "run.tar", sparse, "sparse file|unpacks to more|corrupt tar"),
     ("an archive in an archive", "run.zip", lambda: zipped(("inner.zip", zipped((PB, b"x")))), "is an archive itself"),
     ("packed twice", f"{PB}.gz", lambda: gzip.compress(gzip.compress(b"x" * 99)), "compressed twice"),
     ("10,001 files", "run.zip", many, "more than 10,?000 members"),
     ("4 GB of zeros in a zip", "run.zip", zip_of_zeros, "unpacks to more than"),
-    ("4 GB in a zip that says 10 bytes", "run.zip", lambda: zip_of_zeros(told_bytes=10), "damaged zip|cut off|no profile|unpacks"),
+    ("4 GB in a zip that says 10 bytes", "run.zip", lambda: zip_of_zeros(told_bytes=10), "corrupt zip"),
     ("1 GB of zeros in gzip", f"{PB}.gz", lambda: zeros(31, ZEROS_BYTES // 4), "unpacks to more than"),
     ("an encrypted member", "run.zip", lambda: _encrypted(), "encrypted"),
-    ("a zip that is cut", "run.zip", lambda: zipped((PB, b"x" * 5000))[:80], "damaged zip"),
+    ("a zip that is cut", "run.zip", lambda: zipped((PB, b"x" * 5000))[:80], "corrupt zip"),
 )  # fmt: skip
 
 

