@@ -192,7 +192,8 @@ HISTORY = (
     *reads(
         VIEWER,
         """
-        /history/ /history/{record}/ /history/import/{import}/ /history/export.csv /history/cited/{key}/ /history/waiting/
+        /history/ /history/{record}/ /history/export.csv /history/cited/{key}/ /history/waiting/
+        /history/import/{import}/
         /api/history/records/{record}/ /api/history/records/{record}/similar/ /api/history/imports/{import}/
         """,
     ),
