@@ -11,7 +11,7 @@ DEEPEST = 64
 
 
 def loads(text: str | bytes) -> Any:
-    """The value.  ValueError where the text is no JSON, repeats a key, has an infinite number, or is nested too deep."""
+    """The value.  ValueError where the text is no JSON, repeats a key, nests too deep or has an infinite number."""
     try:
         value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
