@@ -57,7 +57,7 @@ def may(row: Row, caller: Caller) -> bool:
 
 
 def may_by_more(row: Row, caller: Caller) -> bool:
-    """Whether it is a role of the first team above the least one, of which every fourth is tried, by address in turn."""
+    """Whether it is a role of the first team above the least one; every fourth of these is tried, in turn."""
     return caller.name in ROLES and caller.role != row.least and may(row, caller)
 
 
