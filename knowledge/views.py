@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
-from accounts.permissions import require
+from accounts.permissions import require, team_ids
 from knowledge.models import Passage
 from knowledge.retrieval import RANK_CONSTANT
 from knowledge.services import browse, embedding, search
@@ -61,14 +61,13 @@ def _chips(facets: Sequence[Facet], filters: Filters) -> Iterator[tuple[str, str
 @vary_on_headers("HX-Request")
 def passage(request: HttpRequest, key: str) -> HttpResponse:
     """The passage that a citation names: its page, or a short form that opens in place."""
-    team = request.membership.team  # type: ignore[attr-defined]
-    found = search.passage(team, key)
+    found = search.passage(team_ids(request.user), key)  # whichever team is chosen: pages of each cite their own
     if found is None:
         raise Http404("There is no passage with this name; its document may have been deleted.")
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "knowledge/_cited.html", {"passage": found})
     query = Filters.read(request.GET).query()
-    alike = search.similar(team, found, ALIKE)
+    alike = search.similar(found.team or request.membership.team, found, ALIKE)  # type: ignore[attr-defined]
     context = {
         "here": "knowledge",
         "passage": found,

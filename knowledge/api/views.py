@@ -110,13 +110,12 @@ class PassageViewSet(GenericViewSet[Passage]):
 
     @extend_schema(
         operation_id="knowledge_passages_retrieve",
-        parameters=[_TEAM],
         responses={200: PassageSerializer, 404: Detail},
         tags=["knowledge"],
     )
     def retrieve(self, request: Request, key: str) -> Response:
         """The passage that a citation names, also one that is retired."""
-        found = search.passage(_team(request), key)
+        found = search.passage(team_ids(request.user), key)
         if found is None:
             raise Http404
         return Response(PassageSerializer(found).data)

@@ -7,7 +7,7 @@ import re
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from accounts.models import Team
+from accounts.models import Membership, Role, Team
 from knowledge.models import Document, Kind, Passage, State
 from knowledge.services import documents
 from knowledge.services.embedding import embed_some
@@ -58,6 +58,16 @@ def test_shipped_passages_are_everybodys_and_those_of_a_team_its_own(people, pas
         assert ("runbook" in text(client.get("/knowledge/documents/"))) is mine
     other = text(people.client("outsider").get(f"/knowledge/?topic={own.pk}"))
     assert "No passage is left" in other and "runbook" not in other
+
+
+def test_a_citation_opens_whichever_team_is_chosen(people, passages, own):
+    """An experiment of one team opens while another is chosen, and so does what it cites."""
+    Membership.objects.create(user=people.outsider, team=people.team, role=Role.VIEWER)
+    client, key = people.client("outsider"), own.passages.first().key
+    assert "runbook" not in text(client.get("/knowledge/documents/"))  # the other team is chosen
+    assert client.get(f"/knowledge/passages/{key}/").status_code == 200
+    assert client.get(f"/knowledge/passages/{key}/", headers={"HX-Request": "true"}).status_code == 200
+    assert people.api("outsider").get(f"/api/knowledge/passages/{key}/").status_code == 200
 
 
 def test_strangers_sign_in_and_the_teamless_are_told(people, passages, own):
@@ -363,6 +373,9 @@ def test_the_api_reads_passages(people, passages, own):
     one = api.get(f"/api/knowledge/passages/doc-{own.pk}-1/").json()
     assert one["place"] == "§ Runbook > Mesh rules" and one["team"] == people.team.pk
     assert people.api("outsider").get(f"/api/knowledge/passages/doc-{own.pk}-1/").status_code == 404
+    assert (
+        people.api("outsider").get(f"/api/knowledge/passages/doc-{own.pk}-1/?team={people.team.pk}").status_code == 404
+    )
     assert people.api("outsider").get("/api/knowledge/passages/").json()["count"] == 6
     assert people.api("anonymous").get("/api/knowledge/passages/").status_code == 401
     assert api.post("/api/knowledge/passages/").status_code == 405

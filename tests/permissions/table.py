@@ -10,6 +10,7 @@ Each address has the methods given here, HEAD where it has GET, and no others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,8 @@ VIEWER, ENGINEER, REVIEWER, ADMINISTRATOR = (str(role) for role in Role)
 class Row:
     """stores: who may changes something by it.  also: by name, who may whatever their role, as it is theirs.
 
-    refused: the status for who may not, where it is no 403 or 404.  missing: there is nothing to show on this site.
+    refused: the status for who may not, where it is no 403 or 404.  unknown: that for an object which the team has not.
+    missing: there is nothing to show on this site.
     """
 
     method: str
@@ -35,6 +37,7 @@ class Row:
     stores: bool = False
     also: str = ""
     refused: int | None = None
+    unknown: int = 404
     missing: bool = False
 
     @property
@@ -44,7 +47,7 @@ class Row:
 
 
 def _names_object(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith("{") and value.endswith("}") and " " not in value
+    return isinstance(value, str) and re.fullmatch(r"\{[\w.]+\}", value) is not None
 
 
 def reads(least: str, addresses: str, **more: Any) -> Iterator[Row]:
@@ -91,14 +94,16 @@ ACCOUNTS = (
     stores(ADMINISTRATOR, "/settings/members/", username="newcomer", role=VIEWER),
     stores(ADMINISTRATOR, "/settings/members/{member}/", role=REVIEWER),
     stores(ADMINISTRATOR, "/settings/members/{member}/link/"),
-    stores(ADMINISTRATOR, "/settings/invitations/{invitation}/withdraw/"),
+    # As for one that was accepted or withdrawn meanwhile: back to the settings, which say so.
+    Row("post", "/settings/invitations/{invitation}/withdraw/", ADMINISTRATOR, stores=True, unknown=302),
     stores(ADMINISTRATOR, "/settings/retention/", days=30),
     asks(ADMINISTRATOR, "/settings/model/test/"),
 )
 
 OVERVIEW = (
     *reads(VIEWER, "/ /experiments/?q=a /jump/?q=a /explore/ /accuracy/ /experiments/{experiment}/explore/"),
-    *reads(SIGNED_IN, "/api/ /api/docs/ /api/schema/"),
+    *reads(ANYONE, "/api/docs/ /api/schema/"),  # the same on every site; they hold nothing of a team
+    *reads(SIGNED_IN, "/api/"),
     asks(VIEWER, "/explore/model/", config_json="{}"),
     asks(SIGNED_IN, "/api/predict/", config=CONFIG),
     asks(SIGNED_IN, "/api/search/", config=CONFIG),
@@ -188,11 +193,12 @@ HISTORY = (
         VIEWER,
         """
         /history/ /history/{record}/ /history/export.csv /history/cited/{key}/ /history/waiting/
+        /history/import/{import}/
         /api/history/records/{record}/ /api/history/records/{record}/similar/ /api/history/imports/{import}/
         """,
     ),
     *reads(SIGNED_IN, "/api/history/ /api/history/records/ /api/history/records/export/ /api/history/imports/"),
-    *reads(ENGINEER, "/history/import/ /history/import/{import}/"),
+    *reads(ENGINEER, "/history/import/"),
     *reads(ADMINISTRATOR, "/history/{record}/delete/"),
     stores(ADMINISTRATOR, "/history/{record}/delete/"),
     stores(ENGINEER, "/history/import/", file=RECORDS),

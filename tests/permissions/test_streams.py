@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.test import AsyncClient
 from django.test.utils import override_settings
 
@@ -21,11 +23,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 async def opened(address: str, cookies: Any, headers: dict[str, str]) -> tuple[int, str]:
     client = AsyncClient()
     client.cookies = cookies
-    response = await client.get(address, headers=headers)
-    if not response.streaming:
-        return response.status_code, response.content.decode()
-    async with asyncio.timeout(20):
-        return response.status_code, "".join([each.decode() async for each in response])
+    try:
+        response = await client.get(address, headers=headers)
+        if not response.streaming:
+            return response.status_code, response.content.decode()
+        async with asyncio.timeout(20):
+            return response.status_code, "".join([each.decode() async for each in response])
+    finally:
+        await sync_to_async(connections.close_all)()  # that of the thread which asyncio.run ends with this loop
 
 
 def test_members_follow_a_stream_and_nobody_else(tmp_path: Path) -> None:
