@@ -83,6 +83,7 @@ def _verdict(home: Path, users: Users, patience_s: float) -> int:
             connection.close()
         time.sleep(0.5)
     users.done.set()
+    users.follower.join()  # two readers would note Events twice
     users.read_on()
     found = checks.broken(users.ledger)
     if left:

@@ -98,7 +98,8 @@ class Users:
         threads = [threading.Thread(target=self._repeat, args=(*job, at), daemon=True) for job in jobs for at in (0, 1)]
         for thread in threads:
             thread.start()
-        threading.Thread(target=self.follow, daemon=True).start()
+        self.follower = threading.Thread(target=self.follow, daemon=True)
+        self.follower.start()
         return threads
 
     def _repeat(self, do: Callable[[int], object], have: Callable[[], int], wanted: int, at: int) -> None:
