@@ -122,8 +122,8 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
         "The weights are configured as fully sharded, yet their gradients are all-reduced: check the sharding of the "
         "gradients, since a reduce-scatter moves half of what an all-reduce moves. "
         if sharded
-        else "Shard the optimizer state over that axis (zero1): a reduce-scatter moves half the bytes here, and the gather "
-        "of the updated weights can overlap with the next forward pass. "
+        else "Shard the optimizer state over that axis (zero1): a reduce-scatter moves half the bytes here, and the "
+        "gather of the updated weights can overlap with the next forward pass. "
     )
     yield claim(
         facts, "gradient_reduction", "Exposed gradient all-reduce",
