@@ -34,7 +34,7 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING:
         return
     found = costliest_axis_of(ops)
-    axis = found or "seq"
+    axis = "seq" if found in (None, "dcn") else found
     cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
     sent, numbers = bandwidth_text(facts, ops)
     rows: list[Evidence | None] = [cost, *numbers]
