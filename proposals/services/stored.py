@@ -131,7 +131,7 @@ class Around:
         return found, answer.notes
 
     def passage(self, key: str) -> PassageFound | None:
-        found = knowledge.passage(self._team, clean(key))
+        found = knowledge.passage([self._team.pk], clean(key))
         return _passage(found) if found is not None else None
 
     def experiments(self, text: str, k: int) -> Sequence[Peer]:
