@@ -43,7 +43,7 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
-	@$(PYTHON) -m evaluation.fit_meaning
+	@$(PYTHON) -m evaluation.fit_capabilities
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run
