@@ -1,13 +1,16 @@
-"""Fit what makes probabilities of similarities: `make fit`, or `python -m evaluation.fit_capabilities`.
+"""Fit what makes probabilities of similarities: `make fit`, or `python -m evaluation.fit_capabilities [QUESTIONS]`.
 
 Each example of a capability is read as if it were none, and its own capability is right; sentences of off_topic.txt are
-none.  The six weights maximise the likelihood; the threshold is where a wrong answer costs as much as a right one gains.
-Vectors of the examples are written beside them, so that nobody waits for them at the start.
+none.  The weights maximise the likelihood.  How sharp the probabilities are, and from which one on is answered, is set on
+questions of others (a JSON list of {id, before, text}; dev_wanted.json says by id which capabilities answer them): a
+wrong answer costs twice what a right one gains.  Without them both stay as they were.  Vectors of the examples are
+written beside the weights, so that nobody waits for them at the start.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from proposals.agents.reasoner import wanted
 from proposals.agents.reasoner.wanted import Weights
 
 OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
+RIGHT = Path(__file__).with_name("dev_wanted.json")
 #: Of the weights: towards where they start, so that few examples do not drive them far.
 PRIOR = 1e-3
 
@@ -61,16 +65,40 @@ def fit(rows: list[Sample]) -> Weights:
         return float(likelihood + PRIOR * np.mean((vector - first) ** 2))
 
     found = minimize(loss, first, method="L-BFGS-B")
-    made = replace(start, **dict(zip(names, np.round(found.x, 3).tolist(), strict=True)))
-    return replace(made, least=threshold(rows, made))
+    return replace(start, **dict(zip(names, np.round(found.x, 3).tolist(), strict=True)))
 
 
-def threshold(rows: list[Sample], w: Weights) -> float:
-    """The least probability at which answering is worth it: a wrong answer costs twice what a right one gains."""
-    tops = [(float(np.max(p[:-1])), int(np.argmax(p[:-1])) == y) for p, y in ((wanted.chances(x, w), y) for x, y in rows)]
+def asked(path: Path) -> list[tuple[NDArray[np.float64], set[int]]]:
+    """Features of questions of others, without those that go on from earlier ones, and the capabilities that answer."""
+    place = {key: number for number, key in enumerate(wanted.keys())}
+    right = json.loads(RIGHT.read_text("utf-8"))
+    found = []
+    for item in json.loads(path.read_text("utf-8")):
+        if item["id"] in right and not item["before"]:
+            said = read(item["text"])
+            keys = {place.get(key, len(place)) for key in right[item["id"]]}
+            found.append((wanted.features(said.words, said.names), keys))
+    return found
+
+
+def sharpened(w: Weights, sharpness: float) -> Weights:
+    names = [name for name in asdict(w) if name != "least"]
+    return replace(w, **{name: round(getattr(w, name) * sharpness, 3) for name in names})
+
+
+def calibrated(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> tuple[float, float]:
+    """The sharpness at which the questions are likeliest, and the least probability at which answering is worth it."""
+
+    def loss(sharpness: float) -> float:
+        made = sharpened(w, sharpness)
+        return -float(np.mean([np.log(sum(wanted.chances(x, made)[y] for y in ys) + 1e-12) for x, ys in rows]))
+
+    sharpness = float(min(np.arange(0.8, 2.01, 0.1), key=loss))
+    made = sharpened(w, sharpness)
+    tops = [(float(max(p[:-1])), int(np.argmax(p[:-1])) in ys) for p, ys in ((wanted.chances(x, made), ys) for x, ys in rows)]
     grid = np.arange(0.2, 0.81, 0.05)
     gain = [sum((1 if right else -2) for chance, right in tops if chance >= least) for least in grid]
-    return float(np.round(grid[int(np.argmax(gain))], 2))
+    return round(sharpness, 2), float(np.round(grid[int(np.argmax(gain))], 2))
 
 
 def report(rows: list[Sample], w: Weights) -> dict[str, float | int]:
@@ -97,10 +125,28 @@ def main() -> None:
     np.savez_compressed(wanted.VECTORS, vectors=table.astype(np.float16), digest=wanted.digest())
     wanted.vectors.cache_clear()
     rows = samples()
-    w = fit(rows)
-    numbers = report(rows, w)
-    wanted.WEIGHTS.write_text(json.dumps({**asdict(w), "left_out": numbers}, indent=1) + "\n", "utf-8")
-    print(json.dumps({**asdict(w), **numbers}, indent=1))
+    w, before = fit(rows), json.loads(wanted.WEIGHTS.read_text("utf-8"))
+    others = asked(Path(sys.argv[1])) if len(sys.argv) > 1 else []
+    sharpness, least = calibrated(w, others) if others else (before["sharpness"], before["least"])
+    w = replace(sharpened(w, sharpness), least=least)
+    numbers = {"examples_left_out": report(rows, w), "questions": _marked(w, others) if others else before["questions"]}
+    wanted.WEIGHTS.write_text(json.dumps({**asdict(w), "sharpness": sharpness, **numbers}, indent=1) + "\n", "utf-8")
+    print(json.dumps({**asdict(w), "sharpness": sharpness, **numbers}, indent=1))
+
+
+def _marked(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> dict[str, int]:
+    """How the questions of others are read: by the intended capability, another, or offered with it among three."""
+    count = {"asked": len(rows), "right": 0, "wrong": 0, "offered_right": 0, "offered": 0, "left_alone": 0}
+    for x, ys in rows:
+        found = wanted.chances(x, w)[:-1]
+        order = [int(n) for n in np.argsort(-found)]
+        if found[order[0]] >= w.least:
+            count["right" if order[0] in ys else "wrong"] += 1
+        elif ys == {len(found)}:
+            count["left_alone"] += 1
+        else:
+            count["offered_right" if ys & set(order[: wanted.OFFERED]) else "offered"] += 1
+    return count
 
 
 if __name__ == "__main__":
