@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import shutil
@@ -108,6 +109,19 @@ def _skip_without_browser(items: list[pytest.Item]) -> None:
     for item in items:
         if {"page", "context", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def without_loop_of_the_browser(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Playwright's own event loop counts as running in this thread from the first browser test on, for tests of
+    coroutines, too, that come after it in the same process."""
+    loop = asyncio._get_running_loop()
+    if loop is None or "playwright" in request.fixturenames:
+        yield
+        return
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)
 
 
 @pytest.fixture(scope="session")
