@@ -51,6 +51,9 @@ def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     from django.db import connection
 
     database = connection.settings_dict
+    with django_db_blocker.unblock():
+        if not str(database["NAME"]).startswith("test_"):  # pytest-django makes it for tests marked `django_db` only
+            connection.creation.create_test_db(verbosity=0, serialize=False)
     usual = database["NAME"]
 
     def on_cluster(statement: str) -> None:
