@@ -18,7 +18,7 @@ from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOff
 from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
 from proposals.agents.readable import unreadable
-from proposals.agents.capabilities.as_tools import capability_tools
+from proposals.agents.capabilities.as_tools import compute_tool
 from proposals.agents.capabilities.common import offers as offered_of
 from proposals.agents.capabilities.held import under
 from proposals.agents.reasoner.understand import commanded
@@ -80,7 +80,7 @@ def _told(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
 
 def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock: Clock | None) -> Any:
     """The model's answer; returns whether there is one that stands."""
-    tools = (*toolbox(bench, AGENT), *capability_tools(bench))
+    tools = (*toolbox(bench, AGENT), compute_tool(bench))
     messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
     messages += [UserMessage(t.text) if t.role == "user" else AssistantMessage(t.text) for t in ask.earlier]
     messages.append(UserMessage(ask.text))

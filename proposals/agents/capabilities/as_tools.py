@@ -1,15 +1,18 @@
-"""The capabilities as tools of a language model: the same functions, whose result is the text with all that it was
-computed from."""
+"""The capabilities as a tool of a language model, and for REST: the same functions, whose result is the text with all
+that it was computed from."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from agent.events import ToolReturned
-from agent.tools import Tool
-from proposals.agents.capabilities.capability import Capability, answer, registry
+from agent.tools import Arguments, Tool, ToolError
+from proposals.agents.capabilities.capability import Capability, answer, arguments, registry
 from proposals.agents.capabilities.desk import Desk
 from proposals.agents.conversation import ConstraintTold, FactTold, Question
+from proposals.agents.tools.common import suggestion
 from proposals.agents.workbench import Workbench
 
 #: Areas that models have tools of their own for, or that are the user's alone.
@@ -40,12 +43,26 @@ def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     return found
 
 
-def capability_tools(bench: Workbench) -> tuple[Tool, ...]:
-    """Every capability but those of the conversation itself, under the name `ask_<key>`."""
-    return tuple(_tool(bench, item) for item in registry().values() if item.area not in LEFT_OUT)
+class Compute(Arguments):
+    """One capability by its key, with the arguments of its form."""
+
+    capability: str = Field(max_length=60, description="Its key, from the list above.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="By name, as listed; all may be left out.")
 
 
-def _tool(bench: Workbench, of: Capability) -> Tool:
-    return Tool(
-        f"ask_{of.key}", of.description, of.arguments, lambda values: called(bench, of, values), MOST_CHARACTERS
-    )
+def compute_tool(bench: Workbench) -> Tool:
+    """The capabilities as one tool, whose description lists them: seventy schemas would fill every request."""
+
+    def compute(asked: Compute) -> dict[str, Any]:
+        of = registry().get(asked.capability)
+        if of is None or of.area in LEFT_OUT:
+            raise ToolError(f"There is no capability {asked.capability[:60]!r}.{suggestion(asked.capability, _keys())}")
+        return called(bench, of, arguments(of, asked.arguments))
+
+    listed = "\n".join(f"- {key}({', '.join(registry()[key].fields)}): {registry()[key].description}" for key in _keys())
+    text = f"Computes what a person gets from the palette: a finished text, and the results behind it.\n{listed}"
+    return Tool("compute", text, Compute, compute, MOST_CHARACTERS)
+
+
+def _keys() -> list[str]:
+    return [item.key for item in registry().values() if item.area not in LEFT_OUT]

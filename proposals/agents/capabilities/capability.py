@@ -111,9 +111,13 @@ def ask(desk: Desk, sentence: str, options: tuple[str, ...]) -> Answer:
 
 def command(of: Capability, values: dict[str, Any]) -> str:
     """A message that asks for exactly this: `Price of a mesh: mesh = fsdp=32,tp=8; batch = 512`."""
-    given = "; ".join(f"{name} = {_plain(value)}" for name, value in values.items() if value not in (None, "", ()))
+    given = "; ".join(f"{name} = {_plain(value)}" for name, value in values.items() if value not in (None, "", (), [], False))
     return f"{of.title}: {given}" if given else f"{of.title}:"
 
 
 def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value).replace(";", ",")
+    """A value without semicolons, which separate values; texts with commas of their own are parted by bars."""
+    if isinstance(value, list | tuple):
+        parts = [_plain(each) for each in value]
+        return (" | " if any("," in part for part in parts) else ", ").join(parts)
+    return str(value).replace(";", ",")

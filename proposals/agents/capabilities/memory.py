@@ -147,7 +147,7 @@ def largest_batch(desk: Desk, given: NoArguments) -> Answer:
 
 
 @capability(
-    "Out of memory: what would make room",
+    "What would make room in memory",
     "Why does this run out of memory?",
     "I get an OOM, what can I do?",
     "How can I reduce the memory footprint?",

@@ -97,10 +97,11 @@ def commanded(text: str) -> Request | None:
 
 
 def _typed(of: Capability, name: str, value: str) -> Any:
-    """A value of a palette's message as its field takes it; sequences are separated by commas."""
+    """A value of a palette's message as its field takes it; sequences are separated by commas, or by bars."""
     info = of.arguments.model_fields.get(name)
     if info is not None and str(info.annotation).startswith("tuple"):
-        return [part.strip() for part in re.split(r",(?![^=]*=)" if name == "meshes" else ",", value) if part.strip()]
+        bars = name == "meshes" or "|" in value
+        return [part.strip() for part in value.split("|" if bars else ",") if part.strip()]
     return value
 
 

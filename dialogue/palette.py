@@ -1,0 +1,95 @@
+"""The palette: a form for each capability, made from the model of its arguments, and the message that a form becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args, get_origin
+
+from django import forms
+from pydantic.fields import FieldInfo
+
+from agent.tools import ToolError
+from proposals.agents.capabilities import AREAS, Capability, arguments, command, registry
+from proposals.agents.words import listed
+
+#: Fields that only reading a sentence fills.
+HIDDEN = frozenset(("sentence",))
+
+
+class CapabilityForm(forms.Form):
+    """The arguments of one capability as fields; `message` is what asks for them."""
+
+    def __init__(self, of: Capability, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, auto_id=f"id_{of.key}_%s", use_required_attribute=False)
+        self.of = of
+        for name, info in of.arguments.model_fields.items():
+            if name not in HIDDEN:
+                self.fields[name] = field(name, info)
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError with the sentence that the capability itself would give."""
+        values = {name: value for name, value in super().clean().items() if value not in (None, "", [], False)}  # type: ignore[union-attr]
+        try:
+            arguments(self.of, values)
+        except ToolError as error:
+            raise forms.ValidationError(str(error)) from None
+        return values
+
+    @property
+    def message(self) -> str:
+        return command(self.of, self.cleaned_data)
+
+
+class Several(forms.CharField):
+    """Values separated by commas; meshes by semicolons, as they hold commas themselves."""
+
+    def __init__(self, separator: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.separator = separator
+
+    def to_python(self, value: Any) -> Any:
+        return [part.strip() for part in super().to_python(value).split(self.separator) if part.strip()]
+
+
+def field(name: str, info: FieldInfo) -> forms.Field:
+    """A form field for an argument: numbers, choices, flags, text and sequences."""
+    said: dict[str, Any] = {
+        "required": info.is_required(),
+        "label": name.replace("_", " ").replace("usd", "US dollars").capitalize(),
+        "help_text": info.description or "",
+    }
+    kind = info.annotation
+    kinds = {each for each in get_args(kind) if each is not type(None)} or {kind}
+    if kind is bool:
+        return forms.BooleanField(**said)
+    if get_origin(kind) is tuple:
+        separator = "|" if name == "meshes" else ","
+        return Several(separator, **said, widget=forms.TextInput(attrs={"class": "input"}))
+    if int in kinds:
+        return forms.IntegerField(**said, widget=forms.NumberInput(attrs={"class": "input"}))
+    if float in kinds:
+        return forms.FloatField(**said, widget=forms.NumberInput(attrs={"class": "input", "step": "any"}))
+    if choices := [each for each in get_args(kind) if isinstance(each, str)]:
+        pairs = [(each, each or "as it is") for each in choices]
+        return forms.ChoiceField(**said, choices=pairs, widget=forms.Select(attrs={"class": "select"}))
+    return forms.CharField(**said, max_length=400, widget=forms.TextInput(attrs={"class": "input"}))
+
+
+def found(query: str) -> list[tuple[str, list[Capability]]]:
+    """Capabilities with every word of the query in title, description or examples, by area."""
+    wanted = query.lower().split()
+    by: dict[str, list[Capability]] = {}
+    for item in registry().values():
+        text = " ".join([item.title, item.description, *item.examples, AREAS[item.area]]).lower()
+        if all(word in text for word in wanted):
+            by.setdefault(AREAS[item.area], []).append(item)
+    return list(by.items())
+
+
+def errors(form: forms.Form) -> str:
+    """What is wrong with a form as one sentence."""
+    parts: Iterable[str] = (
+        f"{form.fields[name].label}: {' '.join(map(str, said))}" if name in form.fields else " ".join(map(str, said))
+        for name, said in form.errors.items()
+    )
+    return listed(list(parts))[:300]
