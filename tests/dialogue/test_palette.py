@@ -82,7 +82,7 @@ def test_rest_lists_and_computes_and_changes_nothing(people, ready) -> None:
     assert found.status_code == 200, found.content
     assert found.json()["answers"] == "Price of a configuration" and found.json()["results"][0]["tool"] == "predict"
     wrong = client.post("/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json")
-    assert wrong.status_code == 400 and "batch" in wrong.json()["arguments"][0]
+    assert wrong.status_code == 400 and "batch" in wrong.content.decode()
     assert client.post("/api/capabilities/nothing/", body, content_type="application/json").status_code == 404
     outside = people.client("outsider").post("/api/capabilities/price_mesh/", body, content_type="application/json")
     assert outside.status_code == 404

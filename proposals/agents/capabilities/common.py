@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from experiments.step_profile import MODEL
 from proposals import facts
 from proposals.agents import notation, words
 from proposals.agents.capabilities.capability import Missing
@@ -145,7 +146,7 @@ def priced_table(desk: Desk, rows: Rows, ran: Row, first: str = "Configuration",
         )
     if ran.get("step_time_s") and not any(row.get("now") for row in rows):
         own = [words.memory(ran)] if memory else []
-        lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} measured", "1", "–", "–", *own, "yes"])
+        lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} {how(desk)}", "1", "–", "–", *own, "yes"])
     header = [
         first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per chip"] if memory else []), "Legal",
     ]  # fmt: skip
@@ -197,5 +198,6 @@ def unknown_facts(desk: Desk, names: Sequence[str]) -> Answer:
         yield Question(f"What is {facts.in_words([first])}?", choices[first])
 
 
-def measured(desk: Desk) -> bool:
-    return desk.bench.diagnosis.measured
+def how(desk: Desk) -> str:
+    """Whether the step time of the current configuration was measured, or is predicted itself."""
+    return "predicted" if desk.bench.profile.basis == MODEL else "measured"

@@ -9,7 +9,7 @@ from pydantic import Field
 from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
-from proposals.agents.capabilities.common import get, unknown_facts
+from proposals.agents.capabilities.common import get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="US dollars per chip and hour.")]
@@ -97,7 +97,7 @@ def cost(desk: Desk, given: Spending) -> Answer:
     yield from desk.say(f"At ${given.usd_per_chip_hour:g} per chip-hour:")
     lines = [
         [
-            f"proposal {row['number']}, predicted" if row.get("number") else "current, measured",
+            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}",
             words.time(row["step_time_s"]), _usd(row.get("usd_per_step")), _usd(row.get("usd_per_trillion_tokens")),
             _usd(row.get("usd_of_the_run")),
         ]
@@ -139,7 +139,7 @@ def training_time(desk: Desk, given: Duration) -> Answer:
             raise ToolError("Without the tokens of a step the time of the run cannot be computed.")
     lines = [
         [
-            f"proposal {row['number']}, predicted" if row.get("number") else "current, measured", words.time(row["step_time_s"]),
+            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}", words.time(row["step_time_s"]),
             f"{row['steps_of_the_run']:,.0f}", f"{row['days_of_the_run']:.3g} days", f"{row['chip_hours_of_the_run']:,.0f}",
         ]
         for row in data["rows"] if row.get("days_of_the_run")
@@ -159,7 +159,7 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "model_size")
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
-        yield from desk.say(f"{data['model'] or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed from its shape.")
+        yield from desk.say(f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed from its shape.")
     if data.get("flops_per_step_measured"):
         yield from desk.say(f"A step executes {words.count(data['flops_per_step_measured'])} FLOPs on all chips, measured.")
     if data.get("parameters_estimated_from_flops"):

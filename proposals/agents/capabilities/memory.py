@@ -142,7 +142,7 @@ def largest_batch(desk: Desk, given: NoArguments) -> Answer:
             + ("." if more else "; larger ones were not tried.")
         )
     else:
-        yield from desk.say("None of the batches tried fits.")
+        yield from desk.say("No batch that was tried fits.")
     yield from priced_table(desk, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 

@@ -21,6 +21,7 @@ from proposals.agents.capabilities.common import (
     as_arguments,
     board,
     get,
+    how,
     meant,
     name_of,
     offers,
@@ -51,7 +52,7 @@ def recommend(desk: Desk, given: NoArguments) -> Answer:
     if first["kind"] == "keep":
         yield from desk.say(f"**Keep the current configuration**, {words.mesh(first)}. {' '.join(first['reasons'][1:3])}")
     else:
-        time = f" a step of {words.step(first)} against {words.estimate(ran)} measured," if isinstance(first.get("step_time_s"), Mapping) else ""
+        time = f" a step of {words.step(first)} against {words.estimate(ran)} {how(desk)}," if isinstance(first.get("step_time_s"), Mapping) else ""
         yield from desk.say(
             f"Start with {words.title(first)}: predicted{time} {words.speed(first)}, with "
             f"{words.percent(first['confidence_share'])} confidence that it {words.gains(first)}.{words.inconclusive(first)}"
@@ -184,7 +185,7 @@ def _winners(desk: Desk, rows: Sequence[Row], fastest: int | None) -> Answer:
     """The fastest, the most certain to gain, the least memory."""
     legal = [row for row in rows if not row.get("violations")]
     if fastest is None or not legal:
-        yield from desk.say("None of them is legal and priced, so there is no fastest.")
+        yield from desk.say("No configuration of these is legal and priced, so there is no fastest.")
         return
     best = rows[fastest - 1]
     items = [f"**Fastest by prediction: {name_of(best)}**, {words.ratio(best['speedup_per_token'])} per token"]
@@ -575,7 +576,8 @@ def launch(desk: Desk, given: Launch) -> Answer:
     kind = next((kind for kind in kinds if given.tool and kind.startswith(given.tool.lower())), kinds[0])
     found = yield from get(desk, "launch_files", **target, kind=kind)
     file = found["files"][0]
-    yield from desk.say(f"`{file['name']}` of proposal {target['number']}; nothing is started:\n\n```\n{str(file['text']).strip()}\n```")
+    body = f"; nothing is started:\n\n```\n{str(file['text']).strip()}\n```" if file.get("text") else " cannot be written:"
+    yield from desk.say(f"`{file['name']}` of proposal {target['number']}{body}")
     yield from desk.bullets([str(note) for note in file.get("notes", ())])
     rest = [f"`{item['name']}`" for item in every["files"] if item["name"] != file["name"]]
     if rest:

@@ -29,6 +29,7 @@ from proposals.agents.capabilities.common import (
     as_arguments,
     board,
     get,
+    how,
     meant,
     memory_table,
     name_of,
@@ -60,7 +61,7 @@ def priced(desk: Desk, row: Row) -> Answer:
     broken, ran = words.violations(row), row.get("what_runs") or {}
     name, value = words.configuration(row), row.get("speedup_per_token")
     if not row.get("changes") and row.get("mesh_text") == ran.get("mesh_text"):
-        yield from desk.say(f"{name} is the current configuration: {words.estimate(ran)} per step, measured.")
+        yield from desk.say(f"{name} is the current configuration: {words.estimate(ran)} per step, {how(desk)}.")
         return
     if broken:
         yield from desk.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
@@ -77,7 +78,7 @@ def priced(desk: Desk, row: Row) -> Answer:
         f"{words.percent(row['confidence_share'])} confidence that it {words.gains(row)}.{words.inconclusive(row)}"
     )
     if ran.get("step_time_s"):
-        yield from desk.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} measured now.")
+        yield from desk.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(desk)} now.")
         if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
             yield from desk.more("The step holds another number of tokens: compare the time per token.")
     yield from desk.bullets(list(_effects(row)))
@@ -356,7 +357,7 @@ def _there(desk: Desk, wanted: dict[str, Any], brief: bool = False) -> Answer:
         return
     speed = f", **{words.ratio(row['speedup_per_token'])} per token** (80 % interval {words.span(row)})" if row.get("speedup_per_token") else ""
     each = f"; per token and chip {words.ratio(row['speedup_per_token_and_chip'])}" if row.get("speedup_per_token_and_chip") else ""
-    measured = f" against {words.estimate(now)} measured now" if now.get("step_time_s") else ""
+    measured = f" against {words.estimate(now)} {how(desk)} now" if now.get("step_time_s") else ""
     yield from desk.say(f"On {where}, mesh {words.mesh(row)}: a step of {words.estimate(row)} predicted{measured}{speed}{each}; {words.memory(row)} per chip.")
     if not brief:
         yield from desk.say(str(found["note"]))
@@ -386,7 +387,7 @@ def chips_for_time(desk: Desk, given: ForTime) -> Answer:
     if reached:
         yield from desk.say(f"**{reached:,} chips** are predicted to reach {wanted} per step.")
     else:
-        yield from desk.say(f"None of the numbers of chips tried is predicted to reach {wanted} per step at this batch.")
+        yield from desk.say(f"No number of chips tried is predicted to reach {wanted} per step at this batch.")
     yield from counts_table(desk, data)
 
 

@@ -7,7 +7,7 @@ from experiments.step_profile import PROFILE
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability
-from proposals.agents.capabilities.common import Row, Words, get, unknown_facts
+from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
 
 PARTS = {
@@ -72,7 +72,7 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
     if not step:
         yield from desk.say(f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}.")
         return
-    yield from desk.say(f"**{words.time(step)}** per step, measured.")
+    yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
     if kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
         yield from desk.more(
             f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest {words.time(kpis['step_time_max_s'])}"
@@ -95,7 +95,7 @@ def kpis(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "kpis")
     step, shares = data.get("step_time_s"), data.get("shares_0_to_1") or {}
     if step:
-        yield from desk.say(f"A step takes {words.time(step)}, measured.")
+        yield from desk.say(f"A step takes {words.time(step)}, {how(desk)}.")
     rows = [[name, words.share(shares[key])] for key, name in FIGURES.items() if shares.get(key) is not None]
     yield from desk.table(["Figure", "Measured"], rows)
     if data.get("mfu_convention") and shares.get("mfu") is not None:
@@ -171,7 +171,7 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
     verdict = yield from get(desk, "bottleneck")
     data = yield from get(desk, "proposals")
     ran, first = data["what_runs"], data["proposals"][0]
-    step = f"One training step takes {words.estimate(ran)} (measured). " if ran.get("step_time_s") else ""
+    step = f"One training step takes {words.estimate(ran)} ({how(desk)}). " if ran.get("step_time_s") else ""
     yield from desk.say(f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence).")
     if first["kind"] == "keep":
         yield from desk.say(
@@ -273,7 +273,7 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
             f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step against "
-            f"{words.estimate(ran)} measured."
+            f"{words.estimate(ran)} {how(desk)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][:1]

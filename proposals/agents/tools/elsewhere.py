@@ -274,7 +274,7 @@ def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
     speed = calibrated.get("speedup") or {}
     ratio = there.hardware.chips / config.hardware.chips
     held = made.hbm_per_chip_bytes
-    estimate = speed.get("estimate")
+    each = {key: speed[key] for key in ("estimate", "low80", "high80") if speed.get(key)}  # per token and chip
     return present(
         {
             "chip": there.hardware.chip,
@@ -284,10 +284,10 @@ def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
             "mesh": there.mesh.to_json(),
             "mesh_text": there.mesh.text(),
             "step_time_s": dict(made.step_time_s) if made.step_time_s else None,
-            "speedup_per_token": estimate,
-            "speedup_low80": speed.get("low80"),
-            "speedup_high80": speed.get("high80"),
-            "speedup_per_token_and_chip": estimate / ratio if estimate else None,
+            "speedup_per_token": each["estimate"] * ratio if each else None,
+            "speedup_low80": each["low80"] * ratio if each else None,
+            "speedup_high80": each["high80"] * ratio if each else None,
+            "speedup_per_token_and_chip": each.get("estimate"),
             "tokens_per_s_per_chip": made.tokens_per_s_per_chip,
             "mfu": made.mfu,
             "hbm_per_chip_bytes": dict(held) if held else None,
