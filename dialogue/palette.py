@@ -1,4 +1,5 @@
-"""The palette: a form for each capability, made from the model of its arguments, and the message that a form becomes."""
+"""The palette: a form for each capability, made from the model of its arguments, and the message that a form
+becomes."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Several(forms.CharField):
         self.separator = separator
 
     def to_python(self, value: Any) -> Any:
-        return [part.strip() for part in super().to_python(value).split(self.separator) if part.strip()]
+        return [part.strip() for part in (super().to_python(value) or "").split(self.separator) if part.strip()]
 
 
 def field(name: str, info: FieldInfo) -> forms.Field:

@@ -28,10 +28,17 @@ def listing(request: HttpRequest, pk: int) -> HttpResponse:
     """All capabilities by area, or those that `?q=` finds; as a page, or as a part of the panel for htmx."""
     page = experiment_page(request, pk)
     query = request.GET.get("q", "")[:LONGEST]
-    more = {"areas": palette.found(query), "query": query, "thread": chosen(request, page.experiment, None), "full": is_full(request)}
+    more = {
+        "areas": palette.found(query),
+        "query": query,
+        "thread": chosen(request, page.experiment, None),
+        "full": is_full(request),
+    }
     if request.htmx:  # type: ignore[attr-defined]
         part = "_capabilities.html" if "q" in request.GET else "_palette.html"
-        return render(request, f"dialogue/{part}", {"experiment": page.experiment, "membership": page.membership, **more})
+        return render(
+            request, f"dialogue/{part}", {"experiment": page.experiment, "membership": page.membership, **more}
+        )
     return render(request, "dialogue/palette.html", page.context("proposals", **more))
 
 
@@ -58,5 +65,7 @@ def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
         return shown(request, page, thread, new_address=is_new)
     more = {"capability": of, "form": form, "thread": thread, "full": is_full(request)}
     if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "dialogue/_capability.html", {"experiment": page.experiment, "membership": page.membership, **more})
+        return render(
+            request, "dialogue/_capability.html", {"experiment": page.experiment, "membership": page.membership, **more}
+        )
     return render(request, "dialogue/capability.html", page.context("proposals", **more))

@@ -1,7 +1,8 @@
 """Fit what makes probabilities of similarities: `make fit`, or `python -m evaluation.fit_capabilities [QUESTIONS]`.
 
 Each example of a capability is read as if it were none, and its own capability is right; sentences of off_topic.txt are
-none.  The weights maximise the likelihood.  How sharp the probabilities are, and from which one on is answered, is set on
+none.  The weights maximise the likelihood.  How sharp the probabilities are, and from which one on is answered, is
+set on
 questions of others (a JSON list of {id, before, text}; dev_wanted.json says by id which capabilities answer them): a
 wrong answer costs twice what a right one gains.  Without them both stay as they were.  Vectors of the examples are
 written beside the weights, so that nobody waits for them at the start.
@@ -95,7 +96,10 @@ def calibrated(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> 
 
     sharpness = float(min(np.arange(0.8, 2.01, 0.1), key=loss))
     made = sharpened(w, sharpness)
-    tops = [(float(max(p[:-1])), int(np.argmax(p[:-1])) in ys) for p, ys in ((wanted.chances(x, made), ys) for x, ys in rows)]
+    tops = [
+        (float(max(p[:-1])), int(np.argmax(p[:-1])) in ys)
+        for p, ys in ((wanted.chances(x, made), ys) for x, ys in rows)
+    ]
     grid = np.arange(0.2, 0.81, 0.05)
     gain = [sum((1 if right else -2) for chance, right in tops if chance >= least) for least in grid]
     return round(sharpness, 2), float(np.round(grid[int(np.argmax(gain))], 2))

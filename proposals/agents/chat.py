@@ -14,13 +14,13 @@ from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
 from proposals.agents import endpoint, grounding, reasoner
 from proposals.agents.acts import claimed_acts
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
-from proposals.agents.first_look import look
-from proposals.agents.grounding import Evidence
-from proposals.agents.readable import unreadable
 from proposals.agents.capabilities.as_tools import compute_tool
 from proposals.agents.capabilities.common import offers as offered_of
 from proposals.agents.capabilities.held import under
+from proposals.agents.conversation import Ask, MeshOffered, Said
+from proposals.agents.first_look import look
+from proposals.agents.grounding import Evidence
+from proposals.agents.readable import unreadable
 from proposals.agents.reasoner.understand import commanded
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench

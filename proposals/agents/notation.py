@@ -1,4 +1,5 @@
-"""The notation of values in a message: meshes, settings, quantities with their units, chips, models, proposals, ops, axes.
+"""The notation of values in a message: meshes, settings, quantities with their units, chips, models, proposals, ops,
+axes.
 
 One table of patterns, tried in order at each place, the first that fits takes the words; what a number is follows from
 its unit or its noun, so that `45 GB/s` is never a proposal.  What is wanted of the values is not read here.
@@ -21,7 +22,17 @@ from proposals.agents.filling import MOST, ROLE_WORDS, Sizes, axis_of
 NUMBER = r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e\d+)?)"
 _COUNT = rf"{NUMBER}\s?(?:k|m|ki|mi)?(?![\w%])"
 _IS = r"['\"]?(?:\s+(?:axis|size|is|of|to|at|=|be|was|were|from|stays?|must be)|\s*[=:])*\s*"
-_POWERS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_POWERS = {
+    "": 1.0,
+    "k": 1e3,
+    "m": 1e6,
+    "b": 1e9,
+    "t": 1e12,
+    "thousand": 1e3,
+    "million": 1e6,
+    "billion": 1e9,
+    "trillion": 1e12,
+}
 _BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0}
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
@@ -160,8 +171,9 @@ def _replaced(text: str, found: Collection[Value]) -> str:
 
 
 _SPOKEN = {
-    "mesh": "this mesh", "op": "this op", "proposal": "proposal", "number": "", "chip": "the chip", "xla_flags": "the flag",
-    "step_time_s": "seconds", "usd_per_chip_hour": "dollars per chip-hour", "usd": "dollars", "bytes": "GB",
+    "mesh": "this mesh", "op": "this op", "proposal": "proposal", "number": "", "chip": "the chip",
+    "xla_flags": "the flag",     "step_time_s": "seconds",
+    "usd_per_chip_hour": "dollars per chip-hour", "usd": "dollars", "bytes": "GB",
     "bytes_per_s": "GB/s", "share": "percent", "tokens": "tokens", "model_name": "the model",
 }  # fmt: skip
 
@@ -187,48 +199,116 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"({NUMBER})\s?(k|m|b|t|thousand|million|billion|trillion)?\s?(?:more )?tokens?\b(?!\s?(?:/|per))",
             _tokens,
         ),
-        (rf"({NUMBER})\s?([kmgt]i?b)(?:/s| per second)\b", lambda m, *_: iter([("bytes_per_s", number(m[1]) * _BYTES[m[2].lower()])])),
+        (
+            rf"({NUMBER})\s?([kmgt]i?b)(?:/s| per second)\b",
+            lambda m, *_: iter([("bytes_per_s", number(m[1]) * _BYTES[m[2].lower()])]),
+        ),
         (rf"({NUMBER})\s?([gt])bit(?:s?/s|ps)?\b|({NUMBER})\s?([GT])bps\b", _bits),
         (rf"({NUMBER})\s?([kmgt]i?b)\b", lambda m, *_: iter([("bytes", number(m[1]) * _BYTES[m[2].lower()])])),
         (rf"({NUMBER})\s?(?:%|percent\b)", lambda m, *_: iter([("share", number(m[1]) / 100)])),
         (rf"({NUMBER})\s?(?:×|x)(?![\w×])", lambda m, *_: iter([("ratio", number(m[1]))])),
         (
             rf"({NUMBER})\s?(us|µs|ms|s|sec|secs|seconds?|min|minutes?)\b(?:\s?(?:/|per|a)\s?step)?",
-            lambda m, *_: iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower().rstrip("s") or "s"])])
-            if m[2].lower() not in ("us", "µs", "ms")
-            else iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower()])]),
+            lambda m, *_: (
+                iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower().rstrip("s") or "s"])])
+                if m[2].lower() not in ("us", "µs", "ms")
+                else iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower()])])
+            ),
         ),
-        (rf"({NUMBER})\s?(?:hours?|hrs?|days?|weeks?|layers|heads|steps|years?)\b", lambda m, *_: iter([("quantity", m[0])])),
-        (rf"(?<![\w.])({_COUNT})\s?(?:chips?|gpus?|tpus?|devices?|accelerators?)\b", lambda m, *_: _counted("chips", m[1])),
-        (rf"(?:proposals?|options?|suggestions?|candidates?|prop|no\.)\s?#?\s?(\d{{1,2}}(?!\d)(?:\s?(?:,|and|&|or|vs\.?|versus|with|to|against|\+)\s?(?:proposal\s|#)?\d{{1,2}}(?![\w.,]\d|\w|\s?%))*)", _numbers),
-        (rf"(?<![\w&])#(\d{{1,2}})\b", _numbers),
-        (rf"\bfindings?\s?#?\s?(\d{{1,2}})\b", lambda m, *_: iter([("finding", int(m[1]))])),
-        (rf"\b(?:the\s)?({'|'.join(_ORDINALS)})\s(?:one|proposals?|options?|suggestions?)\b", lambda m, *_: iter([("proposal", _ORDINALS[m[1].lower()])])),
-        (rf"(?<![\w.])({_COUNT})\s(?:sequences|samples|examples)\s(?:per|/|a)\s?(?:chip|device|gpu|tpu|core)\b|\bper[- ](?:device|chip|gpu)[- ]batch(?:[- ]size)?{_IS}({_COUNT})", _per_chip),
+        (
+            rf"({NUMBER})\s?(?:hours?|hrs?|days?|weeks?|layers|heads|steps|years?)\b",
+            lambda m, *_: iter([("quantity", m[0])]),
+        ),
+        (
+            rf"(?<![\w.])({_COUNT})\s?(?:chips?|gpus?|tpus?|devices?|accelerators?)\b",
+            lambda m, *_: _counted("chips", m[1]),
+        ),
+        (
+            r"(?:proposals?|options?|suggestions?|candidates?|prop|no\.)\s?#?\s?(\d{1,2}(?!\d)(?:\s?(?:,|and|&|or|vs\.?|versus|with|to|against|\+)\s?(?:proposal\s|#)?\d{1,2}(?![\w.,]\d|\w|\s?%))*)",
+            _numbers,
+        ),
+        (r"(?<![\w&])#(\d{1,2})\b", _numbers),
+        (r"\bfindings?\s?#?\s?(\d{1,2})\b", lambda m, *_: iter([("finding", int(m[1]))])),
+        (
+            rf"\b(?:the\s)?({'|'.join(_ORDINALS)})\s(?:one|proposals?|options?|suggestions?)\b",
+            lambda m, *_: iter([("proposal", _ORDINALS[m[1].lower()])]),
+        ),
+        (
+            rf"(?<![\w.])({_COUNT})\s(?:sequences|samples|examples)\s(?:per|/|a)\s?(?:chip|device|gpu|tpu|core)\b"
+            rf"|\bper[- ](?:device|chip|gpu)[- ]batch(?:[- ]size)?{_IS}({_COUNT})",
+            _per_chip,
+        ),
         (rf"\b(?:global[-_ ]?)?batch(?:[-_ ]?size)?{_IS}({_COUNT})", lambda m, *_: _counted("batch", m[1])),
-        (rf"(?<![\w.])({_COUNT})[- ](?:global[- ])?(?:batch|sequences per step)\b", lambda m, *_: _counted("batch", m[1])),
-        (rf"\b(?:seq(?:uence)?[-_ ]?len(?:gth)?|max_target_length|context[-_ ](?:length|window)|seq(?:uence)?s?|context){_IS}({_COUNT})(?!\s?(?:way|shards))", _length),
+        (
+            rf"(?<![\w.])({_COUNT})[- ](?:global[- ])?(?:batch|sequences per step)\b",
+            lambda m, *_: _counted("batch", m[1]),
+        ),
+        (
+            rf"\b(?:seq(?:uence)?[-_ ]?len(?:gth)?|max_target_length|context[-_ "
+            rf"](?:length|window)|seq(?:uence)?s?|context){_IS}({_COUNT})(?!\s?(?:way|shards))",
+            _length,
+        ),
         (rf"(?<![\w.])({_COUNT})[- ](?:context|sequence length|seq_len|seq(?:uence)?s? long)\b", _length),
-        (rf"\b(?:grad(?:ient)?[-_ ]?accum(?:ulation)?(?:[-_ ]steps)?|micro[-_ ]?batches|accumulation steps){_IS}({_COUNT})", lambda m, *_: _counted("micro_batches", m[1])),
-        (rf"(?<![\w.])({_COUNT})\s(?:micro[-_ ]?batches|(?:gradient )?accumulation steps)\b", lambda m, *_: _counted("micro_batches", m[1])),
-        (rf"\b(?:remat(?:erialisation|erialization)?|checkpointing|recompute)(?: policy)?{_IS}({'|'.join((*REMAT, *_REMATS))})\b", _remat),
-        (rf"\b(no|without|full|minimal|selective|offload(?:ing|ed)?)\s(?:activation\s)?(?:remat\w*|checkpointing|recompute)\b", _remat),
+        (
+            rf"\b(?:grad(?:ient)?[-_ ]?accum(?:ulation)?(?:[-_ ]steps)?|micro[-_ ]?batches|accumulation "
+            rf"steps){_IS}({_COUNT})",
+            lambda m, *_: _counted("micro_batches", m[1]),
+        ),
+        (
+            rf"(?<![\w.])({_COUNT})\s(?:micro[-_ ]?batches|(?:gradient )?accumulation steps)\b",
+            lambda m, *_: _counted("micro_batches", m[1]),
+        ),
+        (
+            rf"\b(?:remat(?:erialisation|erialization)?|checkpointing|recompute)(?: "
+            rf"policy)?{_IS}({'|'.join((*REMAT, *_REMATS))})\b",
+            _remat,
+        ),
+        (
+            r"\b(no|without|full|minimal|selective|offload(?:ing|ed)?)\s(?:activation\s)?(?:remat\w*|checkpointing|recompute)\b",
+            _remat,
+        ),
         (rf"\b({_PRECISIONS})\b", lambda m, *_: iter([("precision", m[1].lower())])),
-        (r"\b(zero[- ]?[123])\b|\bweight[_ ]sharding" + _IS + r"(fsdp|zero-?[123]|none)\b|\b(replicated) weights\b", _sharding),
+        (
+            r"\b(zero[- ]?[123])\b|\bweight[_ ]sharding" + _IS + r"(fsdp|zero-?[123]|none)\b|\b(replicated) weights\b",
+            _sharding,
+        ),
         (r"\b(adamw?|adafactor|sgd|lion|shampoo|muon)\b", lambda m, *_: iter([("optimizer", m[1].lower())])),
-        (rf"\b({'|'.join(_FACTORS)})\s(?:the\s|our\s|my\s)?(?:global\s)?(batch|seq(?:uence)?[-_ ]?len(?:gth)?|{axes}){tail}\b", _scaled),
+        (
+            rf"\b({'|'.join(_FACTORS)})\s(?:the\s|our\s|my\s)?(?:global\s)?(batch|seq(?:uence)?[-_ "
+            rf"]?len(?:gth)?|{axes}){tail}\b",
+            _scaled,
+        ),
         (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b", lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False)),
         (rf"\b(dcn|ici)[._ ]({axes})(?:_parallelism)?{_IS}{small}", _axis),
         (rf"(?<![\w.])()({short}){_IS}-?\s?{small}", _axis),
         (rf"(?<![\w.\-])()({axes}){tail}{_IS}{small}", _axis),
-        (rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b", lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False)),
-        (rf"\b(?:no|without(?: any)?)\s()({axes})[-_ ](?:parallel(?:ism)?|shard(?:ing|s)?|axis)\b()", lambda m, mesh, _: _one_axis(mesh, m[2], "1", False)),
-        (r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])", lambda m, *_: iter([("mesh", Sizes(positional=tuple(map(int, re.findall(r"\d+", m[0])))))])),
-        (rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({_chip_names()})", lambda m, *_: iter([("chips", count(m[1])), ("chip", _chip(m[2]))])),
+        (
+            rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b",
+            lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False),
+        ),
+        (
+            rf"\b(?:no|without(?: any)?)\s()({axes})[-_ ](?:parallel(?:ism)?|shard(?:ing|s)?|axis)\b()",
+            lambda m, mesh, _: _one_axis(mesh, m[2], "1", False),
+        ),
+        (
+            r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])",
+            lambda m, *_: iter([("mesh", Sizes(positional=tuple(map(int, re.findall(r"\d+", m[0])))))]),
+        ),
+        (
+            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({_chip_names()})",
+            lambda m, *_: iter([("chips", count(m[1])), ("chip", _chip(m[2]))]),
+        ),
         (_chip_names(), lambda m, *_: iter([("chip", _chip(m[0]))])),
         (_model_names(), lambda m, *_: iter([("model_name", _model(m[0]))])),
-        (rf"\b({axes})[-_ ](?:axis|parallel(?:ism)?|shard(?:ing|s)?)\b|\b(?:on|over|across|along)\s(?:the\s)?({axes}|dcn)\b(?:\saxis)?", _named),
-        (r"(?<![\w.,$])(\d{1,6})(?:\s(?:and|or|vs\.?|versus)\s(\d{1,6}))?(?![\w%]|[.,]\d)", lambda m, *_: iter([("number", int(n)) for n in m.groups() if n])),
+        (
+            rf"\b({axes})[-_ "
+            rf"](?:axis|parallel(?:ism)?|shard(?:ing|s)?)\b|\b(?:on|over|across|along)\s(?:the\s)?({axes}|dcn)\b(?:\saxis)?",
+            _named,
+        ),
+        (
+            r"(?<![\w.,$])(\d{1,6})(?:\s(?:and|or|vs\.?|versus)\s(\d{1,6}))?(?![\w%]|[.,]\d)",
+            lambda m, *_: iter([("number", int(n)) for n in m.groups() if n]),
+        ),
     ]
     return tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in rows)
 
@@ -257,9 +337,7 @@ def _tokens(m: re.Match[str], *_: Any) -> Made:
 
 def _length(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
     value = count(m[1])
-    if value and value >= LENGTH_FROM:
-        yield "seq_len", value
-    elif value and re.search(r"len|window", m[0], re.IGNORECASE):
+    if (value and value >= LENGTH_FROM) or (value and re.search(r"len|window", m[0], re.IGNORECASE)):
         yield "seq_len", value
 
 
@@ -276,7 +354,7 @@ def _sharding(m: re.Match[str], *_: Any) -> Made:
 
 def _scaled(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
     factor, what = _FACTORS[m[1].lower()], m[2].lower()
-    if what == "batch" or what.startswith("seq") and "len" in what:
+    if what == "batch" or (what.startswith("seq") and "len" in what):
         now = knows and getattr(knows.config.training, "global_batch" if what == "batch" else "seq_len")
         if now:
             yield ("batch" if what == "batch" else "seq_len"), int(now * factor)
@@ -322,7 +400,9 @@ def _ops(knows: Knows | None) -> Iterator[tuple[re.Pattern[str], Make]]:
 
 def _chip_names() -> str:
     keys = [re.escape(key).replace(r"\-", r"[- ]?") for key in sorted(load_chips(), key=len, reverse=True)]
-    return rf"(?<![\w.])(?:tpu[- ]?|nvidia\s|amd\s)?(?:{'|'.join([*keys, *_ALIASES, 'a100', 'v100'])})(?:s)?(?![\w.]|-\d)"
+    return (
+        rf"(?<![\w.])(?:tpu[- ]?|nvidia\s|amd\s)?(?:{'|'.join([*keys, *_ALIASES, 'a100', 'v100'])})(?:s)?(?![\w.]|-\d)"
+    )
 
 
 def _chip(text: str) -> str:
@@ -340,7 +420,9 @@ def _models() -> Mapping[str, str]:
 
 
 def _model_names() -> str:
-    names = (re.sub(r"(?<=[a-z])(?=\d)|[-_ ]", r"[-_ .]?", name) for name in sorted(load_catalogue(), key=len, reverse=True))
+    names = (
+        re.sub(r"(?<=[a-z])(?=\d)|[-_ ]", r"[-_ .]?", name) for name in sorted(load_catalogue(), key=len, reverse=True)
+    )
     return rf"(?<![\w.])(?:{'|'.join(names)})(?![\w.]*\d)"
 
 

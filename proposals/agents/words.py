@@ -239,3 +239,8 @@ def inconclusive(row: Row) -> str:
     """Says so where the 80 % interval includes no gain and no loss."""
     low, high = row.get("speedup_low80"), row.get("speedup_high80")
     return " The interval includes 1: *inconclusive* until measured." if low and high and low < 1 < high else ""
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]

@@ -1,4 +1,5 @@
-"""Every capability over every sample: it answers without error, begins with what it answers, and each number it prints is
+"""Every capability over every sample: it answers without error, begins with what it answers, and each number it
+prints is
 one of a tool result of that very answer, rounded.
 """
 
@@ -45,7 +46,9 @@ _UNITS = {
     "billion": 1e9, "trillion": 1e12,
 }  # fmt: skip
 _NUMBER = re.compile(
-    r"(?<![\w.`#-])(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\s?(" + "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True))) + r")?(?![\w])"
+    r"(?<![\w.`#-])(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\s?("
+    + "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
+    + r")?(?![\w])"
 )  # fmt: skip
 
 
@@ -97,7 +100,9 @@ def test_it_answers_on_every_sample_with_numbers_of_its_own_tools(run: str, key:
         assert text.startswith(f"**{registry()[key].title}:**")
         assert len(text) > len(registry()[key].title) + 20, "it says nothing"
         assert not re.search(r"\bNone\b|\bnan\b|\{|\}", re.sub(r"```.*?```", "", text, flags=re.DOTALL)), text
-        results = [e.result for e in events if isinstance(e, ToolReturned)] + [e.error for e in events if isinstance(e, ToolReturned)]
+        results = [e.result for e in events if isinstance(e, ToolReturned)] + [
+            e.error for e in events if isinstance(e, ToolReturned)
+        ]
         assert unbacked(text, results, values) == [], text
 
 
@@ -180,7 +185,9 @@ def test_more_chips_of_a_kind_never_take_longer_on_their_best_mesh_for_the_same_
 
 def test_a_model_computes_capabilities_as_one_tool_and_cannot_hold_or_decide() -> None:
     tool = compute_tool(bench())
-    found: Any = tool.function(tool.arguments.model_validate({"capability": "memory_parts", "arguments": {"proposal": 1}}))
+    found: Any = tool.function(
+        tool.arguments.model_validate({"capability": "memory_parts", "arguments": {"proposal": 1}})
+    )
     assert found["answers"] == registry()["memory_parts"].title and found["results"]
     json.dumps(found)
     assert "hold(" not in tool.description and "decide(" not in tool.description

@@ -26,7 +26,9 @@ def test_a_form_becomes_a_message_that_is_read_as_that_very_form(key: str) -> No
 
 
 def test_values_of_a_form_come_back_as_they_were_given() -> None:
-    form = palette.CapabilityForm(registry()["compare"], {"proposals": "1, 3", "meshes": "data=8, seq=4 | data=4; seq=8"})
+    form = palette.CapabilityForm(
+        registry()["compare"], {"proposals": "1, 3", "meshes": "data=8, seq=4 | data=4; seq=8"}
+    )
     assert form.is_valid(), form.errors
     asked = commanded(form.message)
     assert asked is not None
@@ -48,7 +50,7 @@ def test_the_list_is_searched_and_leads_to_forms(people, ready) -> None:
     assert "Cost" in few and "Stragglers" not in few
     assert "Nothing has these words" in client.get(of(ready.experiment), {"q": "zzz"}).content.decode()
     form = client.get(of(ready.experiment, "cost/")).content.decode()
-    assert "read access" in form and "<button class=\"btn btn--s btn--primary\">Compute" not in form
+    assert "read access" in form and '<button class="btn btn--s btn--primary">Compute' not in form
 
 
 def test_a_posted_form_is_answered_by_its_capability(people, ready) -> None:
@@ -81,7 +83,9 @@ def test_rest_lists_and_computes_and_changes_nothing(people, ready) -> None:
     found = client.post("/api/capabilities/price_mesh/", body, content_type="application/json")
     assert found.status_code == 200, found.content
     assert found.json()["answers"] == "Price of a configuration" and found.json()["results"][0]["tool"] == "predict"
-    wrong = client.post("/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json")
+    wrong = client.post(
+        "/api/capabilities/price_mesh/", {**body, "arguments": {"batch": "x"}}, content_type="application/json"
+    )
     assert wrong.status_code == 400 and "batch" in wrong.content.decode()
     assert client.post("/api/capabilities/nothing/", body, content_type="application/json").status_code == 404
     outside = people.client("outsider").post("/api/capabilities/price_mesh/", body, content_type="application/json")

@@ -59,7 +59,9 @@ def compute_tool(bench: Workbench) -> Tool:
             raise ToolError(f"There is no capability {asked.capability[:60]!r}.{suggestion(asked.capability, _keys())}")
         return called(bench, of, arguments(of, asked.arguments))
 
-    listed = "\n".join(f"- {key}({', '.join(registry()[key].fields)}): {registry()[key].description}" for key in _keys())
+    listed = "\n".join(
+        f"- {key}({', '.join(registry()[key].fields)}): {registry()[key].description}" for key in _keys()
+    )
     text = f"Computes what a person gets from the palette: a finished text, and the results behind it.\n{listed}"
     return Tool("compute", text, Compute, compute, MOST_CHARACTERS)
 

@@ -1,4 +1,5 @@
-"""What can be computed for a run, one Capability each: the palette, REST, language models and the built-in reasoner offer
+"""What can be computed for a run, one Capability each: the palette, REST, language models and the built-in reasoner
+offer
 the same list, and answer through the same functions.
 """
 
@@ -58,7 +59,8 @@ _REGISTRY: dict[str, Capability] = {}
 
 
 def capability(title: str, *examples: str) -> Callable[[Function], Function]:
-    """Enters a function of (desk, arguments); its name is the key, its docstring the description, its module the area."""
+    """Enters a function of (desk, arguments); its name is the key, its docstring the description, its module the
+    area."""
 
     def enter(function: Function) -> Function:
         key = function.__name__
@@ -111,7 +113,9 @@ def ask(desk: Desk, sentence: str, options: tuple[str, ...]) -> Answer:
 
 def command(of: Capability, values: dict[str, Any]) -> str:
     """A message that asks for exactly this: `Price of a mesh: mesh = fsdp=32,tp=8; batch = 512`."""
-    given = "; ".join(f"{name} = {_plain(value)}" for name, value in values.items() if value not in (None, "", (), [], False))
+    given = "; ".join(
+        f"{name} = {_plain(value)}" for name, value in values.items() if value not in (None, "", (), [], False)
+    )
     return f"{of.title}: {given}" if given else f"{of.title}:"
 
 

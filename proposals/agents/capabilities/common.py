@@ -148,7 +148,8 @@ def priced_table(desk: Desk, rows: Rows, ran: Row, first: str = "Configuration",
         own = [words.memory(ran)] if memory else []
         lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} {how(desk)}", "1", "–", "–", *own, "yes"])
     header = [
-        first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per chip"] if memory else []), "Legal",
+        first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per "
+            "chip"] if memory else []), "Legal",
     ]  # fmt: skip
     yield from desk.table(header, lines)
 
@@ -160,7 +161,12 @@ def memory_table(desk: Desk, row: Row) -> Answer:
         if row.get("not_known"):
             yield from desk.say(f"Memory per chip cannot be computed: {facts.not_known(row['not_known'])}.")
         return
-    names = {"params": "weights", "optimizer": "optimizer state", "gradients": "gradients", "activations": "activations"}
+    names = {
+        "params": "weights",
+        "optimizer": "optimizer state",
+        "gradients": "gradients",
+        "activations": "activations",
+    }
     parts = [(names.get(key, key), value) for key, value in held.items() if key not in ("total", "capacity") and value]
     parts.sort(key=lambda item: -item[1])
     yield from desk.table(
@@ -201,3 +207,27 @@ def unknown_facts(desk: Desk, names: Sequence[str]) -> Answer:
 def how(desk: Desk) -> str:
     """Whether the step time of the current configuration was measured, or is predicted itself."""
     return "predicted" if desk.bench.profile.basis == MODEL else "measured"
+
+
+def proof(desk: Desk, row: Row) -> Answer:
+    """Whether a measured run stands behind a proposal."""
+    keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
+    for key in keys:
+        found = yield from desk.look("record", id=key)
+        if found and found.data.get("outcome") == "faster":
+            where = f" on {found.data['chip']}" if found.data.get("chip") else ""
+            yield from desk.say(
+                f"**Proven elsewhere**: record `{key}`{where}, "
+                f"{words.lower_first(str(found.data['effect']).rstrip('.'))}."
+            )
+            return
+    if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):
+        yield from desk.say(
+            "**No precedent**: no record of a similar measured change is near enough to count as evidence; the "
+            "confidence is "
+            "the calibrated model's alone."
+        )
+
+
+def which(desk: Desk, given: About | Configured) -> int:
+    return given.proposal or 1

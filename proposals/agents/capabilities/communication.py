@@ -7,7 +7,8 @@ from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, get
 from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.capabilities.ops import NO_OPS, findings_about
+from proposals.agents.capabilities.findings import findings_about
+from proposals.agents.capabilities.ops import NO_OPS
 from proposals.agents.capabilities.run import no_profile, predicted_instead
 
 
@@ -34,10 +35,13 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
         raise ToolError("The profile holds no collective, so no communication was measured.")
     shares = data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not given.axis:
-        yield from desk.say(f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured.")
+        yield from desk.say(
+            f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured."
+        )
     lines = [
         [
-            str(row.get("axis") or "unattributed"), str(row["kind"]), words.time(row["time_s"]) if row.get("time_s") else "–",
+            str(row.get("axis") or "unattributed"), str(row["kind"]),
+            words.time(row["time_s"]) if row.get("time_s") else "–",
             words.time(row["exposed_s"]) if row.get("exposed_s") is not None else "–",
             words.share(row["hidden_share"]) if row.get("hidden_share") is not None else "–",
             words.size(row["bytes"]) if row.get("bytes") else "–",
@@ -80,7 +84,7 @@ def bandwidth(desk: Desk, given: OnAxis) -> Answer:
             str(row.get("axis") or "unattributed"), str(row["kind"]),
             words.rate(row["achieved_bytes_per_s"]) if row.get("achieved_bytes_per_s") else "–",
             words.rate(row["possible_bytes_per_s"]),
-            words.share(row["achieved_of_possible_share"]) if row.get("achieved_of_possible_share") is not None else "–",
+            "–" if row.get("achieved_of_possible_share") is None else words.share(row["achieved_of_possible_share"]),
         ]
         for row in rows
     ]  # fmt: skip
@@ -140,6 +144,8 @@ def flags(desk: Desk, given: NoArguments) -> Answer:
     for row in rows:
         exposed = f" ({words.time(row['exposed_s'])} exposed per step)" if row.get("exposed_s") else ""
         listed = "\n".join(row.get("flags") or ["(all of them are set)"])
-        yield from desk.say(f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```")
+        yield from desk.say(
+            f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```"
+        )
         yield from desk.say(f"Documented in {row['documented_in']}.")
     yield from findings_about(desk, ("overlap", "exposed", "async"))

@@ -36,7 +36,8 @@ def throughput(desk: Desk, given: NoArguments) -> Answer:
         yield from unknown_facts(desk, [name for name in data.get("not_known", ()) if name != "model"])
         return
     yield from desk.say(
-        f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on {data['chips']:,} "
+        f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on "
+        f"{data['chips']:,} "
         f"chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, measured."
     )
 
@@ -58,7 +59,9 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
         why = (data.get("not_measured") or {}).get("mfu", "it is not reported")
         yield from desk.say(f"MFU was not measured: {why}.")
     if data.get("flops_utilization") is not None:
-        yield from desk.more(f"All FLOPs that ran, recompute included (HFU), reach {words.share(data['flops_utilization'])} of peak.")
+        yield from desk.more(
+            f"All FLOPs that ran, recompute included (HFU), reach {words.share(data['flops_utilization'])} of peak."
+        )
     if data.get("mfu_convention"):
         yield from desk.say(f"MFU is {data['mfu_convention']}.")
     others = data.get("published") or {}
@@ -66,12 +69,16 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
         yield from desk.say(f"No published run on {others.get('chip', 'this chip')} says enough for an MFU.")
     else:
         yield from desk.say(
-            f"Published runs on {others['chip']}, under the same convention: median {words.share(others['mfu_median'])}, from "
+            f"Published runs on {others['chip']}, under the same convention: median "
+            f"{words.share(others['mfu_median'])}, from "
             f"{words.share(others['mfu_lowest'])} to {words.share(others['mfu_highest'])}."
         )
         yield from desk.table(
             ["Model", "Chips", "Precision", "Sequence length", "MFU"],
-            [[str(r["model"]), f"{r['chips']:,}", r["precision"], f"{r['seq_len']:,}", words.share(r["mfu"])] for r in others["rows"]],
+            [
+                [str(r["model"]), f"{r['chips']:,}", r["precision"], f"{r['seq_len']:,}", words.share(r["mfu"])]
+                for r in others["rows"]
+            ],
         )
     lacking = [] if data.get("mfu") is not None else data.get("not_known", ())
     yield from unknown_facts(desk, lacking)
@@ -139,8 +146,9 @@ def training_time(desk: Desk, given: Duration) -> Answer:
             raise ToolError("Without the tokens of a step the time of the run cannot be computed.")
     lines = [
         [
-            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}", words.time(row["step_time_s"]),
-            f"{row['steps_of_the_run']:,.0f}", f"{row['days_of_the_run']:.3g} days", f"{row['chip_hours_of_the_run']:,.0f}",
+            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}",
+            words.time(row["step_time_s"]), f"{row['steps_of_the_run']:,.0f}", f"{row['days_of_the_run']:.3g} days",
+            f"{row['chip_hours_of_the_run']:,.0f}",
         ]
         for row in data["rows"] if row.get("days_of_the_run")
     ]  # fmt: skip
@@ -159,14 +167,22 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "model_size")
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
-        yield from desk.say(f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed from its shape.")
+        yield from desk.say(
+            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, "
+            f"computed from its shape."
+        )
     if data.get("flops_per_step_measured"):
-        yield from desk.say(f"A step executes {words.count(data['flops_per_step_measured'])} FLOPs on all chips, measured.")
+        yield from desk.say(
+            f"A step executes {words.count(data['flops_per_step_measured'])} FLOPs on all chips, measured."
+        )
     if data.get("parameters_estimated_from_flops"):
         yield from desk.say(
-            f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} active "
+            f"By 6 FLOPs per parameter and token that suggests "
+            f"{words.count(data['parameters_estimated_from_flops'])} active "
             "parameters; attention scores and recompute count in, so it is an upper estimate."
         )
     elif not data.get("parameters"):
-        yield from desk.say("Neither the model nor both FLOPs and tokens of a step are known, so its size cannot be estimated.")
+        yield from desk.say(
+            "Neither the model nor both FLOPs and tokens of a step are known, so its size cannot be estimated."
+        )
     yield from unknown_facts(desk, data.get("not_known", ()))

@@ -1,4 +1,5 @@
-"""What the conversation holds: constraints and facts that the user states, takes back, or asks for; and what only a person
+"""What the conversation holds: constraints and facts that the user states, takes back, or asks for; and what only a
+person
 may do."""
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Stated(Arguments):
     keep_weight_sharding: bool = False
     keep_micro_batches: bool = False
     no_flags: Annotated[bool, Field(description="Change no XLA flags.")] = False
-    keep_axes: Annotated[tuple[str, ...], Field(max_length=8, description="Axes whose size stays, such as tensor.")] = ()
+    keep_axes: Annotated[
+        tuple[str, ...], Field(max_length=8, description="Axes whose size stays, such as tensor.")
+    ] = ()
     fixed: Annotated[MeshText, Field(description="Axes pinned to a size, such as tp=8.")] = ""
     at_least: Annotated[MeshText, Field(description="Smallest sizes, such as tp=2.")] = ""
     at_most: Annotated[MeshText, Field(description="Largest sizes, such as tp=8.")] = ""
@@ -120,7 +123,9 @@ def under(bench: Workbench, told: list[ConstraintTold | FactTold]) -> Workbench:
                 kept.pop(key, None)
                 facts.pop(key, None)
             held = Constraints.from_json(kept).joined(Constraints.from_json(dict(item.constraint)))
-    return bench.with_constraints(held).with_facts(facts) if facts != dict(bench.facts) else bench.with_constraints(held)
+    return (
+        bench.with_constraints(held).with_facts(facts) if facts != dict(bench.facts) else bench.with_constraints(held)
+    )
 
 
 @capability(
@@ -175,14 +180,20 @@ def _changed(desk: Desk, before: list[Row], after: list[Row], ran: Row) -> Answe
         yield from desk.say(f"**The recommendation changes**: now {words.title(new)}.")
         found = yield from desk.look("predict", **as_arguments(old))
         if found and found.data.get("violations"):
-            yield from desk.say(f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}")
+            yield from desk.say(
+                f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}"
+            )
         elif found and found.data.get("speedup_per_token"):
-            yield from desk.say(f"What was first, {words.configuration(old)}, is now predicted at {words.speed(found.data)}.")
+            yield from desk.say(
+                f"What was first, {words.configuration(old)}, is now predicted at {words.speed(found.data)}."
+            )
     yield from priced_table(desk, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
 
 
 class Released(Arguments):
-    what: Annotated[tuple[str, ...], Field(max_length=12, description="Keys such as keep_batch; empty: everything.")] = ()
+    what: Annotated[
+        tuple[str, ...], Field(max_length=12, description="Keys such as keep_batch; empty: everything.")
+    ] = ()
     axis: Axis = ""
 
 
@@ -211,7 +222,9 @@ def forget(desk: Desk, given: Released) -> Answer:
         told = ConstraintTold(rest, f"Taken back on {given.axis}.", tuple(gone))
     desk.over(under(bench, [told]))
     after, ran, _ = yield from board(desk)
-    yield from desk.say(f"No longer held: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}.")
+    yield from desk.say(
+        f"No longer held: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
+    )
     yield told
     yield from _changed(desk, before, after, ran)
 
@@ -222,10 +235,15 @@ def _without(value: Any, axis: str) -> Any:
     return [name for name in value if name != axis] if isinstance(value, list) else None
 
 
+_NAMES = {
+    "memory_margin": "the memory margin", "no_flags": "XLA flags", "fixed": "pinned axes", "keep_axes": "kept axes",
+    "at_most": "upper bounds of axes", "at_least": "lower bounds of axes", "at_most_chips": "the limit of chips",
+    "excluded": "excluded meshes",
+}  # fmt: skip
+
+
 def _name(key: str) -> str:
-    return {"memory_margin": "the memory margin", "no_flags": "XLA flags", "fixed": "pinned axes", "keep_axes": "kept axes",
-            "at_most": "upper bounds of axes", "at_least": "lower bounds of axes", "at_most_chips": "the limit of chips",
-            "excluded": "excluded meshes"}.get(key, setting(key.rpartition(".")[2]).removeprefix("keep "))  # fmt: skip
+    return _NAMES.get(key, setting(key.rpartition(".")[2]).removeprefix("keep "))
 
 
 @capability(
@@ -260,14 +278,18 @@ def held(desk: Desk, given: NoArguments) -> Answer:
 def decide(desk: Desk, given: NoArguments) -> Answer:
     """Approving, rejecting, adding and launching: where a person does it on the page."""
     yield from desk.say(
-        "Nothing is approved, rejected, added, launched or deleted from here: there is no tool for it. A reviewer decides on the "
-        "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of the card."
+        "Nothing is approved, rejected, added, launched or deleted from here: there is no tool for it. A reviewer "
+        "decides on the "
+        "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of "
+        "the card."
     )
 
 
 AREAS = {
-    "run": "Run and figures", "ops": "Ops and findings", "communication": "Communication", "memory": "Memory",
-    "pricing": "What if", "plans": "Proposals", "cost": "Throughput and cost", "known": "History and knowledge",
+    "run": "Run and figures", "findings": "Findings", "ops": "Ops", "communication": "Communication",
+    "memory": "Memory", "pricing": "What if: mesh and settings", "parallelism": "What if: parallelism",
+    "other_chips": "What if: chips and precision", "plans": "Proposals", "judging": "How sure",
+    "searching": "Search and launch", "cost": "Throughput and cost", "known": "History and knowledge",
     "held": "This conversation",
 }  # fmt: skip
 
@@ -286,7 +308,8 @@ def help(desk: Desk, given: NoArguments) -> Answer:
     for item in registry().values():
         by.setdefault(item.area, []).append(item.title)
     yield from desk.say(
-        "Each answer is computed by one of these from this run's profile, the performance model, the history and the knowledge "
+        "Each answer is computed by one of these from this run's profile, the performance model, the history and "
+        "the knowledge "
         "base. Ask in English, or pick one from the palette beside the text field."
     )
     yield from desk.bullets([f"**{AREAS[area]}**: {'; '.join(titles)}" for area, titles in by.items()])

@@ -103,7 +103,11 @@ def against(desk: Desk, given: Other) -> Answer:
         yield from desk.say("Name one of these experiments by its id:")
         yield from desk.bullets([f"{row['id']}: {row['name']}" for row in data["experiments"][:8]])
         return
-    items = [f"{row['key']}: {row['before']} → {row['after']}" for row in (data.get("configuration") or [])[:8] if "key" in row]
+    items = [
+        f"{row['key']}: {row['before']} → {row['after']}"
+        for row in (data.get("configuration") or [])[:8]
+        if "key" in row
+    ]
     yield from desk.bullets(items or ["The configurations do not differ."])
 
 
@@ -117,11 +121,15 @@ def against(desk: Desk, given: Other) -> Answer:
     "How do I write a custom kernel?",
 )
 def not_sharding(desk: Desk, given: Sought) -> Answer:
-    """Questions that no sharding decides (kernels, random numbers, numerics, timing of a benchmark), with what is known."""
+    """Questions that no sharding decides (kernels, random numbers, numerics, timing of a benchmark), with what is
+    known."""
     yield from desk.say(
-        "That is not decided by how the run is sharded, and nothing here measures it: kernels, random numbers, numerics, "
+        "That is not decided by how the run is sharded, and nothing here measures it: kernels, random numbers, "
+        "numerics, "
         "timing and crashes lie in the program."
     )
     found = yield from desk.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
     for row in (found.data.get("passages") or [])[:1] if found else ():
-        yield from desk.say(f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']}).")
+        yield from desk.say(
+            f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']})."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 from agent.tools import NoArguments, ToolError
 from proposals import facts
@@ -56,7 +57,11 @@ def _measured(desk: Desk) -> Answer:
         of = f" of {words.size(held['capacity_bytes'])}" if held.get("capacity_bytes") else ""
         yield from desk.say(f"Measured peak: **{words.size(held['peak_bytes'])}**{of} per chip.")
     else:
-        why = "the profile holds no memory events" if not data.get("profile") else "there is no profile, and none was given"
+        why = (
+            "the profile holds no memory events"
+            if not data.get("profile")
+            else "there is no profile, and none was given"
+        )
         yield from desk.say(f"The peak memory of this run was not measured: {why}.")
 
 
@@ -104,11 +109,15 @@ def fits(desk: Desk, given: Configured) -> Answer:
     row = yield from _legality(desk, given)
     name, can = _subject(given, row), row.get("fits")
     if can is None:
-        yield from desk.say(f"{name}: whether it fits cannot be computed, because {facts.not_known(row.get('not_known', ()))}.")
+        yield from desk.say(
+            f"{name}: whether it fits cannot be computed, because {facts.not_known(row.get('not_known', ()))}."
+        )
         yield from unknown_facts(desk, row.get("not_known", ()))
         return
     room = row["memory_headroom_bytes"]
-    verdict = f"**fits**, with {words.size(room)} of headroom" if can else f"**does not fit**, {words.size(-room)} too much"
+    verdict = (
+        f"**fits**, with {words.size(room)} of headroom" if can else f"**does not fit**, {words.size(-room)} too much"
+    )
     yield from desk.say(f"{name} {verdict}: {words.memory(row)} per chip, computed.")
     others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
     if others:
@@ -138,8 +147,8 @@ def largest_batch(desk: Desk, given: NoArguments) -> Answer:
         largest = max(fitting, key=lambda row: int(row["value"]))
         more = int(largest["value"]) < max(int(row["value"]) for row in rows)
         yield from desk.say(
-            f"Of the batches tried the largest that fits is **{int(largest['value']):,}**, {words.memory(largest)} per chip"
-            + ("." if more else "; larger ones were not tried.")
+            f"Of the batches tried the largest that fits is **{int(largest['value']):,}**, "
+            f"{words.memory(largest)} per chip" + ("." if more else "; larger ones were not tried.")
         )
     else:
         yield from desk.say("No batch that was tried fits.")
@@ -165,7 +174,12 @@ def make_room(desk: Desk, given: Configured) -> Answer:
     yield from memory_table(desk, row)
     base = {"ici": row["mesh"]["ici"], **({"dcn": row["mesh"]["dcn"]} if row["mesh"].get("dcn") else {})}
     config = desk.bench.config.training
-    tries = [{"remat": "full"}, {"remat": "offload"}, {"weight_sharding": "fsdp"}, {"optimizer": "adafactor"}]
+    tries: list[dict[str, Any]] = [
+        {"remat": "full"},
+        {"remat": "offload"},
+        {"weight_sharding": "fsdp"},
+        {"optimizer": "adafactor"},
+    ]
     tries += [{"grad_accum": config.grad_accum * 2}]
     if config.global_batch and config.global_batch % 2 == 0:
         tries.append({"global_batch": config.global_batch // 2})
@@ -205,7 +219,9 @@ def counts_table(desk: Desk, data: Row) -> Answer:
             f"{row['chips']:,}",
             words.mesh(row) if row.get("mesh_text") else str(row.get("reason", "–")),
             words.estimate(row) if row["fits"] else "–",
-            words.ratio(row["speedup_per_token_and_chip"]) if row.get("speedup_per_token_and_chip") and row["fits"] else "–",
+            words.ratio(row["speedup_per_token_and_chip"])
+            if row.get("speedup_per_token_and_chip") and row["fits"]
+            else "–",
             words.memory(row) if row.get("hbm_per_chip_bytes") else "–",
             "yes" if row["fits"] else "no",
         ]
@@ -214,5 +230,3 @@ def counts_table(desk: Desk, data: Row) -> Answer:
     yield from desk.table(
         ["Chips", "Best mesh", "Step, predicted", "Per token and chip", "Memory per chip", "Fits"], lines
     )
-
-

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
-from proposals.agents.capabilities.capability import Missing, capability, command, registry
+from proposals.agents.capabilities.capability import capability, command, registry
 from proposals.agents.capabilities.common import ChipName, Row, get
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.run import no_profile, predicted_instead
 from proposals.agents.conversation import Said
 
@@ -19,7 +20,9 @@ NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
 
 
 class OneOp(Arguments):
-    op: Annotated[str, Field(max_length=300, description="Name of an op as in the table, or #1 for the longest.")] = "#1"
+    op: Annotated[str, Field(max_length=300, description="Name of an op as in the table, or #1 for the longest.")] = (
+        "#1"
+    )
 
 
 class OfChip(Arguments):
@@ -110,7 +113,9 @@ def op(desk: Desk, given: OneOp) -> Answer:
         side = "below the ridge point: HBM bandwidth limits it" if row["operational_intensity"] < ridge else (
             "above the ridge point: arithmetic limits it"
         )  # fmt: skip
-        items.append(f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}")
+        items.append(
+            f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}"
+        )
     if row.get("source"):
         items.append(f"from `{row['source']}`" + (f", {row['phase']}" if row.get("phase") else ""))
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
@@ -127,11 +132,18 @@ def op(desk: Desk, given: OneOp) -> Answer:
 def _collective(row: Row) -> list[str]:
     axis = row.get("mesh_axis")
     axes = " and ".join(axis) if isinstance(axis, list) else axis
-    where = "across slices (DCN)" if axes == "dcn" else f"on {axes}" if axes else "on an axis that the profile does not tell"
+    where = (
+        "across slices (DCN)"
+        if axes == "dcn"
+        else f"on {axes}"
+        if axes
+        else "on an axis that the profile does not tell"
+    )
     items = [f"{row['collective']} {where}" + (f", moving {row['tensor']}" if row.get("tensor") else "")]
     if row.get("achieved_bytes_per_s") and row.get("possible_bytes_per_s"):
         items.append(
-            f"achieved bandwidth {words.rate(row['achieved_bytes_per_s'])} of {words.rate(row['possible_bytes_per_s'])} possible"
+            f"achieved bandwidth {words.rate(row['achieved_bytes_per_s'])} of "
+            f"{words.rate(row['possible_bytes_per_s'])} possible"
         )
     if row.get("exposed_s") is not None:
         items.append(f"exposed time of `{row['name']}`: {words.time(row['exposed_s'])} per step")
@@ -261,7 +273,8 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
             yield from desk.say("The profile names no matmuls.")
     if chip.get("matrix_tile"):
         yield from desk.say(
-            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes per chip "
+            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; "
+            f"sizes per chip "
             "that are multiples of it waste nothing."
         )
     yield from findings_about(desk, ("matmul", "mxu", "padd", "tensor core"))
@@ -284,7 +297,9 @@ def recompute(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "ops", phase="recompute", top=5)
     if data.get("matching_time_share"):
         took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
-        yield from desk.say(f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured.")
+        yield from desk.say(
+            f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured."
+        )
     else:
         yield from desk.say("No op of the profile is marked as recomputed.")
     yield from findings_about(desk, ("remat", "recompute"))
@@ -329,7 +344,9 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
     if share is not None:
         yield from desk.say(f"Waiting for the slowest core takes {words.share(share)} of the step, measured.")
     else:
-        why = (data.get("not_measured") or {}).get("stragglers", "the profile does not hold several cores with marked steps")
+        why = (data.get("not_measured") or {}).get(
+            "stragglers", "the profile does not hold several cores with marked steps"
+        )
         yield from desk.say(f"Skew between cores was not measured: {why}.")
     worst = [op for op in desk.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
@@ -340,105 +357,3 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
             f"{words.time(row['core_min_s'])} on the fastest."
         )
     yield from findings_about(desk, ("straggl", "skew", "slow core"))
-
-
-def findings_about(desk: Desk, stems: tuple[str, ...]) -> Answer:
-    """Findings whose rule or title has one of the stems."""
-    found = yield from get(desk, "findings")
-    rows = [r for r in found.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
-    if not rows:
-        yield from desk.say("The diagnosis has no finding on this.")
-    yield from desk.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
-
-
-class OneFinding(Arguments):
-    finding: Annotated[int | None, Field(ge=1, le=99, description="Number of a finding; empty: all.")] = None
-
-
-@capability(
-    "Findings, by what they could save",
-    "What can I do to make it faster?",
-    "List the findings.",
-    "Which optimisations would save the most time?",
-    "Explain this finding.",
-    "What should I fix first in the program?",
-)
-def findings(desk: Desk, given: OneFinding) -> Answer:
-    """What costs time: each finding with its insight, action and the most it could save (Amdahl bound)."""
-    found = yield from get(desk, "findings")
-    rows = found.get("rows", [])
-    if given.finding:
-        rows = [row for row in rows if row["finding"] == given.finding]
-    if not rows:
-        count = len(found.get("rows", []))
-        raise ToolError(f"There is no finding {given.finding}; there are {count}." if given.finding else "The diagnosis has no finding.")
-    items = []
-    for row in rows[:6]:
-        saving = (
-            f" (at most {words.time(row['saving_s'])} per step, {words.share(row['saving_share'])})"
-            if row.get("saving_s") and row.get("saving_share")
-            else ""
-        )
-        insight = f" {row['insight']}" if given.finding else ""
-        items.append(f"**{row['finding']}. {row['title']}**{saving}:{insight} {row['action']}")
-    yield from desk.bullets(items)
-    if given.finding:
-        yield from evidence(desk, rows[0])
-    else:
-        yield from desk.say("The bounds overlap and do not add up.")
-
-
-def evidence(desk: Desk, row: Row) -> Answer:
-    items = [
-        f"{e['label']}: {e['text']} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
-        for e in row.get("evidence", ())
-        if e.get("text")
-    ]
-    if items:
-        yield from desk.say("Evidence:")
-        yield from desk.bullets(items)
-
-
-class Doubt(Arguments):
-    finding: Annotated[int | None, Field(ge=1, le=99, description="Number of the finding that is doubted.")] = None
-    text: Annotated[str, Field(max_length=400, description="What is doubted, in words.")] = ""
-
-
-@capability(
-    "A finding examined again",
-    "I disagree with this finding, check it again.",
-    "That finding is wrong.",
-    "I do not believe that communication is exposed here.",
-    "Are you sure that this diagnosis is right? I think it is something else.",
-)
-def doubt(desk: Desk, given: Doubt) -> Answer:
-    """A finding or the verdict set against its evidence again: whether each number behind it was measured and holds."""
-    found = yield from get(desk, "findings")
-    rows = found.get("rows", [])
-    text = given.text.lower()
-    row = next((r for r in rows if r["finding"] == given.finding), None)
-    if row is None and given.finding:
-        raise ToolError(f"There is no finding {given.finding}; there are {len(rows)}.")
-    if row is None:
-        stems = [(len({w for w in r["title"].lower().split() if len(w) > 4 and w in text}), r) for r in rows]
-        best = max(stems, key=lambda item: item[0], default=(0, None))
-        row = best[1] if best[0] else None
-    if row is not None:
-        yield from desk.say(f"Finding {row['finding']}, {row['title']}: {row['insight']}")
-        yield from evidence(desk, row)
-        held = [e for e in row.get("evidence", ()) if e.get("origin") == "measured"]
-        yield from desk.say(
-            f"{'Its evidence is measured in this profile' if held else 'Its evidence is computed, not measured'}; it stands "
-            "unless one of these numbers is wrong. If the profile is not of the run you mean, upload another one."
-        )
-        return
-    verdict = yield from get(desk, "bottleneck")
-    yield from desk.say(
-        f"The verdict is {verdict['primary']} with {words.percent(verdict['confidence_share'])} confidence: {verdict['statement']}"
-    )
-    yield from evidence(desk, verdict)
-    if rows:
-        raise Missing(
-            "Say which finding is meant, and it is examined against its evidence.",
-            tuple(command(registry()["doubt"], {"finding": r["finding"]}) for r in rows[:3]),
-        )

@@ -51,7 +51,9 @@ def configuration(desk: Desk, given: NoArguments) -> Answer:
     ):  # fmt: skip
         value = training.get(key)
         if value is not None:
-            items.append(f"{facts.setting(key)}: {value:,}" if isinstance(value, int) else f"{facts.setting(key)}: {value}")
+            items.append(
+                f"{facts.setting(key)}: {value:,}" if isinstance(value, int) else f"{facts.setting(key)}: {value}"
+            )
     items.append(f"XLA flags set: {words.listed([f'`{flag}`' for flag in training.get('xla_flags') or ()]) or 'none'}")
     yield from desk.bullets(items)
     yield from unknown_facts(desk, data.get("not_known", ()))
@@ -70,13 +72,20 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "run")
     step = kpis.get("step_time_s")
     if not step:
-        yield from desk.say(f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}.")
+        yield from desk.say(
+            f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}."
+        )
         return
     yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
     if kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
         yield from desk.more(
-            f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest {words.time(kpis['step_time_max_s'])}"
-            + (f", standard deviation {words.time(kpis['step_time_stdev_s'])}." if kpis.get("step_time_stdev_s") else ".")
+            f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
+            f"{words.time(kpis['step_time_max_s'])}"
+            + (
+                f", standard deviation {words.time(kpis['step_time_stdev_s'])}."
+                if kpis.get("step_time_stdev_s")
+                else "."
+            )
         )
     steps = (data.get("profile") or {}).get("steps")
     if steps:
@@ -100,7 +109,9 @@ def kpis(desk: Desk, given: NoArguments) -> Answer:
     yield from desk.table(["Figure", "Measured"], rows)
     if data.get("mfu_convention") and shares.get("mfu") is not None:
         yield from desk.say(f"MFU here is {data['mfu_convention']}.")
-    missing = [f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (data.get("not_measured") or {}).items()]
+    missing = [
+        f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (data.get("not_measured") or {}).items()
+    ]
     if missing:
         yield from desk.say("Not measured:")
         yield from desk.bullets(missing[:6])
@@ -172,7 +183,9 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "proposals")
     ran, first = data["what_runs"], data["proposals"][0]
     step = f"One training step takes {words.estimate(ran)} ({how(desk)}). " if ran.get("step_time_s") else ""
-    yield from desk.say(f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence).")
+    yield from desk.say(
+        f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence)."
+    )
     if first["kind"] == "keep":
         yield from desk.say(
             "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to try "
@@ -180,10 +193,13 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
         )
     elif first.get("speedup_per_token"):
         yield from desk.say(
-            f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted {words.speed(first)}, with "
+            f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted "
+            f"{words.speed(first)}, with "
             f"{words.percent(first['confidence_share'])} confidence that it {words.gains(first)}."
         )
-    yield from desk.say("A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal.")
+    yield from desk.say(
+        "A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal."
+    )
 
 
 @capability(
@@ -197,7 +213,9 @@ def missing(desk: Desk, given: NoArguments) -> Answer:
     """Figures that were not measured and why, facts that are not known, and warnings of the analysis."""
     data = yield from get(desk, "run")
     figures = yield from get(desk, "kpis")
-    items = [f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (figures.get("not_measured") or {}).items()]
+    items = [
+        f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (figures.get("not_measured") or {}).items()
+    ]
     items += [str(text) for text in data.get("warnings") or ()]
     if items:
         yield from desk.bullets(items[:10])
@@ -224,7 +242,8 @@ def explain_figure(desk: Desk, given: OneFigure) -> Answer:
     if not key:
         names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
         raise Missing(
-            f"Say which figure: {words.listed(names, 'or')}.", tuple(f"Where does the {name} come from?" for name in names[:3])
+            f"Say which figure: {words.listed(names, 'or')}.",
+            tuple(f"Where does the {name} come from?" for name in names[:3]),
         )
     value = data.get(key) if key == "step_time_s" else shares.get(key)
     if value is None:
@@ -268,19 +287,26 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
     if unknown:
         items.append(f"**{facts.in_words(unknown).capitalize()}**: needs no measurement, and narrows every prediction.")
     if no_profile(desk):
-        items.append("**A profile of the current configuration**: all that is predicted here rests on the step time at most.")
+        items.append(
+            "**A profile of the current configuration**: all that is predicted here rests on the step time at most."
+        )
     first, ran = data["proposals"][0], data["what_runs"]
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
-            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step against "
+            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per "
+            f"step against "
             f"{words.estimate(ran)} {how(desk)}."
         )
     missing_now = figures.get("not_measured") or {}
-    items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][:1]
+    items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][
+        :1
+    ]
     items += [f"**More steps**: {why}" for key, why in missing_now.items() if key == "step_time_s"]
     spread, step = figures.get("step_time_stdev_s"), figures.get("step_time_s")
     if spread and step and spread > 0.05 * step:
-        items.append(f"**The current configuration again**: the standard deviation of the step time is {words.time(spread)}.")
+        items.append(
+            f"**The current configuration again**: the standard deviation of the step time is {words.time(spread)}."
+        )
     if not items:
         raise ToolError("Nothing decisive is missing: a trial of a proposal is the next measurement.")
     yield from desk.bullets(items)

@@ -1,4 +1,5 @@
-"""The built-in reasoner: answers in a conversation without a language model, from the capabilities that the palette has.
+"""The built-in reasoner: answers in a conversation without a language model, from the capabilities that the palette
+has.
 
 A message is read (`understand`), each request is computed by its capability, and what is not certain enough is offered
 as questions to click instead of being answered.
@@ -35,14 +36,18 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         desk = Desk(workbench.under(ask.facts, ask.constraints))
     except ConfigError as error:
         desk = Desk(workbench)
-        yield from desk.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
+        yield from desk.say(
+            f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
+        )
         yield from desk.final()
         return
     found = understand(ask.text, knows_of(workbench), ask.earlier)
     for item in found:
         yield from _offered(desk, item) if isinstance(item, Offer) else _computed(desk, item)
     if not found:
-        yield from _offered(desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help"))))
+        yield from _offered(
+            desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help")))
+        )
     yield from desk.final()
 
 
@@ -67,14 +72,16 @@ def _computed(desk: Desk, item: Request) -> Iterator[Said]:
 
 def _offered(desk: Desk, item: Offer) -> Iterator[Said]:
     yield from desk.say(
-        "It is not certain enough what is asked, so nothing was computed. Nearest are the questions below; the palette lists "
+        "It is not certain enough what is asked, so nothing was computed. Nearest are the questions below; the "
+        "palette lists "
         "everything that can be computed, and only that can be answered here."
     )
     yield Question("Which of these is meant?", item.options)
 
 
 def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintTold | FactTold]:
-    """What the message holds or takes back, and nothing else of the answer.  Raises ConfigError where it makes no sense."""
+    """What the message holds or takes back, and nothing else of the answer.  Raises ConfigError where it makes no
+    sense."""
     desk = Desk(workbench.under(ask.facts, ask.constraints))
     for item in understand(ask.text, knows_of(workbench), ()):
         if isinstance(item, Request) and item.of.key in ("hold", "forget") and item.values:

@@ -17,7 +17,8 @@ _LEAD = r"^(?:(?:and|but|so|also|then|ok|okay|please|pls|no|wait|constraint|corr
 _AXES = "|".join(sorted(ROLE_WORDS, key=len, reverse=True))
 #: What stays as it is: an imperative, or a condition with `must` or `cannot`.
 _KEEP = re.compile(
-    _LEAD + r"(?:keep|hold|fix|pin|freeze|leave|(?:do not|don'?t|never) (?:touch|change|alter|modify)|no changes? (?:to|of))\b"
+    _LEAD + r"(?:keep|hold|fix|pin|freeze|leave|(?:do not|don'?t|never) (?:touch|change|alter|modify)|no changes? "
+    r"(?:to|of))\b"
     r"|\b(?:must|has to|have to|needs? to) (?:stay|stays|be kept|remain|not change)\b"
     r"|\b(?:cannot|can not|can'?t|may not|must not) (?:be )?(?:chang\w*|touch\w*|alter\w*)\b"
     r"|\b(?:is|are) (?:frozen|fixed|pinned|locked|not negotiable|hard[- ]wired)\b|\bstays?\b(?! on| with)",
@@ -25,24 +26,31 @@ _KEEP = re.compile(
 )
 _NEEDS = re.compile(r"\b(?:need|require|must have|must be|has to be|have to be|must use|requirement)\b", re.IGNORECASE)
 _LIMITS = (
-    (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|have only|only)\b", re.IGNORECASE), "at_most"),
+    (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|have "
+        r"only|only)\b", re.IGNORECASE), "at_most"),
     (re.compile(r"\b(?:at least|no less than|not below|minimum|>=|≥)\b", re.IGNORECASE), "at_least"),
 )  # fmt: skip
 _FORGET = re.compile(
-    _LEAD + r"(?:forget|drop|lift|undo|release|take back|remove|scrap)\b.*\b(?:constraint|fact|limit|condition|said|told|"
-    r"margin|everything|all|batch|remat|flags?|axis|memory|model|chips|that|it)\b|\bmay change again\b|\bis free again\b",
+    _LEAD
+    + r"(?:forget|drop|lift|undo|release|take back|remove|scrap)\b.*\b(?:constraint|fact|limit|condition|said|told|"
+    r"margin|everything|all|batch|remat|flags?|axis|memory|model|chips|that|it)\b|\bmay change again\b|\bis free "
+    r"again\b",
     re.IGNORECASE,
 )
 _FACT = re.compile(
-    r"\b(?:is|are|was|were|has|have|uses?|=|:)\b|[=:]|^(?:" + _LEAD[1:] + r")(?:set|use|assume)\b|\bwe (?:train|use|run|have)\b",
+    r"\b(?:is|are|was|were|has|have|uses?|=|:)\b|[=:]|^(?:"
+    + _LEAD[1:]
+    + r")(?:set|use|assume)\b|\bwe (?:train|use|run|have)\b",
     re.IGNORECASE,
 )
 _OUT = re.compile(r"\b(?:rule out|exclude|leave out|not an option|out of the question)\b", re.IGNORECASE)
 _HYPOTHESIS = re.compile(
-    r"\b(?:what if|what about|how about|suppose|assum(?:e|ing)|would|could|imagine|should|if (?:i|we|you|the|it|heads))\b", re.IGNORECASE
+    r"\b(?:what if|what about|how about|suppose|assum(?:e|ing)|would|could|imagine|should|if "
+        r"(?:i|we|you|the|it|heads))\b", re.IGNORECASE
 )  # fmt: skip
 _ASKS = re.compile(
-    r"\?\s*$|^(?:and |but |so |then |ok |also )*(?:what|which|why|how|when|where|who|is|are|does|do|did|can|could|should|"
+    r"\?\s*$|^(?:and |but |so |then |ok |also "
+    r")*(?:what|which|why|how|when|where|who|is|are|does|do|did|can|could|should|"
     r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|combine|list)\b(?! not)",
     re.IGNORECASE,
 )
@@ -101,7 +109,11 @@ def statement(read: Read, axes_of: Any) -> Stated | Released | None:
 
 
 def _axes(read: Read, mesh: Any) -> list[str | None]:
-    words = re.findall(rf"\b({_AXES}|{'|'.join(re.escape(a) for a, _ in mesh.ici) or 'data'})\b(?!\s?(?:length|len))", read.text, re.IGNORECASE)
+    words = re.findall(
+        rf"\b({_AXES}|{'|'.join(re.escape(a) for a, _ in mesh.ici) or 'data'})\b(?!\s?(?:length|len))",
+        read.text,
+        re.IGNORECASE,
+    )
     return [*read.of("axis"), *(axis_of(mesh, word) for word in words)]
 
 

@@ -31,13 +31,16 @@ _SPLIT = re.compile(
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(
-    r"^(?:and|also|then|so|ok so|what about|how about|with|but|same|or|no wait)\b|\b(?:it|that|them|those|the same|its|there|both)\b",
+    r"^(?:and|also|then|so|ok so|what about|how about|with|but|same|or|no wait)\b|\b(?:it|that|them|those|the "
+    r"same|its|there|both)\b",
     re.IGNORECASE,
 )
 #: Words that ask for nothing by themselves.
 _EMPTY = wanted.tokens(
-    "and or but so then what how about if with for the a an to it that this these those same instead ok okay please pls only "
-    "now too also is be would one ones of on in at we i you use using try go make set let mesh proposal batch chip chips again "
+    "and or but so then what how about if with for the a an to it that this these those same instead ok okay "
+    "please pls only "
+    "now too also is be would one ones of on in at we i you use using try go make set let mesh proposal batch "
+    "chip chips again "
     "no wait take everything else"
 )
 _ORDERS = re.compile(r"^\s*(?:hi|hello|thanks|thank you|ok|okay|please|well|hm+)\b[\s,.!:]*", re.IGNORECASE)
@@ -50,7 +53,7 @@ class Request:
 
     of: Capability
     values: dict[str, Any] = field(default_factory=dict)
-    read: Read = Read()
+    read: Read = field(default_factory=Read)
     supposed: dict[str, Any] = field(default_factory=dict)
 
 
@@ -145,9 +148,13 @@ def request(of: Capability, read: Read, knows: Knows, last: Request | None) -> R
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
     values = filled(of, read, knows.proposals)
     if last is not None:
-        shared = {k: v for k, v in last.values.items() if k in of.fields and k not in values and k not in ("text", "sentence")}
+        shared = {
+            k: v for k, v in last.values.items() if k in of.fields and k not in values and k not in ("text", "sentence")
+        }
         values = {**shared, **values} if not values.keys() & {"mesh", "proposal", "proposals"} else values
-    supposed = {"model.name": read.of("model_name")[0]} if read.of("model_name") and "model_name" not in of.fields else {}
+    supposed = (
+        {"model.name": read.of("model_name")[0]} if read.of("model_name") and "model_name" not in of.fields else {}
+    )
     return Request(of, values, read, supposed)
 
 

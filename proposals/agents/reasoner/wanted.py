@@ -1,8 +1,8 @@
 """What a clause asks for: the nearest capabilities, each with a probability, and a probability that it is none of them.
 
-The clause's sentence vector is compared with those of the capabilities' examples and descriptions; words that they share
-and values that a form takes weigh in.  Six weights, fitted on the examples by leaving each out
-(`evaluation.fit_capabilities`), make of that a probability.  Without the embedder words and values stand alone.
+The clause's sentence vector is compared with those of the capabilities' examples and descriptions; words that they
+share and values that a form takes weigh in.  Weights fitted by `evaluation.fit_capabilities` make of that a
+probability.  Without the embedder words and values stand alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s|ly)$")
 
 @dataclass(frozen=True)
 class Weights:
-    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them; taken: of
+    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them;
+    taken: of
     the share of the values that its form takes; nothing: of being none; least: probability from which a capability is
     answered."""
 

@@ -31,7 +31,8 @@ class EconomicsTools:
         self._bench = bench
 
     def throughput(self) -> dict[str, Any]:
-        """Tokens per second, per chip and in all, and MFU of the current configuration, beside the MFU of published runs
+        """Tokens per second, per chip and in all, and MFU of the current configuration, beside the MFU of published
+        runs
         on the same chip."""
         bench = self._bench
         config, kpis = bench.config, bench.diagnosis.kpis
@@ -48,7 +49,7 @@ class EconomicsTools:
                 "mfu": kpis.get("mfu"),
                 "flops_utilization": kpis.get("flops_utilization"),
                 "mfu_convention": bench.diagnosis.mfu_convention,
-                "not_known": [name for name in missing_facts(config)],
+                "not_known": list(missing_facts(config)),
                 "not_measured": {key: why for key, why in bench.diagnosis.not_measured.items() if key in _RATES},
                 "published": present(
                     {
@@ -64,7 +65,8 @@ class EconomicsTools:
         )
 
     def cost(self, asked: Spending) -> dict[str, Any]:
-        """What the current configuration and each proposal cost: chip-hours and dollars per step, per trillion tokens and for
+        """What the current configuration and each proposal cost: chip-hours and dollars per step, per trillion
+        tokens and for
         a whole run of so many tokens, and how long that takes. Dollars only with a price."""
         bench = self._bench
         config, step = bench.config, bench.diagnosis.kpis.get("step_time_s")
@@ -135,7 +137,8 @@ def _spread(rows: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
 
 @cache
 def published_mfu(chip: str) -> tuple[dict[str, Any], ...]:
-    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention of the performance model."""
+    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention of the performance
+    model."""
     found = []
     for run in load_published().runs:
         if run.config.hardware.chip != chip:

@@ -67,7 +67,8 @@ class ElsewhereTools:
         self._bench = bench
 
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
-        """The run on another chip or another number of chips, on its best legal mesh there: step time with range, speed-up
+        """The run on another chip or another number of chips, on its best legal mesh there: step time with range,
+        speed-up
         per token and per chip, memory per chip, and the mesh. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
@@ -252,10 +253,11 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
     hardware, mesh = there.hardware, there.mesh
     axes = tuple(axis for axis, _ in mesh.ici)
     first = next((axis for axis in axes if mesh.role(axis) in ("data", "fsdp", "replica")), "data")
-    sizes = {axis: 1 for axis in dict.fromkeys((*axes, first))} | {first: hardware.chips_per_slice}
+    sizes = dict.fromkeys(dict.fromkeys((*axes, first)), 1) | {first: hardware.chips_per_slice}
     across = next((axis for axis, _ in mesh.dcn), first)
     start = replace(
-        there, mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles)
+        there,
+        mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles),
     )
     table = load_efficiencies().for_config(start)
     found = search(start, CLOSER, Space(axes=tuple(sizes)), table)
@@ -264,7 +266,8 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
     if not found.candidates:
         rule = max(found.rejected_by_rule, key=lambda name: found.rejected_by_rule[name], default="memory")
         raise ConfigError(
-            "", f"No legal mesh on {hardware.chips:,} {hardware.chip} chips: most break the rule {rule.replace('_', ' ')}."
+            "",
+            f"No legal mesh on {hardware.chips:,} {hardware.chip} chips: most break the rule {rule.replace('_', ' ')}.",
         )
     return [item.config for item in found.candidates]
 
@@ -291,18 +294,21 @@ def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
             "tokens_per_s_per_chip": made.tokens_per_s_per_chip,
             "mfu": made.mfu,
             "hbm_per_chip_bytes": dict(held) if held else None,
-            "memory_headroom_bytes": held["capacity"] - held["total"]
-            if held and held.get("capacity") and held.get("total")
-            else None,
+            "memory_headroom_bytes": _room(held),
             "violations": [{"rule": item.rule, "reason": item.message} for item in made.violations],
         }
     ) | {"fits": bool(made.fits)}
 
 
+def _room(held: Mapping[str, float | None] | None) -> float | None:
+    capacity, total = (held.get("capacity"), held.get("total")) if held else (None, None)
+    return capacity - total if capacity is not None and total is not None else None
+
+
 def _note(found: Priced, config: ExperimentConfig) -> str:
     there = found[0].hardware
     if there.chip != config.hardware.chip:
-        return "Priced by the performance model, scaled by what this run measured; times on one chip say little of another."
+        return "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
     return "Priced by the performance model, calibrated by this run's step time."
 
 

@@ -1,4 +1,5 @@
-"""Tools over chips and models as data: peaks and bandwidths, the ridge point, parameters, divisors, documented flags."""
+"""Tools over chips and models as data: peaks and bandwidths, the ridge point, parameters, divisors, documented
+flags."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class MachineTools:
         self._bench = bench
 
     def hardware(self, asked: Which) -> dict[str, Any]:
-        """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, and the ridge point in FLOPs per
+        """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, and the ridge point in
+        FLOPs per
         byte, with sources."""
         config = self._bench.config
         own = not asked.chip or asked.chip == config.hardware.chip
@@ -62,7 +64,8 @@ class MachineTools:
         )
 
     def model_size(self) -> dict[str, Any]:
-        """Parameters and FLOPs per token of the model; where it is not known, what the measured FLOPs of a step suggest."""
+        """Parameters and FLOPs per token of the model; where it is not known, what the measured FLOPs of a step
+        suggest."""
         bench, config = self._bench, self._bench.config
         tokens = config.training.global_batch_tokens
         flops = [op.flops for op in bench.diagnosis.ops]
@@ -114,7 +117,8 @@ class MachineTools:
         return present(data)
 
     def flags(self) -> dict[str, Any]:
-        """XLA flags that are documented for the exposed collectives of this run on its chip, each with its source, and those
+        """XLA flags that are documented for the exposed collectives of this run on its chip, each with its source,
+        and those
         that the configuration sets."""
         bench = self._bench
         set_now = list(bench.config.training.xla_flags)
