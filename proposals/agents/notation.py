@@ -21,7 +21,10 @@ from proposals.agents.filling import MOST, ROLE_WORDS, Sizes, axis_of
 
 NUMBER = r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e\d+)?)"
 _COUNT = rf"{NUMBER}\s?(?:k|m|ki|mi)?(?![\w%])"
-_IS = r"['\"]?(?:\s+(?:axis|size|is|of|to|at|=|be|was|were|from|stays?|must be)|\s*[=:])*\s*"
+_IS = (
+    r"['\"]?(?:\s+(?:axis|size|is|of|to|at|=|be|was|were|from|stays?|must be|(?:must|has to|should) stay|at most|"
+    r"at least|no more than)|\s*[=:])*\s*"
+)
 _POWERS = {
     "": 1.0,
     "k": 1e3,
@@ -187,6 +190,11 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     rows: list[tuple[str, Make]] = [
         (r"--xla_[\w]+(?:=[\w.\-]+)?", lambda m, *_: iter([("xla_flags", m[0])])),
         (
+            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({_chip_names()})",
+            lambda m, *_: iter([("chips", count(m[1])), ("chip", _chip(m[2]))]),
+        ),
+        (_chip_names(), lambda m, *_: iter([("chip", _chip(m[0]))])),
+        (
             rf"(?:\$|usd\s?)\s?({NUMBER})(?:\s?(?:/|per|a|an)\s?(?:chip|gpu|tpu|accelerator)[- ]?(?:hour|hr|h)?\b)?"
             rf"(?:\s?(?:/|per|a|an)\s?(?:hour|hr|h)\b)?",
             lambda m, *_: iter([("usd_per_chip_hour", number(m[1]))]),
@@ -294,11 +302,6 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])",
             lambda m, *_: iter([("mesh", Sizes(positional=tuple(map(int, re.findall(r"\d+", m[0])))))]),
         ),
-        (
-            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({_chip_names()})",
-            lambda m, *_: iter([("chips", count(m[1])), ("chip", _chip(m[2]))]),
-        ),
-        (_chip_names(), lambda m, *_: iter([("chip", _chip(m[0]))])),
         (_model_names(), lambda m, *_: iter([("model_name", _model(m[0]))])),
         (
             rf"\b({axes})[-_ "

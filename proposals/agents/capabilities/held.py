@@ -278,7 +278,7 @@ def held(desk: Desk, given: NoArguments) -> Answer:
 def decide(desk: Desk, given: NoArguments) -> Answer:
     """Approving, rejecting, adding and launching: where a person does it on the page."""
     yield from desk.say(
-        "Nothing is approved, rejected, added, launched or deleted from here: there is no tool for it. A reviewer "
+        "No tool here approves, rejects, adds, launches or deletes anything. A reviewer "
         "decides on the "
         "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of "
         "the card."

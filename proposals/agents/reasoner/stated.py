@@ -84,7 +84,7 @@ def statement(read: Read, axes_of: Any) -> Stated | Released | None:
         found.pop("keep_batch", None) if read.of("batch") else None
         if re.search(r"\b(?:the|our|my) mesh\b", text, re.IGNORECASE):
             axes = [axis for axis, _ in axes_of.ici]
-        if axes and not read.of("mesh"):
+        if axes and not read.of("mesh") and not any(pattern.search(text) for pattern, _ in _LIMITS):
             found["keep_axes"] = tuple(dict.fromkeys(axes))
     limit = next((name for pattern, name in _LIMITS if pattern.search(text)), "")
     for sizes in read.of("mesh")[:1]:
