@@ -96,6 +96,12 @@ def share(value: float, digits: int = 3) -> Quantity:
     return Quantity(significant(percent, digits), "%")
 
 
+def probability(value: float) -> Quantity:
+    """As people say it: `73 %`; never 0 or 100 unless it is."""
+    percent = round(value * 100)
+    return Quantity(str(min(max(percent, 1), 99) if 0 < value < 1 else percent), "%")
+
+
 def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
     size = abs(value)
     for prefix, factor in _SI_PREFIXES:
@@ -105,13 +111,15 @@ def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
-    """By evidence unit: `s`, `share`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
+    """By unit: `s`, `share`, `probability`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
     if unit == "s":
         return seconds(value, digits=digits)
     if unit == "share":
         return share(value, digits)
     if unit == "speedup":
         return Quantity(number(value, 2) if abs(value) < 10 else significant(value), TIMES)
+    if unit == "probability":
+        return probability(value)
     if unit in _SUFFIXES:
         return _prefixed(value, _SUFFIXES[unit], digits)
     if unit in ("count", "") and float(value).is_integer():

@@ -25,14 +25,6 @@ ORIGINS = {
 }
 
 
-def probability(value: float) -> str:
-    """As people say it: `73 %`; never 0 or 100 unless it is."""
-    percent = round(value * 100)
-    if 0 < value < 1:
-        percent = min(max(percent, 1), 99)
-    return f"{percent}{formatting.NBSP}%"
-
-
 def parameters(value: float) -> str:
     """Of a model: `8 B`, `1.02 T`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
@@ -47,7 +39,6 @@ _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "ms": lambda value: formatting.seconds(value / 1e3),
     "duration": formatting.duration,
     "usd": formatting.dollars,
-    "probability": probability,
     "correlation": lambda value: formatting.number(value, 2),
     "parameters": parameters,
 }

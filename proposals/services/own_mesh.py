@@ -58,10 +58,10 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
         made = plans.row(plan.run, plan, found)
         made.added_by = user
         made.save()
-        verdict = checks.check(plan, read.config, read.diagnosis, read.profile, only=made.rank)
+        verdict = checks.check(plan, read.config, only=made.rank)
         if verdict.broken:
             raise OwnMeshError(" ".join(verdict.broken))
-        checks.store(plan.run, plan, verdict)
+        checks.store(plan.run, verdict)
         reopened = Experiment.objects.filter(pk=plan.run.experiment_id).exclude(review=ReviewState.APPROVED)
         reopened.update(review=ReviewState.OPEN)
         events.append(

@@ -16,7 +16,7 @@ from evaluation.steps.scenarios import SCENARIOS
 from experiments.sentences import Value, spans_of
 
 #: A number with its unit, as words must not have it.
-QUANTITY = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?\s?(?:%|×|[kMGTP]?B(?:/s)?\b|[TG]FLOP/s|ms\b|µs\b|ns\b|s\b)")
+QUANTITY = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?\s?(?:%|×(?!\d)|[kMGTP]?B(?:/s)?\b|[TG]FLOP/s|ms\b|µs\b|ns\b|s\b)")
 
 
 def cases() -> Iterator[tuple[str, Diagnosis]]:
