@@ -134,6 +134,8 @@ def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
         more = {"rows": _step_rows(diagnosis.timeline)}
     elif key in kpi_formulas.OF_CORES:
         more = {"rows": _core_rows(diagnosis.timeline, key)}
+    if key == "step_time_s" and not diagnosis.measured:
+        return Panel(tile.label, tile.value, tile.unit, "measured", "measured.step_time_s", "configuration", tile.note)
     formula = kpi_formulas.formula(key, diagnosis, record.run.profile.summary or {})
     return Panel(tile.label, tile.value, tile.unit, tile.origin, formula, about=tile.note, **more)
 
