@@ -20,8 +20,7 @@ from proposals.constraints import Constraints
 
 Change = dict[str, Any]
 
-#: Factors by which micro-batches and the global batch are tried: one step either way, and two towards less memory.
-MICRO_BATCH_FACTORS = (0.5, 2.0, 4.0)
+#: Factors by which the global batch is tried: one step either way.
 BATCH_FACTORS = (0.5, 2.0)
 #: Training keys that change together on every mesh; more of them on the best meshes (`Pricer`).
 MOST_AT_FIRST = 2
@@ -40,7 +39,7 @@ def further_changes(
         return ({},)
     remats = [training.remat, *(() if constraints.keep_remat else REMAT)]
     shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else SHARDING)]
-    splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(training))]
+    splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
     found: dict[str, Change] = {}
     for remat, sharding, split, batch in product(remats, shardings, splits, batches):
@@ -64,14 +63,22 @@ def key(change: Mapping[str, Any]) -> str:
     return repr(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in change.items()))
 
 
-def _splits(training: Training) -> Iterator[Change]:
-    for factor in MICRO_BATCH_FACTORS:
-        if training.micro_batch:
-            size = training.micro_batch / factor
-            if size >= 1 and size == int(size):
-                yield {"micro_batch": int(size)}
-        elif (count := training.grad_accum * factor) >= 1 and count == int(count):
-            yield {"grad_accum": int(count)}
+def _splits(config: ExperimentConfig) -> Iterator[Change]:
+    """Micro-batches twice as large as those that ran, and smaller ones by factors of two, until one holds a sequence:
+    on the batch shards that ran, from the largest batch that is tried."""
+    training = config.training
+    if size := training.micro_batch:
+        yield {"micro_batch": 2 * size}
+        while size % 2 == 0:
+            size //= 2
+            yield {"micro_batch": size}
+        return
+    count = training.grad_accum
+    if count % 2 == 0:
+        yield {"grad_accum": count // 2}
+    most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.size("replica", "data", "fsdp", "expert")
+    while (count := 2 * count) <= most:
+        yield {"grad_accum": count}
 
 
 def _batches(training: Training) -> Iterator[Change]:

@@ -103,7 +103,7 @@ class Pricer:
             raise ConfigError(error.field, f"{error.message}{why}") from error
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
-        keeping = keeping_is_right(candidates, ranked, self.diagnosis)
+        keeping = keeping_is_right(candidates, ranked)
         baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
         proposals = []
         for number, choice in enumerate(choices, start=1):
@@ -239,7 +239,7 @@ class Pricer:
     def _keeping(self) -> float:
         """Probability that nothing legal gains what is worth a change."""
         candidates, *_, ranked = self._field(Constraints())
-        return keeping_is_right(candidates, ranked, self.diagnosis)
+        return keeping_is_right(candidates, ranked)
 
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What is tried beside every mesh."""
