@@ -11,10 +11,11 @@ from itertools import product
 from math import log2
 from typing import Any
 
-from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
+from diagnosis.report import AxisCollective, Diagnosis
+from experiments.step_profile import XLA_PROFILES, StepProfile
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
+from perfmodel.observation import KINDS, groups_on, talking_on
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
 
@@ -109,9 +110,11 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
 def schedule_flags(
     config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, constraints: Constraints
 ) -> Change | None:
-    """Flags that hide collectives, where communication is exposed and they are not set."""
+    """Flags that hide collectives, where XLA compiled the program, communication is exposed and they are not set."""
     if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
         return None  # on a CPU, or a device we do not know, these flags mean nothing
+    if profile.source_kind not in XLA_PROFILES:
+        return None
     new = missing_flags(config, diagnosis)
     return {"xla_flags": [*config.training.xla_flags, *new]} if new else None
 
@@ -123,18 +126,39 @@ def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, 
     return tuple(dict.fromkeys(flag for found, _ in sets for flag in xla_flags.missing(found, given)))
 
 
-def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis) -> float:
-    """Of the exposed communication, the share on which the flags bear that a change adds; negative for those it takes
-    away.
+def shares_of_schedule(
+    config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis
+) -> Mapping[str, float]:
+    """By part of the step (`ici:<group>`, `dcn`, `ici` for what has no axis): of its exposed communication, the share
+    on which the flags bear that a change adds; negative for those it takes away.  A part that the profile does not show
+    is absent: nothing is known of its exposure.
     """
-    total = sum(exposed_by_cause(config, diagnosis).values())
-    if "xla_flags" not in change or total <= 0:
-        return 0.0
+    if "xla_flags" not in change:
+        return {}
     before, after = set(config.training.xla_flags), set(change["xla_flags"])
-    return sum(
-        exposed / total * sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
-        for found, exposed in _flag_sets(config, diagnosis)
-    )
+    bears = {
+        found.cause: sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
+        for found, _ in _flag_sets(config, diagnosis)
+    }
+    whole: dict[str, float] = {}
+    borne: dict[str, float] = {}
+    for row in diagnosis.collectives:
+        exposed = _exposed(row, diagnosis)
+        for part in _parts_of(row, config):
+            whole[part] = whole.get(part, 0.0) + exposed
+            borne[part] = borne.get(part, 0.0) + exposed * bears.get(_cause(row, config), 0.0)
+    return {part: borne[part] / seconds for part, seconds in whole.items() if seconds > 0}
+
+
+def _parts_of(row: AxisCollective, config: ExperimentConfig) -> Iterator[str]:
+    """The parts of the step in which the time of a collective may stand."""
+    talking = talking_on(config.mesh)
+    if row.axis == "dcn":
+        yield "dcn"
+    elif row.axis:
+        yield from (f"ici:{name}" for name in groups_on(frozenset(row.axis.split("+")), row.kind, talking))
+    else:
+        yield from ("ici", *(f"ici:{name}" for name, axes in talking.items() if axes and row.kind in KINDS[name]))
 
 
 def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
@@ -147,19 +171,25 @@ def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla
 
 
 def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str, float]:
-    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for.
-
-    The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it.
-    """
+    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for."""
     found: dict[str, float] = {}
-    step = diagnosis.kpis.get("step_time_s")
     for row in diagnosis.collectives:
-        roles = {config.mesh.role(axis) for axis in row.axis.split("+")} if row.axis else set()
-        kind = xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
-        cause = "collective_matmul" if "model" in roles else kind
-        exposed = row.exposed_s / step if row.exposed_s is not None and step else row.share
-        found[cause] = found.get(cause, 0.0) + exposed
+        cause = _cause(row, config)
+        found[cause] = found.get(cause, 0.0) + _exposed(row, diagnosis)
     return found
+
+
+def _cause(row: AxisCollective, config: ExperimentConfig) -> str:
+    """The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it."""
+    if row.axis and "model" in {config.mesh.role(axis) for axis in row.axis.split("+")}:
+        return "collective_matmul"
+    return xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
+
+
+def _exposed(row: AxisCollective, diagnosis: Diagnosis) -> float:
+    """Share of the step that a collective is exposed."""
+    step = diagnosis.kpis.get("step_time_s")
+    return row.exposed_s / step if row.exposed_s is not None and step else row.share
 
 
 def exposed_share(diagnosis: Diagnosis) -> float:

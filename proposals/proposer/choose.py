@@ -143,7 +143,12 @@ def beam(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) ->
 
 
 def left_out(
-    asked: Asked | None, c: Candidates, ranked: Ranked, diagnosis: Diagnosis, chosen: tuple[Choice, ...]
+    asked: Asked | None,
+    c: Candidates,
+    prices: Prices,
+    ranked: Ranked,
+    diagnosis: Diagnosis,
+    chosen: tuple[Choice, ...],
 ) -> str | None:
     """Why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
     if asked is None:
@@ -160,7 +165,7 @@ def left_out(
     settings = [f"{name} {value}" for name, value in c.change(best).items() if name != "xla_flags"]
     settings += ["XLA flags"] if "xla_flags" in c.change(best) else []
     which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
-    gain = float(np.exp(ranked.gain[best]))
+    gain = float(np.exp(prices.gain[best]))
     why = (
         "another at the same batch is faster, likelier to be so and needs no more memory"
         if _dominated(c, ranked)[best]

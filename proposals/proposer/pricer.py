@@ -102,16 +102,16 @@ class Pricer:
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError(error.field, f"{error.message}{why}") from error
         verdict = asked_by(self.diagnosis, candidates, prices)
-        unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
+        unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked)
-        baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
+        baseline = self._measured(prices.predicted(candidates, candidates.baseline))
         proposals = []
         for number, choice in enumerate(choices, start=1):
             broken = unwanted if choice.index == candidates.baseline else ()
             case = self._case(
                 number, choice.kind, candidates, prices, ranked, choice.index, baseline, keeping, broken, ()
             )
-            plan = self._plan(case, candidates, prices, ranked, choice.index)
+            plan = self._plan(case, candidates, prices, choice.index)
             proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
         step = self.observed.step_s
         exposed = exposed_s(prices, candidates, self.observed, self.diagnosis)
@@ -145,12 +145,11 @@ class Pricer:
         known = not self.missing
         found = []
         for index in in_order(candidates, ranked)[:top]:
-            gain, sigma = float(ranked.gain[index]), float(ranked.sigma[index])
             found.append(
                 Listed(
                     mesh=candidates.mesh(index).to_json(),
                     changes=dict(candidates.change(index)),
-                    predicted=prices.predicted(candidates, index, gain, sigma),
+                    predicted=prices.predicted(candidates, index),
                     faster=float(ranked.faster[index]),
                     runs=float(ranked.runs[index]),
                     utility=float(ranked.utility[index]),
@@ -187,11 +186,11 @@ class Pricer:
         broken = tuple(broken_by(candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
         unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
-        baseline = self._measured(prices.predicted(candidates, 0, 0.0, 0.0))
+        baseline = self._measured(prices.predicted(candidates, 0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
         case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
-        plan = self._plan(case, candidates, prices, ranked, 1)
-        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, ranked, rules, 2, 1))
+        plan = self._plan(case, candidates, prices, 1)
+        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, rules, 2, 1))
 
     @cached_property
     def _library(self) -> Library:
@@ -335,7 +334,7 @@ class Pricer:
             baseline=baseline,
             mesh=mesh,
             changes=dict(candidates.change(index)),
-            predicted=prices.predicted(candidates, index, float(ranked.gain[index]), float(ranked.sigma[index])),
+            predicted=prices.predicted(candidates, index),
             faster=float(ranked.faster[index]),
             keeping=keeping,
             split=bool(candidates.split[index]),
@@ -347,16 +346,13 @@ class Pricer:
             unchecked=unchecked,
         )
 
-    def _plan(
-        self, case: wording.Case, candidates: Candidates, prices: Prices, ranked: Ranked, index: int
-    ) -> ProposalPlan:
+    def _plan(self, case: wording.Case, candidates: Candidates, prices: Prices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
-        ratio = float(np.exp(prices.gain[index] - ranked.gain[index]))
         plan = _worded(case)
         return replace(
             plan,
             memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
-            communication=detail.communication(candidates, prices, index, ratio),
+            communication=detail.communication(candidates, prices, index),
             per_chip=detail.per_chip(candidates, index),
         )
 
@@ -364,8 +360,8 @@ class Pricer:
         steps = list(detail.steps_from(self.config, case.mesh, case.changes))
         listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
-        prices, ranked = self._priced(candidates)
-        return detail.neighbours(steps, candidates, prices, ranked, rules_of(candidates, asked), 2, 1)
+        prices, _ = self._priced(candidates)
+        return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)
 
     def _measured(self, baseline: Predicted) -> Predicted:
         """The baseline's bars are what was measured, not what the model makes of it."""
