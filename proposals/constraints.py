@@ -19,6 +19,9 @@ MOST_MARGIN = 0.5
 MOST_NAMED = 100
 MOST_CHIPS = 10**7
 
+#: A mesh as plain values: `{"ici": {axis: size}, "dcn": {axis: size}}`.
+MeshSizes = Mapping[str, Mapping[str, int]]
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -43,7 +46,7 @@ class Constraints:
     keep_weight_sharding: bool = False
     keep_micro_batches: bool = False
     no_flags: bool = False
-    excluded: tuple[Mapping[str, Mapping[str, int]], ...] = ()
+    excluded: tuple[MeshSizes, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything is asked for at all."""
@@ -178,17 +181,17 @@ def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
     return tuple(axis for axis in axes if mesh.role(axis) == role)
 
 
-def mesh_text(mesh: Mapping[str, Mapping[str, int]]) -> str:
+def mesh_text(mesh: MeshSizes) -> str:
     """`data 4 · model 2`, DCN axes as `dcn.data 2` where larger than one."""
     parts = [f"{axis} {size}" for axis, size in mesh["ici"].items()]
     parts += [f"dcn.{axis} {size}" for axis, size in mesh.get("dcn", {}).items() if size > 1]
     return " · ".join(parts)
 
 
-def same_mesh(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> bool:
+def same_mesh(one: MeshSizes, other: MeshSizes) -> bool:
     """Whether two meshes give every axis the same size; axes of size 1 do not count."""
 
-    def wide(mesh: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str, int]]:
+    def wide(mesh: MeshSizes) -> set[tuple[str, str, int]]:
         return {(place, axis, n) for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1}
 
     return wide(one) == wide(other)

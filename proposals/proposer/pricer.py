@@ -24,7 +24,7 @@ from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.search import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.candidate import chips_ratio
-from proposals.constraints import RULE, Constraints, mesh_text
+from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
@@ -163,7 +163,7 @@ class Pricer:
 
     def evaluate(
         self,
-        mesh: Mapping[str, Any],
+        mesh: MeshSizes,
         changes: Mapping[str, Any] | None = None,
         constraints: Constraints | None = None,
     ) -> ProposalPlan:
