@@ -1,4 +1,5 @@
-"""Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, batch, flags.
+"""Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, virtual stages,
+batch, flags.
 
 Each is a mapping of training keys to new values; the empty one comes first.  Those that cannot be priced, because the
 model, the batch or the sequence length is not known, are not tried.
@@ -42,9 +43,10 @@ def further_changes(
     shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else SHARDING)]
     splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
+    virtual: list[Change] = [{}, *(() if constraints.keep_micro_batches else _virtual_stages(config))]
     found: dict[str, Change] = {}
-    for remat, sharding, split, batch in product(remats, shardings, splits, batches):
-        change = {**batch, **split}
+    for remat, sharding, split, batch, stages in product(remats, shardings, splits, batches, virtual):
+        change = {**batch, **split, **stages}
         if remat != training.remat:
             change["remat"] = remat
         if sharding != training.weight_sharding:
@@ -80,6 +82,13 @@ def _splits(config: ExperimentConfig) -> Iterator[Change]:
     most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.size("replica", "data", "fsdp", "expert")
     while (count := 2 * count) <= most:
         yield {"grad_accum": count}
+
+
+def _virtual_stages(config: ExperimentConfig) -> Iterator[Change]:
+    """Of a pipeline, virtual stages by factors of two: fewer by one, more as the layers allow, by two."""
+    count = config.training.virtual_stages
+    if config.mesh.size("pipeline") > 1:
+        yield from ({"virtual_stages": new} for new in (count // 2, 2 * count, 4 * count) if new >= 1)
 
 
 def _batches(training: Training) -> Iterator[Change]:
@@ -200,7 +209,7 @@ def exposed_share(diagnosis: Diagnosis) -> float:
 def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:
     """How far each training key moves, in doublings or steps of a policy; keys that stay are absent."""
     moved: dict[str, float] = {}
-    for name in ("global_batch", "grad_accum", "micro_batch"):
+    for name in ("global_batch", "grad_accum", "micro_batch", "virtual_stages"):
         before, after = getattr(training, name), change.get(name)
         if after and before and after != before:
             moved[name] = log2(after / before)
