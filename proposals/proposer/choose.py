@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +13,10 @@ from perfmodel.config import ConfigError
 from perfmodel.step_time import Z80, missing_facts
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import claimed
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import OFF_CHIP, Prices
 from proposals.proposer.ranking import Ranked, Weights, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates
-from proposals.proposer.verdict import OFF_CHIP, Asked, asked_by
+from proposals.proposer.verdict import Asked, asked_by
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -24,6 +24,8 @@ Ints = npt.NDArray[np.int64]
 
 #: A smaller gain, as a logarithm of time per token, is not worth a change: published repeats differ by as much.
 WORTH_A_CHANGE = 0.01
+#: Gains below this, as a logarithm, are the model's rounding.
+NO_DIFFERENCE = 0.001
 #: Two moves whose directions differ by less than this cosine are one hypothesis.
 SAME_WAY = 0.8
 #: Meshes on which every combination of training keys is tried: the best ones, beside those one step away.
@@ -47,15 +49,16 @@ def choose(
     diagnosis: Diagnosis,
     keep_is_asked_away: bool = False,
     weights: Weights | None = None,
-) -> tuple[Choice, Choice, Choice]:
-    """Always three, all distinct.  The first is the recommendation: the largest utility among what is more likely than
-    not to gain what is worth a change, without the parts that add next to nothing to it; to keep what runs where
-    nothing is.
+    least: int = 3,
+) -> tuple[Choice, ...]:
+    """Three, all distinct; fewer, down to `least`, where the others would change nothing.
 
-    A batch is changed first only where nothing at the same batch is that likely to gain.  One of the three gives what
-    the verdict asks for, where anything legal does that may gain (`left_out` says why not).
+    The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
+    change, without the parts that add next to nothing to it; to keep what runs where nothing is.  A batch is changed
+    first only where nothing at the same batch is that likely to gain.  One of the three gives what the verdict asks
+    for, where anything legal does that may gain (`left_out` says why not).
     keep_is_asked_away: what runs breaks a constraint, so that it stands last if at all.  Raises ConfigError where the
-    constraints leave fewer than three.
+    constraints leave fewer than `least`.
     """
     c, base = candidates, candidates.baseline
     share = (weights or shipped_weights()).simplify
@@ -89,7 +92,7 @@ def choose(
     # What runs is a yardstick, and goes before what the verdict asks for is left out.
     if keep in wanted[1:] and another and len(wanted) > 2:
         wanted.remove(keep)
-    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None)
+    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least)
 
 
 def _flagged(c: Candidates, ranked: Ranked, index: int) -> int:
@@ -189,9 +192,10 @@ def _likely_first(ranked: Ranked, order: Ints) -> Ints:
     return np.concatenate([order[likely], order[~likely]])
 
 
-def keeping_is_right(candidates: Candidates, ranked: Ranked) -> float:
-    """Probability that nothing that may be offered runs and gains what is worth a change."""
+def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Choice] = ()) -> float:
+    """Probability that nothing that may be offered, or was chosen, runs and gains what is worth a change."""
     counted = offered(candidates)
+    counted[[choice.index for choice in chosen]] = True
     counted[candidates.baseline] = False
     better = ranked.faster_by(WORTH_A_CHANGE)[counted]
     return 1.0 - float(better.max()) if len(better) else 1.0
@@ -209,21 +213,25 @@ def _priced(c: Candidates) -> Bools:
 
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
-    """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory.
-    Nothing is where memory cannot be computed."""
+    """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
+    another batch must be better in one of these than all that keeps the batch.  Nothing is dominated where memory
+    cannot be computed."""
     found = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
         return found
-    memory, tokens = c.used.total, c.tokens_ratio
+    gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
     pool = np.flatnonzero(offered(c) & ~c.changes_kind("xla_flags"))
-    for batch in np.unique(tokens[pool]):
+    kept: list[int] = []
+    for batch in np.unique(tokens[pool]):  # the batch that ran is the smallest
         rows = pool[tokens[pool] == batch]
         front: list[int] = []
-        for row in rows[np.argsort(-ranked.gain[rows], kind="stable")]:
-            beaten = (ranked.faster[front] > ranked.faster[row]) & (memory[front] <= memory[row])
-            found[row] = beaten.any()
+        for row in rows[np.argsort(-gain[rows], kind="stable")]:
+            beaten = (faster[front] > faster[row]) & (memory[front] <= memory[row])
+            as_good = (gain[kept] > gain[row] - NO_DIFFERENCE) & (faster[kept] > faster[row] - NO_DIFFERENCE)
+            found[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
             if not found[row]:
                 front.append(int(row))
+        kept = kept or front
     return found
 
 
@@ -257,10 +265,10 @@ def _answer(c: Candidates, ranked: Ranked, order: Ints, used: list[int], asked: 
 
 def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share: float) -> Iterator[Choice]:
     """The best by utility that moves another way than the others do; called bolder where it may win more than they."""
-    rows = order[~np.isin(order, used)]
+    rows = order[~np.isin(order, used) & _differs(ranked)[order]]
     if not len(rows):
         return
-    promising = rows[ranked.faster[rows] >= 0.5]
+    promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     open_ = promising if len(promising) else rows[:1]
     another = (_alike(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
     best = int(_or(open_, another)[0])
@@ -299,27 +307,35 @@ def _leans_on_the_same(c: Candidates, rows: Ints, used: list[int]) -> Bools:
     return np.asarray((_directions(c, rows)[:, common] == theirs[0][common]).all(axis=1))
 
 
+def _differs(ranked: Ranked) -> Bools:
+    """Whether a candidate is expected to take another time at all: an axis renamed from data to FSDP may not."""
+    return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)
+
+
 def _three(
-    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool
-) -> tuple[Choice, Choice, Choice]:
+    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int
+) -> tuple[Choice, ...]:
     """Drop repeats and fill up: by utility, what keeps the batch first, and to keep what runs before what is worse."""
     chosen: list[Choice] = []
     seen: set[int] = set()
     order = _order(c, ranked)
     sure = offered(c)[order] & ~c.changes_kind("global_batch")[order] & ~_dominated(c, ranked)[order]
-    spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", int(i)) for i in order[sure][:3]]
+    likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
+    spare = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in order[sure][:3]]
     rest = [Choice("alternative", int(i)) for i in order[~sure][:3]]
     near = [s for s in spare if ranked.utility[s.index] > -0.5]
     keep = [Choice("keep", c.baseline)]
     fill = (*near, *rest, *spare, *keep) if keep_is_asked_away else (*near, *keep, *rest, *spare)
-    for choice in (*wanted, *fill):
-        if choice.index not in seen and len(chosen) < 3:
-            seen.add(choice.index)
-            chosen.append(choice)
-    if len(chosen) < 3:
+    differs = _differs(ranked) | (np.arange(len(c)) == c.baseline)
+    for choices, most in (((*wanted, *(x for x in fill if differs[x.index])), 3), (fill, least)):
+        for choice in choices:
+            if choice.index not in seen and len(chosen) < most:
+                seen.add(choice.index)
+                chosen.append(choice)
+    if len(chosen) < least:
         raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; relax one and try again")
     lead, scaled = chosen[0], bool(missing_facts(c.config))
-    return lead, _as_it_is(chosen[1], lead, ranked, scaled), _as_it_is(chosen[2], lead, ranked, scaled)
+    return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
 
 
 def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:

@@ -16,7 +16,6 @@ import numpy as np
 
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
-from experiments.sentences import say
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
@@ -27,7 +26,7 @@ from proposals.candidate import chips_ratio
 from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
-from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
+from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, schedule_flags, with_flags, without_model
 from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
 from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
@@ -35,7 +34,8 @@ from proposals.proposer.fewer import fewer_chips
 from proposals.proposer.given import given_changes, given_mesh, products
 from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.observed import observe, recomputes_nothing
+from proposals.proposer.notes import notes
+from proposals.proposer.observed import observe, recomputes_nothing, trains
 from proposals.proposer.precedents import Precedent, published
 from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
@@ -77,6 +77,7 @@ class Pricer:
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
+        self.trains = trains(profile, diagnosis)
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
         self.calibration = (
@@ -87,6 +88,7 @@ class Pricer:
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
+        Fewer where the program does not train, so that less can be changed.
 
         What runs may stand among them though it breaks a constraint, and then says so: it is what runs.  Raises
         ConfigError where a constraint makes no sense, or too little is left.
@@ -96,14 +98,14 @@ class Pricer:
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         try:
-            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
+            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted), least=3 if self.trains else 1)
         except ConfigError as error:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError(error.field, f"{error.message}{why}") from error
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
-        keeping = keeping_is_right(candidates, ranked)
+        keeping = keeping_is_right(candidates, ranked, choices)
         baseline = self._measured(prices.predicted(candidates, candidates.baseline))
         proposals = []
         for number, choice in enumerate(choices, start=1):
@@ -133,7 +135,7 @@ class Pricer:
             },
             priced=priced,
             constraints=asked.to_json(),
-            notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
+            notes=(*notes(self, asked, prices, baseline), *([unanswered] if unanswered else [])),
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
@@ -215,9 +217,7 @@ class Pricer:
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
         closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
-        together = with_flags(
-            (*further_changes(self.config, asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked)
-        )
+        together = with_flags((*self._known(asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked))
         candidates, _ = legal(closer, self.config, together, asked, listed=0)
         priced += len(candidates)
         prices, ranked = self._priced(candidates)
@@ -243,14 +243,24 @@ class Pricer:
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What is tried beside every mesh."""
         flags = self._flags(asked)
-        return (*further_changes(self.config, asked), *([flags] if flags else []), *self._blind(asked))
+        return (*self._known(asked), *([flags] if flags else []), *self._blind(asked))
+
+    def _known(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
+        """What can be priced."""
+        return further_changes(self.config, self._of_training(asked), most)
+
+    def _of_training(self, asked: Constraints) -> Constraints:
+        """Without a backward pass there are no gradients, no optimizer and nothing to recompute."""
+        if self.trains:
+            return asked
+        return replace(asked, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True)
 
     def _flags(self, asked: Constraints) -> Change | None:
         return schedule_flags(self.config, self.profile, self.diagnosis, asked)
 
     def _blind(self, asked: Constraints) -> tuple[Change, ...]:
         """What can be tried although it cannot be priced."""
-        return tuple(without_model(self.config, asked)) if self.missing else ()
+        return tuple(without_model(self.config, self._of_training(asked))) if self.missing else ()
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
         seconds = self.observed.timed
@@ -271,40 +281,6 @@ class Pricer:
         left = candidates.take(rows)
         found = prices.take(rows)
         return left, found, rank(left, found, self.profile, self._library)
-
-    def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
-        found: list[str] = []
-        if self.observed.basis in from_step_time.NOTES:
-            found.append(from_step_time.NOTES[self.observed.basis])
-        found += [self.exchange_unrecorded] if self.exchange_unrecorded else []
-        if self.observed.stand_in:
-            found.append(
-                f"The profile was recorded on {self.profile.device.kind or 'another chip'}, but the configuration "
-                f"names {self.config.hardware.chip}: gains are predicted for the configured chip from times on the "
-                "other, which transfer poorly."
-            )
-        memory = baseline.hbm_per_chip_bytes
-        if memory and memory["total"] > memory["capacity"]:
-            found.append(
-                say(
-                    "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "
-                    "model, batch, sequence length, remat or precision do not match the profile, or the memory model "
-                    "is off. Correct the configuration first; until then, any candidate that needs no more than it "
-                    "counts as fitting.",
-                    *effects.memory_of(memory, "plan.baseline"),
-                )
-            )
-        measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
-        if asked.memory_margin and self.missing and not measured:
-            found.append(
-                "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
-            )
-        if self.recomputes_nothing:
-            found.append(
-                f"The configuration has remat `{self.config.training.remat}`, but the profile shows no recompute; "
-                "the current configuration is priced without it."
-            )
-        return tuple(found)
 
     def _case(
         self,

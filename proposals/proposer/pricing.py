@@ -26,6 +26,9 @@ from proposals.proposer.space import Candidates
 
 Floats = npt.NDArray[np.float64]
 
+#: Verdicts that no mesh or training key answers.  Idle chips wait for a pipeline's other stages or for kernel launches,
+#: which both shorten.
+OFF_CHIP = ("input", "host")
 #: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
 SPREAD_OF_STAND_IN = 0.3
 #: Of exposed communication, what schedule flags hide on average, and the spread of that share.
@@ -163,6 +166,8 @@ def price(
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
     sigma = np.sqrt(c.flat(priced.sigma) ** 2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
     high, learnt = priced.memory_high_bytes, confidence or shipped()
+    if diagnosis.bottleneck.primary in OFF_CHIP:
+        learnt = learnt.where_chips_wait()
     return Prices(
         calibration=calibration,
         time_s=total,

@@ -14,9 +14,6 @@ from proposals.proposer.space import Candidates
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-#: Verdicts that no mesh or training key answers.  Idle chips wait for a pipeline's other stages or for kernel launches,
-#: which both shorten.
-OFF_CHIP = ("input", "host")
 #: A candidate gives what is asked for where the part falls by this share, per token and chip.
 FALLS_BY = 0.1
 

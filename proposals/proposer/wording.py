@@ -19,7 +19,7 @@ from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, sizes_by_role
-from proposals.proposer.verdict import OFF_CHIP
+from proposals.proposer.pricing import OFF_CHIP
 
 ROLE_NAMES = {
     "data": "data parallelism",

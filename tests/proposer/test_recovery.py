@@ -1,7 +1,8 @@
 """From a poor mesh back to a good one, on steps laid out from first principles (evaluation/steps/generated.py).
 
 The same generator then runs what was proposed, its mesh and the training keys that it knows of (recomputation in full,
-of elementwise work alone or none, micro-batches, batch), so the gain is what that world would measure per token, not what we predicted.
+of elementwise work alone or none, micro-batches, batch), so the gain
+is what that world would measure per token, not what we predicted.
 """
 
 from __future__ import annotations
