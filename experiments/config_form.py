@@ -15,7 +15,6 @@ from typing import Any
 from django.http import QueryDict
 
 from experiments.consistency import Contradiction, Mark
-from perfmodel.checks import Checker
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 from perfmodel.execution import load_profiles, profile_named
@@ -224,7 +223,10 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _known_as(model: Mapping[str, Any]) -> str:
     """Name of the catalogued model that a shape without a name spells out; empty where it is none."""
-    shape = read_model(Checker(), model) if not model.get("name") else None
+    try:
+        shape = read_model(model) if not model.get("name") else None
+    except ValueError:
+        return ""
     return shape.name if shape is not None else ""
 
 
