@@ -95,10 +95,10 @@ def choice(known: Mapping[str, str]) -> PlainValidator:
     """One of `known` (as written → as meant), whatever its case."""
 
     def read(value: Any) -> str:
-        key = value.strip().lower().replace("-", "_") if isinstance(value, str) else None
+        key = value.strip().lower().replace("-", "_") if isinstance(value, str) else ""
         if key in known:
             return known[key]
-        hint = suggestion(value, known) if isinstance(value, str) else ""
+        hint = suggestion(value, known) if key else ""
         raise ValueError(f"is {shown(value)}; use one of {' '.join(dict.fromkeys(known.values()))}{hint}")
 
     return PlainValidator(read)

@@ -145,15 +145,15 @@ class TrainingFile(FilePart):
     """Of what is not given, `value` knows the default."""
 
     PATH = "training"
-    global_batch: Whole | None = Field(None, ge=1, le=MAX_BATCH)
-    seq_len: Whole | None = Field(None, ge=1, le=MAX_TOKENS)
+    global_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    seq_len: Whole | None = Field(default=None, ge=1, le=MAX_TOKENS)
     precision: Annotated[str, choice(PRECISION_NAMES)] | None = None
     optimizer: Annotated[str, Field(max_length=60)] | None = None
     weight_sharding: Annotated[str, choice(SHARDING_NAMES)] | None = None
     remat: Annotated[str, choice(REMAT_NAMES)] | None = None
-    grad_accum: Whole | None = Field(None, ge=1, le=MAX_BATCH)
-    micro_batch: Whole | None = Field(None, ge=1, le=MAX_BATCH)
-    virtual_stages: Whole | None = Field(None, ge=1, le=10_000)
+    grad_accum: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    micro_batch: Whole | None = Field(default=None, ge=1, le=MAX_BATCH)
+    virtual_stages: Whole | None = Field(default=None, ge=1, le=10_000)
     sequence_parallel: Bool | None = None
     loss_parallel: Bool | None = None
     xla_flags: tuple[str, ...] | None = None
@@ -215,8 +215,8 @@ class SoftwareFile(FilePart):
 
 class MeasuredFile(FilePart):
     PATH = "measured"
-    step_time_s: Positive | None = Field(None, le=LONGEST_STEP_S)
-    peak_memory_bytes: Positive | None = Field(None, le=1e15)
+    step_time_s: Positive | None = Field(default=None, le=LONGEST_STEP_S)
+    peak_memory_bytes: Positive | None = Field(default=None, le=1e15)
 
 
 class ConfigFile(FilePart):
@@ -228,8 +228,8 @@ class ConfigFile(FilePart):
     mesh: MeshFile
     model: ModelShape | None = None
     training: TrainingFile = TrainingFile()
-    name: str = Field("", max_length=300)
-    notes: str = Field("", max_length=100_000)
+    name: str = Field(default="", max_length=300)
+    notes: str = Field(default="", max_length=100_000)
     software: SoftwareFile = SoftwareFile()
     measured: MeasuredFile = MeasuredFile()
 
