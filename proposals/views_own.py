@@ -74,8 +74,7 @@ def _page(
         plan=plan,
         axes=shown,
         offered=own_form.offered(config, shown),
-        settings=own_form.settings(config.get("training") or {}, given.changes),
-        flags=" ".join(given.changes.get("xla_flags") or ()),
+        form=own_form.filled(config.get("training") or {}, given.changes),
         refused=refused,
         **_answer(plan, given),
     )
