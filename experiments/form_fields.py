@@ -35,7 +35,7 @@ class Whole(Text):
 
 def whole(text: str) -> Any:
     digits = text.strip().replace(",", "").replace("_", "")
-    return int(digits) if re.fullmatch(r"[+-]?[0-9]{1,15}", digits) else text.strip()
+    return int(digits) if re.fullmatch(r"[+-]?\d{1,15}", digits) else text.strip()
 
 
 class Quantity(Text):
@@ -100,4 +100,4 @@ class Sheet(forms.Form):
     def given(self) -> dict[str, Any]:
         """What was filled in, by field."""
         self.is_valid()
-        return {name: value for name, value in self.cleaned_data.items() if value or value == 0 and value is not False}
+        return {name: value for name, value in self.cleaned_data.items() if value or type(value) in (int, float)}
