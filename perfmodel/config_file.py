@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from perfmodel.checks import complaints, shown, suggestion
 from perfmodel.chips import load_chips
-from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training
-from perfmodel.config_schema import MISSING, ConfigFile, SoftwareFile, TrainingFile, product_errors
+from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh, Training, product_errors
+from perfmodel.config_schema import MISSING, ConfigFile, SoftwareFile, TrainingFile
 from perfmodel.model_file import model_to_json
 from perfmodel.strict_text import decode, parse_text
 from perfmodel.workload import REMAT_OPEN

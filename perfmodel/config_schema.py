@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, fie
 
 from perfmodel.checks import Bool, Complaints, FilePart, Positive, Whole, choice, mapping, shown, suggestion, warn
 from perfmodel.chips import PRECISIONS, Chip, get_chip, load_chips
-from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh, Training
+from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Hardware, Measured, Mesh, Training, product_errors
 from perfmodel.model_file import read_model
 from perfmodel.shapes import ModelShape
 from perfmodel.workload import REMAT_OPEN, chip_of
@@ -291,17 +291,3 @@ class ConfigFile(FilePart):
 def _mesh(given: MeshFile, roles: Mapping[str, str]) -> Mesh:
     named = {axis: role for axis, role in roles.items() if axis in given.ici or axis in given.dcn}
     return Mesh(tuple(given.ici.items()), tuple(given.dcn.items()), MappingProxyType(named))
-
-
-def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:
-    """Where the sizes of the mesh do not multiply to the chips."""
-    found = []
-    if mesh.ici_product != hardware.chips_per_slice:
-        sizes = " x ".join(str(size) for _, size in mesh.ici)[:80]
-        product = f"{sizes} = {mesh.ici_product}" if len(mesh.ici) > 1 else f"the product is {sizes}"
-        text = f"{product}, but the topology has {hardware.chips_per_slice} chips per slice; make the products equal"
-        found.append(ConfigError("mesh.ici", text))
-    if mesh.dcn_product != hardware.slices:
-        text = f"the sizes multiply to {mesh.dcn_product}, but hardware.slices is {hardware.slices}; make them equal"
-        found.append(ConfigError("mesh.dcn", text))
-    return found

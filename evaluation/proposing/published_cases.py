@@ -32,7 +32,7 @@ from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
 from perfmodel.calibration import mesh_distance
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.search import build_space, default_axes
+from perfmodel.space import build_space, default_axes
 from perfmodel.step_time import predict
 from perfmodel.workload import micro_batches
 

@@ -14,7 +14,7 @@ from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.gaps import fill_in
-from perfmodel.search import Constraints, build_space, space_workload
+from perfmodel.space import Constraints, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
