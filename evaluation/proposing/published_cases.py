@@ -30,8 +30,8 @@ from evaluation.steps.generated import Scenario, made
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
-from perfmodel.calibration import mesh_distance
 from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.prices import mesh_distance
 from perfmodel.space import build_space, default_axes
 from perfmodel.step_time import predict
 from perfmodel.workload import micro_batches

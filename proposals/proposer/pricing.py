@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel.calibration import Calibration, Observation, calibrate
+from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.observation import Observation
 from perfmodel.step_time import Z80, missing_facts
 from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
