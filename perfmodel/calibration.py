@@ -34,8 +34,8 @@ from perfmodel.topology import Floats
 from perfmodel.workload import Workload, from_config, stack
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change on the log scale (up to the
-#: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts, fusions,
-#: schedules), with the model's shape known and assumed.
+#: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts,
+#: fusions, schedules), with the model's shape known and assumed.
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
 SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06

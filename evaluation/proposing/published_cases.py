@@ -26,7 +26,8 @@ import numpy as np
 
 from evaluation.optico import tuned_runs
 from evaluation.published import PublishedRun, load_published
-from evaluation.steps.generated import Scenario, made
+from evaluation.steps.generated import made
+from evaluation.steps.scenario import Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality

@@ -6,7 +6,8 @@ import random
 from dataclasses import replace
 from math import prod
 
-from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario, made
+from evaluation.steps.generated import made
+from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import StepProfile
 

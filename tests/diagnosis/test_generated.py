@@ -9,7 +9,8 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from evaluation.steps import evaluate
-from evaluation.steps.generated import Scenario, config, made, profile
+from evaluation.steps.generated import made, profile
+from evaluation.steps.scenario import Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile

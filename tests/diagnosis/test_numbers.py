@@ -10,7 +10,8 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Diagnosis, Evidence
 from evaluation.steps import paper
-from evaluation.steps.generated import config, profile
+from evaluation.steps.generated import profile
+from evaluation.steps.scenario import config
 from evaluation.steps.scenarios import SCENARIOS
 
 UNITS = {
