@@ -14,7 +14,7 @@ SCENARIOS_FILE = Path(__file__).with_name("scenarios.toml")
 
 
 def _as_fields(row: dict[str, Any]) -> dict[str, Any]:
-    meshes = {part: tuple(row[part].items()) for part in ("ici", "dcn") if part in row}
+    meshes: dict[str, Any] = {part: tuple(row[part].items()) for part in ("ici", "dcn") if part in row}
     return {**row, **meshes, "model": SHAPES[row["model"]]}
 
 
