@@ -186,7 +186,9 @@ def write(docs: Path, found: Sequence[Source]) -> None:
 def main() -> int:
     found = sources()
     if not found:
-        print("None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md stays as it is.")
+        print(
+            "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md stays as it is."
+        )
         return 1
     write(DOCS, found)
     print(f"docs/accuracy-profiles.md: {len(found)} profiles.")
