@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ APPLICATIONS = ("tests/launcher/", "tests/flow/")
 BROWSER = "tests/browser/"
 BROWSERS = ("chromium", "chromium-browser")
 
+HIDDEN_LOOP = pytest.StashKey[asyncio.AbstractEventLoop]()
+
 # Now, so that test modules and their fixtures may import models.
 django.setup()
 # Nobody asks for the permissions of Django's own, which every test with committed rows would write anew.
@@ -91,6 +94,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (not item.nodeid.startswith(APPLICATIONS), not item.nodeid.startswith(BROWSER)))
     _skip_without_browser(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Playwright's event loop counts as running in this thread from the first browser test on.  It is hidden from the
+    tests that come after it: they could not run coroutines, and Django keeps other connections where a loop runs."""
+    loop = asyncio._get_running_loop()
+    if loop is None or "playwright" in getattr(item, "fixturenames", ()):
+        return (yield)
+    item.stash[HIDDEN_LOOP] = loop
+    asyncio._set_running_loop(None)
+    try:
+        return (yield)
+    finally:
+        asyncio._set_running_loop(loop)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The last test ends Playwright, which needs its loop."""
+    if nextitem is None and HIDDEN_LOOP in item.stash:
+        asyncio._set_running_loop(item.stash[HIDDEN_LOOP])
 
 
 def _commits_rows(item: pytest.Item) -> bool:

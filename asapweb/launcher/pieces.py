@@ -29,6 +29,7 @@ class Piece:
 
     command: without the part that ties its life to ours.  ends_with: the signal for an orderly end.  is_healthy: asks
     the process itself, not the process table.  hung_after_s: how long it may be unwell before it is started anew.
+    niceness: of its processes, for work that no page waits for.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Piece:
     before_start: Callable[[], None] = _nothing
     folder: Path = CODE
     hint: str = ""  # what to do when it does not start
+    niceness: int = 0
 
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
@@ -59,6 +61,8 @@ class Piece:
         self.before_start()
         environment = {**os.environ, **self.environment, MARK: str(self.home), PIECE_MARK: self.name}
         command = self.command()
+        if self.niceness:
+            command = ["nice", "-n", str(self.niceness), *command]
         if command[0] != "setpriv":
             command = ["setpriv", "--pdeathsig", self.dies_with_us, "--", *command]
         with self.log.open("ab") as log:

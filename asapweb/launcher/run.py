@@ -212,7 +212,7 @@ def _worker(home: Home, options: Options, *, sole: bool) -> Piece:
         "--scheduler",
         "celery.beat:Scheduler",
     ]
-    return _celery(home, "worker", "asap", more, sole=sole)
+    return _celery(home, "worker", "asap", more, sole=sole, niceness=5)  # pages come before analyses
 
 
 def _answerer(home: Home, *, sole: bool) -> Piece:
@@ -221,7 +221,7 @@ def _answerer(home: Home, *, sole: bool) -> Piece:
     return _celery(home, "answerer", "dialogue", more, sole=sole)
 
 
-def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool) -> Piece:
+def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool, niceness: int = 0) -> Piece:
     heartbeat = home.run / f"{name}.alive"
 
     def forget() -> None:
@@ -247,7 +247,7 @@ def _celery(home: Home, name: str, node: str, more: list[str], *, sole: bool) ->
             "ASAP_WORKER_HEARTBEAT": str(heartbeat), "ASAP_SOLE_WORKER": "1" if sole and name == "worker" else "0",
             **LEAN,
         },
-        dies_with_us="QUIT", ends_within_s=5.0,
+        dies_with_us="QUIT", ends_within_s=5.0, niceness=niceness,
         # While a foreign broker is away the worker waits for it, which is no reason to end what it is doing.
         hung_after_s=120.0 if sole else math.inf,
     )  # fmt: skip

@@ -228,7 +228,7 @@ def test_what_is_tried_first_may_not_be_slower_than_what_runs(propose: Propose) 
         return answer(changed(**slow, reasoning=["It computes more at once."]))
 
     events, found, _ = propose(prices_then(model, ("predict", slow)))
-    assert any("Proposal 1" in text and "slower than what runs" in text for text in told(events))
+    assert any("Proposal 1" in text and "slower than the current configuration" in text for text in told(events))
     assert found.source == "model"
 
 

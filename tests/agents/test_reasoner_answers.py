@@ -528,7 +528,7 @@ def test_a_comparison_answers_by_what_it_was_asked_for_and_of_those_named() -> N
     safer = thread.say("which is safer, 1 or 2?").text
     assert "**Safer by the odds: proposal 1.**" in safer
     assert "roposal 3" not in safer and "Fastest" not in safer
-    assert "can not be computed because the model is not known" in thread.say("compare 1, 2 and 3 in memory").text
+    assert "can not be computed because the model is unknown" in thread.say("compare 1, 2 and 3 in memory").text
     known = Thread(llama()).say("compare 1, 2 and 3 in memory").text
     assert "**Least memory per chip, by computation: proposal" in known and "Fastest" not in known
 

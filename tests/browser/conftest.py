@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -51,6 +52,9 @@ def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     from django.db import connection
 
     database = connection.settings_dict
+    with django_db_blocker.unblock():
+        if not str(database["NAME"]).startswith("test_"):  # pytest-django makes it for tests marked `django_db` only
+            connection.creation.create_test_db(verbosity=0, serialize=False)
     usual = database["NAME"]
 
     def on_cluster(statement: str) -> None:
@@ -58,13 +62,21 @@ def stored(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         with psycopg.connect(**place, autocommit=True) as cluster:
             cluster.execute(statement)
 
-    with django_db_blocker.unblock():
+    def close() -> None:
+        """Both connections of this thread: the one that Django keeps where an event loop runs, and the other."""
         connection.close()
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        connection.close()
+        asyncio._set_running_loop(loop)
+
+    with django_db_blocker.unblock():
+        close()
         on_cluster(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{usual}'")
         on_cluster(f"CREATE DATABASE asap_browser TEMPLATE {usual}")
         database["NAME"] = "asap_browser"
         yield
-        connection.close()
+        close()
         database["NAME"] = usual
         on_cluster("DROP DATABASE asap_browser WITH (FORCE)")
 

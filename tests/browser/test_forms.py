@@ -124,7 +124,7 @@ def test_a_configuration_that_cannot_be_read_is_said_above_the_form(server: str,
     experiment.save(update_fields=["config_errors"])
     page.goto(f"{server}/experiments/{experiment.pk}/")
     expect(page.locator("#config-state")).to_contain_text("Complete")  # what the profile tells is checked meanwhile
-    expect(page.get_by_role("alert").filter(has_text="was not taken: line 2 is no YAML")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="was not used: line 2 is no YAML")).to_be_visible()
 
 
 def test_a_configuration_file_with_an_error_says_which(server: str, as_engineer: Any, page: Page) -> None:

@@ -128,14 +128,14 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     expect(answer.get_by_role("button", name="Add as a proposal")).to_be_disabled()
     assert violations(page) == []
     page.get_by_label("data", exact=True).fill("8")
-    expect(answer.get_by_text("Legal")).to_be_visible()
+    expect(answer.get_by_text("Legal", exact=True)).to_be_visible()
     assert violations(page) == []
     page.set_viewport_size({"width": 390, "height": 900})
     assert overflow(page) <= 0
     page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_label("seq", exact=True).fill("1")
     page.get_by_label("data", exact=True).fill("16")
-    expect(answer.get_by_text("Legal")).to_be_visible()
+    expect(answer.get_by_text("Legal", exact=True)).to_be_visible()
     answer.get_by_role("button", name="Add as a proposal").click()
     card = page.locator("#proposal-4")
     expect(card).to_contain_text("Your own")
@@ -156,7 +156,7 @@ def test_proposals_are_asked_for_again_within_constraints(
     page.get_by_label("Keep the global batch").check()
     page.get_by_label("What seq may do").select_option("keep")
     page.get_by_role("button", name="Propose again", exact=True).click()
-    expect(page.locator("#asked")).to_contain_text("Keep the size of the seq axis")
+    expect(page.locator("#asked")).to_contain_text("keep the size of the seq axis")
     regenerating.make(PlanRequest.objects.get(run__experiment=fresh).pk)
     expect(page.get_by_role("navigation", name="Plans")).to_contain_text("Plan 2 of 2")
     within = page.locator(".within")
@@ -169,7 +169,7 @@ def test_proposals_are_asked_for_again_within_constraints(
         assert overflow(page) <= 0, width
     page.set_viewport_size({"width": 1280, "height": 900})
     within.get_by_role("button", name=re.compile("seq axis")).click()
-    expect(page.locator("#asked")).to_contain_text("Keep the global batch")
+    expect(page.locator("#asked")).to_contain_text("keep the global batch")
     expect(page.locator("#asked")).not_to_contain_text("seq")
     page.get_by_role("link", name="Plan 1", exact=True).click()
     expect(page.locator("#proposal-1")).to_contain_text("Halve tensor parallelism")

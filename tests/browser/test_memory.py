@@ -131,7 +131,7 @@ def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: 
     sign_in(people.administrator)
     page.goto(f"{server}/settings/")
     page.get_by_label("Keep agent payloads").fill("90")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save the retention period").click()
     expect(page.locator("#toasts")).to_contain_text("kept for 90 days")
     page.get_by_role("link", name="Language model: configuration").click()
     expect(page.get_by_text("No language model is configured")).to_be_visible()

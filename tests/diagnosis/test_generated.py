@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps import evaluate, scenarios
+from evaluation.steps import evaluate
 from evaluation.steps.generated import made, profile
 from evaluation.steps.scenario import Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
@@ -119,7 +119,7 @@ def test_the_published_report_is_of_this_analyzer() -> None:
 def test_the_generator_knows_nothing_of_the_analyzer() -> None:
     """Its physics is the performance model's; labels follow from its ledger by the contract."""
     for module in ("generated", "scenario", "scenarios", "writer", "drawn"):
-        text = (Path(scenarios.__file__).parent / f"{module}.py").read_text()
+        text = (Path(evaluate.__file__).parent / f"{module}.py").read_text()
         assert "diagnosis.analyzer" not in text and "from diagnosis" not in text
     for scenario in SCENARIOS:
         _, ledger = made(scenario)

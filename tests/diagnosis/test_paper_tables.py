@@ -23,7 +23,7 @@ def test_five_ops_are_no_more_than_a_leaning(number: int) -> None:
     """The printed tables list 0.05 to 11 % of op time: what they bear out is said with how much of the step it is."""
     bottleneck = diagnose(paper.profile(number), paper.config(number)).bottleneck
     assert bottleneck.confidence <= 0.6
-    assert "lean" in bottleneck.statement and "not in the profile" in bottleneck.statement
+    assert "point to" in bottleneck.statement and "not in the profile" in bottleneck.statement
 
 
 def test_the_third_table_promises_no_more_than_it_shows() -> None:

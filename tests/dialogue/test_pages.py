@@ -87,7 +87,7 @@ def test_suggestions_are_of_this_run(people, ready):
     assert "Which do you recommend first?" in page and "What if the global batch were 64?" in page
     assert "Why not model 1?" not in page  # it runs so already
     config = {**ready.experiment.config, "mesh": {"ici": {"data": 4, "mdl": 4}, "axis_roles": {"mdl": "tensor"}}}
-    type(ready.experiment).objects.filter(pk=ready.experiment.pk).update(config=config)
+    type(ready.plan).objects.filter(pk=ready.plan.pk).update(config=config)
     assert "Why not mdl 1?" in people.client("engineer").get(of(ready.experiment)).content.decode()
 
 

@@ -98,6 +98,7 @@ def test_recorded_profile_from_upload_to_history(page: Page, application: Applic
     title = cards.first.get_by_role("heading", level=2).inner_text()
     cards.first.get_by_label("Comment on proposal 1").fill("Tried on Friday")
     cards.first.get_by_role("button", name=re.compile("Approve")).click()
+    page.get_by_role("button", name="Confirm approval").click()
     expect(page.locator("article.prop").first.get_by_text("Tried on Friday")).to_be_visible()
 
     page.goto(application.address + "/history/")

@@ -292,7 +292,7 @@ def test_a_new_version_takes_the_place_of_the_old_one_whose_citations_still_open
     assert (first.version, second.version) == (1, 2)
     hits = search(people.team, "model axis", k=20, mode="text").found
     assert {found.passage.document_id for found in hits} == {second.pk}
-    cited = passage(people.team, f"doc-{first.pk}-3")
+    cited = passage([people.team.pk], f"doc-{first.pk}-3")
     assert cited is not None and cited.retired_at is not None and "more than 8" in cited.text
     listed = {document.pk: document.replaced for document in documents.owned(people.team)}
     assert listed == {first.pk: True, second.pk: False}

@@ -172,11 +172,11 @@ def test_a_passage_that_is_gone_is_not_found_but_can_be_opened(folder: Path) -> 
     assert load_shipped(folder) == Loaded(1, retired=1)
     assert search(None, "wraps bandwidth", mode="text", k=50).found[0].passage.key == "ridge"
     assert "links" not in [found.passage.key for found in search(None, "axis that wraps", mode="text").found]
-    assert passage(None, "links").retired_at is not None
+    assert passage([], "links").retired_at is not None
     assert load_shipped(folder) == Loaded(1)
     path.write_text(whole)
     assert load_shipped(folder).passages == 2
-    assert passage(None, "links").retired_at is None
+    assert passage([], "links").retired_at is None
 
 
 @pytest.mark.django_db

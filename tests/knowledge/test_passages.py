@@ -67,7 +67,7 @@ def test_no_passage_holds_the_answer_of_experiment_2_or_3() -> None:
 
 def test_questions_cover_every_topic_and_name_existing_passages() -> None:
     ids = {p.id for p in ALL}
-    questions = tomllib.loads((Path(__file__).parent / "questions.toml").read_text("utf-8"))["question"]
+    questions = tomllib.loads((ROOT / "evaluation" / "retrieval" / "questions.toml").read_text("utf-8"))["question"]
     assert len(questions) >= 70
     assert len({q["question"] for q in questions}) == len(questions)
     for question in questions:

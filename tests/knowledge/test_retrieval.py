@@ -144,9 +144,9 @@ def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
         assert "wiki" not in keys(search(None, "gradients all-reduced", mode=mode, k=50))
         assert keys(search(ours, "gradients all-reduced", mode=mode, document=document)) == ["wiki"]
         assert keys(search(theirs, "gradients all-reduced", mode=mode, document=document)) == []
-    assert passage(ours, "wiki").title == "Our gradients"
-    assert passage(theirs, "wiki") is None
-    assert passage(theirs, "data").title == "Data parallelism"
+    assert passage([ours.pk], "wiki").title == "Our gradients"
+    assert passage([theirs.pk], "wiki") is None
+    assert passage([theirs.pk], "data").title == "Data parallelism"
 
 
 def test_few_rows_behind_a_filter_are_all_found(passages) -> None:

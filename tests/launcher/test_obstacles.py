@@ -35,7 +35,7 @@ def test_a_port_asked_for_and_taken_is_refused(folder: Path, listener: socket.so
     port = listener.getsockname()[1]
     sentence = refused(folder, PORT=str(port))
     assert str(port) in sentence
-    assert "taken" in sentence
+    assert "in use by another program" in sentence
     assert str(port) in refused(folder, "--port", str(port))
 
 

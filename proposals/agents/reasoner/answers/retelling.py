@@ -31,7 +31,7 @@ def retell(desk: Desk, told: Told) -> Answer:
     if told.dropped:
         start.append(f"I no longer hold {words.listed([_held(key) for key in told.dropped])}.")
     if sentences:
-        start.append("Noted: " + " ".join(sentences).replace("10 % of the memory", "A tenth of the memory"))
+        start.append("Noted: " + " ".join(sentences).replace("10 % of usable memory", "a tenth of usable memory"))
     if told.constraints.get("memory_margin") == 0.1 and "%" not in told.sentences.get("memory_margin", ""):
         start.append("You named no share, so I keep that one; say another if you mean more.")
     yield from desk.say(*start)
