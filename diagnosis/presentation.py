@@ -10,7 +10,7 @@ from django.db.models import QuerySet, Sum
 
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
-from experiments import bars, formatting
+from experiments import bars, formatting, glossary
 
 #: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
 _TILES = (
@@ -59,6 +59,12 @@ class Tile:
     origin: str
     note: str
     main: bool = True
+
+    @property
+    def tooltip(self) -> str:
+        """What the glossary says of it; empty where it says nothing."""
+        known = glossary.by_key().get(self.key)
+        return known.meaning if known else ""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Profiles that others recorded: what XProf (or the trace itself) says, and what the product says, per quantity.
 
 `python -m evaluation.real_profiles` reads every profile of real_profiles.toml that is on this machine and writes the
-table in docs/accuracy-profiles.md.  An oracle gives the quantities of one kind of profile without the product's own readers; a
-new kind is one more entry of ORACLES.
+table in docs/accuracy-profiles.md.  An oracle gives the quantities of one kind of profile without the product's own
+readers; a new kind is one more entry of ORACLES.
 """
 
 from __future__ import annotations

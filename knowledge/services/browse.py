@@ -14,7 +14,7 @@ from django.db.models import Count, QuerySet
 from django.http import QueryDict
 
 from accounts.models import Team
-from knowledge.models import Document, Passage
+from knowledge.models import HARDWARE, Document, Passage
 from knowledge.passage_file import BOTTLENECKS
 from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
 from knowledge.services.search import names_of, seen_by, visible, whole
@@ -27,7 +27,6 @@ SIZE = 20
 DEEPEST = 200
 #: Values of a facet that are counted; the rarest are left out.
 LISTED = 60
-HARDWARE = {"tpu": "TPU", "gpu": "GPU"}
 BOTTLENECK_WORDS = {
     "compute": "Compute", "memory": "HBM bandwidth", "capacity": "Memory capacity", "communication": "Communication",
     "input": "Input", "host": "Host", "idle": "Idle",
