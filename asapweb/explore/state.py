@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
+from accounts.text import whole_number
 from experiments import config_form
 from perfmodel import config_file
 from perfmodel.chips import load_chips
@@ -104,10 +105,10 @@ def read(query: QueryDict) -> State:
             own_axes=own_axes,
             automatic=automatic,
             notes=notes,
-            experiment=_whole(query.get("experiment", "")),
+            experiment=whole_number(query.get("experiment", ""), 9),
             show=show if show in SHOWN else "legal",
             sort=sort if sort in SORTS else "step",
-            page=_whole(query.get("page", "")) or 1,
+            page=whole_number(query.get("page", ""), 9) or 1,
         )
     )
 
@@ -170,10 +171,6 @@ def _data(query: QueryDict) -> dict[str, Any]:
     if any(software.values()):
         data["software"] = {key: value for key, value in software.items() if value}
     return data
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _number(text: str) -> Any:
