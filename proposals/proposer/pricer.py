@@ -18,18 +18,15 @@ from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.sentences import say
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.candidate import chips_ratio
 from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
 from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
-from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.fewer import fewer_chips
 from proposals.proposer.given import given_changes, given_mesh, impossible, products
@@ -41,6 +38,7 @@ from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
 from proposals.proposer.verdict import asked_by
+from proposals.proposer.worded import worded
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
 NAMED_PRECEDENT = 0.3
@@ -354,7 +352,7 @@ class Pricer:
     ) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
         ratio = float(np.exp(prices.gain[index] - ranked.gain[index]))
-        plan = _worded(case)
+        plan = worded(case)
         return replace(
             plan,
             memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
@@ -368,31 +366,3 @@ class Pricer:
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
         prices, ranked = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, ranked, rules_of(candidates, asked), 2, 1)
-
-
-def _worded(case: wording.Case) -> ProposalPlan:
-    config = case.config
-    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
-    kind = get_chip(config.hardware.chip).kind
-    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
-    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
-    fewer = chips_ratio(config, case.changes)
-    return ProposalPlan(
-        rank=case.rank,
-        kind=case.kind,
-        title=wording.title(case),
-        mesh=case.mesh.to_json(),
-        changes=case.changes,
-        predicted=case.predicted,
-        confidence=wording.probability(case),
-        reasoning=tuple(wording.reasoning(case)),
-        expected_impact=tuple(effects.expected_impact(case)),
-        trade_offs=tuple(effects.trade_offs(case)),
-        citations=citations,
-        raises=tuple(effects.raises(case)),
-        lowers=tuple(effects.lowers(case)),
-        findings=tuple(finding.rule for finding in wording.answered(case)),
-        violations=case.broken,
-        doublings=case.doublings,
-        speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
-    )
