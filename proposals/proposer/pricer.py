@@ -194,7 +194,9 @@ class Pricer:
 
     @cached_property
     def _library(self) -> Library:
-        return library_for(self.config, self.diagnosis, self.precedents)
+        # What limits another kind of chip says nothing of how the configured one would do.
+        precedents = () if self.observed.stand_in else self.precedents
+        return library_for(self.config, self.diagnosis, precedents)
 
     def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, Prices, Ranked]:
         """The best legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, how
