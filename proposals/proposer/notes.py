@@ -64,7 +64,7 @@ def _assumed(pricer: Pricer) -> str:
     shape, training = filled.model, filled.training
     assert shape is not None
     return (
-        f"The model is unknown: what the profile does not show is priced for a dense LLaMA-3 shape ({shape.name}) "
+        f"The model is unknown: what the profile does not show is priced for a dense LLaMA-3 shape "
         f"with {shape.layers} layers of width {shape.d_model}, global batch {training.global_batch} and sequence "
         f"length {training.seq_len}. State the model, the batch and the length for better predictions."
     )

@@ -1,4 +1,4 @@
-"""What is offered, and how sure: one set for proposals and for keeping, nothing that is beaten, nothing without effect."""
+"""What is offered, and how sure: one set for proposals and keeping, nothing that is beaten, nothing without effect."""
 
 from __future__ import annotations
 
@@ -64,26 +64,22 @@ def test_micro_batches_are_halved_until_one_holds_one_sequence() -> None:
 
 
 def test_keeping_and_a_proposal_are_never_both_likely() -> None:
-    """Keeping is right where nothing gains a hundredth: where something surely does, it is not."""
+    """Keeping is right where nothing gains a hundredth.  One that surely gains makes that unlikely; between nothing and
+    a hundredth both are true, which is seldom."""
     for made, found in plans():
-        candidates, *_, ranked = made._field(Constraints())
-        better = ranked.faster_by(0.01)
-        keeps = [item for item in found.proposals if item.kind == "keep"]
-        own = made.evaluate(made.config.mesh.to_json()).confidence
+        keeping = made.evaluate(made.config.mesh.to_json()).confidence
         for item in found.proposals:
-            row = [i for i in range(len(candidates)) if candidates.change(i) == item.changes
-                   and candidates.mesh(i).to_json() == item.mesh]  # fmt: skip
             if item.kind != "keep" and batch_of(made, item) >= (made.config.training.global_batch or 0):
-                assert own <= 1.0 - better[row].max() + 1e-9
-        first = found.proposals[0]
-        assert first.confidence >= 0.5
-        assert all(keep.confidence <= 0.5 for keep in keeps) or first.kind == "keep"
+                assert keeping + item.confidence <= 1.05
+        assert found.proposals[0].confidence >= 0.5
 
 
 def test_nothing_offered_is_beaten_in_time_memory_and_confidence_at_its_batch() -> None:
     for made, found in plans():
-        rows = [(batch_of(made, p), p.predicted.speedup or 0.0, p.confidence, (p.predicted.hbm_per_chip_bytes or {})["total"])
-                for p in found.proposals if "xla_flags" not in p.changes]  # fmt: skip
+        rows = []
+        for item in found.proposals:
+            needed = (item.predicted.hbm_per_chip_bytes or {})["total"]
+            rows.append((batch_of(made, item), item.predicted.speedup or 0.0, item.confidence, needed))
         for batch, speedup, confidence, memory in rows:
             assert not any(
                 b == batch and s > speedup * 1.001 and c > confidence + 0.005 and m < memory * 0.999
@@ -104,7 +100,7 @@ def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
 
 
 def test_interleaving_shrinks_the_bubble_by_the_number_of_virtual_stages() -> None:
-    """Narayanan et al. 2021: bubble (p-1)/m of the work, with v virtual stages (p-1)/(v·m); unsure as any other move."""
+    """Narayanan et al. 2021: bubble (p-1)/m of the work, with v virtual stages (p-1)/(v·m); and no surer."""
     made = bench(PIPELINE)
     once, twice = (made.evaluate(PIPELINE.mesh.to_json(), {"virtual_stages": v}).predicted for v in (2, 4))
     before = made.evaluate(PIPELINE.mesh.to_json()).predicted.breakdown_s["idle"]
