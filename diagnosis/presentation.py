@@ -8,31 +8,33 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from diagnosis.analyzer import report
+from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
 from experiments import bars, formatting, glossary
 
-#: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
+#: key, label, unit, what it is a share of.
 _TILES = (
-    ("step_time_s", "Step time", "s", "measured", "mean over steps and cores"),
-    ("duty_cycle", "Duty cycle", "share", "measured", "a core is busy"),
-    ("communication", "Communication", "share", "measured", "in collectives"),
-    ("idle", "Idle", "share", "measured", "no op running"),
-    ("input", "Input", "share", "measured", "waiting for input"),
-    ("flops_utilization", "FLOPs utilisation", "share", "measured", "of peak FLOP/s"),
-    ("hbm_utilization", "HBM bandwidth", "share", "measured", "of the peak bandwidth"),
-    ("memory_peak_share", "Memory peak", "share", "measured", "of device memory"),
-    ("mfu", "MFU", "share", "computed", "model FLOPs over peak FLOP/s"),
-    ("goodput", "Goodput", "share", "computed", "not lost to idle, input or host"),
+    ("step_time_s", "Step time", "s", "mean over steps and cores"),
+    ("duty_cycle", "Duty cycle", "share", "a core is busy"),
+    ("communication", "Communication", "share", "in collectives"),
+    ("idle", "Idle", "share", "no op running"),
+    ("input", "Input", "share", "waiting for input"),
+    ("flops_utilization", "FLOPs utilisation", "share", "of peak FLOP/s"),
+    ("hbm_utilization", "HBM bandwidth", "share", "of the peak bandwidth"),
+    ("memory_peak_share", "Memory peak", "share", "of device memory"),
+    ("mfu", "MFU", "share", "model FLOPs over peak FLOP/s"),
+    ("goodput", "Goodput", "share", "not lost to idle, input or host"),
 )
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
-    ("communication_exposed", "Communication, exposed", "share", "measured", "no other op running"),
-    ("communication_overlapped", "Communication, overlapped", "share", "measured", "hidden by other ops"),
-    ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
-    ("host", "Host", "share", "measured", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "computed", "slowest core behind the median"),
-    ("step_time_spread", "Step time spread", "share", "computed", "standard deviation over the mean"),
+    ("communication_exposed", "Communication, exposed", "share", "no other op running"),
+    ("communication_overlapped", "Communication, overlapped", "share", "hidden by other ops"),
+    ("communication_ops", "Communication, by ops", "share", "summed over the collectives"),
+    ("host", "Host", "share", "waiting for the host"),
+    ("stragglers", "Stragglers", "share", "slowest core behind the median"),
+    ("step_time_spread", "Step time spread", "share", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
@@ -121,9 +123,9 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
     kpis, missing = diagnosis.kpis, diagnosis.not_measured
     step = kpis.get("step_time_s")
     known = {key for key, *_ in (*_TILES, *_MORE_TILES)}
-    others = [(key, key.replace("_", " ").capitalize(), "share", "measured", "") for key in kpis if key not in known]
+    others = [(key, key.replace("_", " ").capitalize(), "share", "") for key in kpis if key not in known]
     found = []
-    for key, label, unit, origin, about in (*_TILES, *_MORE_TILES, *others):
+    for key, label, unit, about in (*_TILES, *_MORE_TILES, *others):
         main = any(key == tile[0] for tile in _TILES)
         if key not in kpis and not main:
             continue
@@ -135,8 +137,7 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
         note = about if key != "step_time_s" or diagnosis.measured else "given with the configuration"
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
-        cited = _cited_origin(diagnosis, label, value, unit)
-        found.append(Tile(key, label, value, unit, cited or origin, note, main))
+        found.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
     return found
 
 
@@ -157,15 +158,10 @@ def kpi_words(key: str) -> str:
     return names.get(key) or more.get(key) or key.replace("_", " ").capitalize()
 
 
-def _cited_origin(diagnosis: Diagnosis, label: str, value: float, unit: str) -> str:
-    """Where the same number comes from in the evidence, so that a figure carries one mark everywhere."""
-    words = label.lower().split(",")[0]
-    same = (
-        item.origin
-        for item in diagnosis.cited
-        if item.unit == unit and item.value == value and words in item.label.lower()
-    )
-    return next(same, "")
+def sections(diagnosis: Diagnosis) -> list[tuple[str, list[str]]]:
+    """Headings and sentences of the report, in its order."""
+    order = {heading: place for place, heading in enumerate(report.SECTIONS)}
+    return sorted(diagnosis.report.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _STEPS = (
     (RunStatus.CONFIGURING, "Configuration", "chips, mesh and model, confirmed by you"),
     (RunStatus.DIAGNOSING, "Diagnosing", "KPIs, ops, collectives per axis"),
     (RunStatus.PROPOSING, "Proposing", "legal meshes, priced and ranked"),
-    (RunStatus.CHECKING, "Checking", "legality, memory, every cited number"),
+    (RunStatus.CHECKING, "Checking", "legality and memory"),
     (RunStatus.READY, "Ready", ""),
 )
 #: Words for a step that is behind us.

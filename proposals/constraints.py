@@ -21,6 +21,9 @@ MOST_MARGIN = 0.5
 MOST_NAMED = 100
 MOST_CHIPS = 10**7
 
+#: A mesh as plain values: `{"ici": {axis: size}, "dcn": {axis: size}}`.
+MeshSizes = Mapping[str, Mapping[str, int]]
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -39,7 +42,7 @@ def _is_mesh(value: Mapping[str, Any]) -> Mapping[str, Any]:
 AxisName = Annotated[str, AfterValidator(_axis_name)]
 Count = Annotated[int, Field(strict=True, ge=1, le=MOST_CHIPS)]
 Sizes = Annotated[Mapping[AxisName, Count], Field(max_length=MOST_NAMED)]
-MeshSizes = Annotated[Mapping[str, Sizes], AfterValidator(_is_mesh)]
+WrittenMesh = Annotated[Mapping[str, Sizes], AfterValidator(_is_mesh)]
 Names = Annotated[
     tuple[AxisName, ...], Field(max_length=MOST_NAMED), AfterValidator(lambda names: tuple(dict.fromkeys(names)))
 ]
@@ -66,7 +69,7 @@ class Constraints:
     keep_weight_sharding: Bool = False
     keep_micro_batches: Bool = False
     no_flags: Bool = False
-    excluded: Annotated[tuple[MeshSizes, ...], Field(max_length=MOST_NAMED)] = ()
+    excluded: Annotated[tuple[WrittenMesh, ...], Field(max_length=MOST_NAMED)] = ()
 
     def __bool__(self) -> bool:
         """Whether anything is asked for at all."""
@@ -189,17 +192,17 @@ def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
     return tuple(axis for axis in axes if mesh.role(axis) == role)
 
 
-def mesh_text(mesh: Mapping[str, Mapping[str, int]]) -> str:
+def mesh_text(mesh: MeshSizes) -> str:
     """`data 4 · model 2`, DCN axes as `dcn.data 2` where larger than one."""
     parts = [f"{axis} {size}" for axis, size in mesh["ici"].items()]
     parts += [f"dcn.{axis} {size}" for axis, size in mesh.get("dcn", {}).items() if size > 1]
     return " · ".join(parts)
 
 
-def same_mesh(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> bool:
+def same_mesh(one: MeshSizes, other: MeshSizes) -> bool:
     """Whether two meshes give every axis the same size; axes of size 1 do not count."""
 
-    def wide(mesh: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str, int]]:
+    def wide(mesh: MeshSizes) -> set[tuple[str, str, int]]:
         return {(place, axis, n) for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1}
 
     return wide(one) == wide(other)

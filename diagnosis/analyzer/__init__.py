@@ -84,6 +84,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         report=report.write(facts, verdict, findings),
         groups=tables.groups(facts),
         timeline=profile.timeline,
+        coverage=facts.coverage,
         warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
     )
 

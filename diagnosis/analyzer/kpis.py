@@ -20,6 +20,12 @@ MFU_CONVENTION = (
     "{chips} chips"
 )
 
+#: KPIs that follow from others; the profiler reports the rest.
+COMPUTED = frozenset(
+    ("mfu", "goodput", "communication_exposed", "communication_overlapped", "communication_ops", "stragglers",
+     "step_time_spread", "memory_peak_share")
+)  # fmt: skip
+
 _REASONS = {
     "step_time_s": "the profile has no step markers",
     "duty_cycle": "not reported by the profile; XProf computes it from device planes over marked steps",

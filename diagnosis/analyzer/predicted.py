@@ -7,7 +7,7 @@ performance model's, scaled to the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any
 
@@ -15,11 +15,11 @@ from scipy.special import ndtr
 
 from diagnosis.analyzer import report
 from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
-from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts
-from diagnosis.analyzer.quantity import digits, evidence, format_time
+from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
+from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.from_baseline import baseline_of, lacking
@@ -81,6 +81,7 @@ def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
         *(one.finding for one in near_capacity(facts)),
         _missing_profile(basis),
     )
+    findings = tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(findings))
     return Diagnosis(
         kpis=facts.kpis,
         not_measured=facts.not_measured,
@@ -133,9 +134,9 @@ def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottlenec
         primary=primary,
         confidence=round(confidence, 2),
         statement=_statement(facts, basis, primary, rows),
-        evidence=(*rows, *_times(facts, basis)),
+        evidence=tuple(_times(facts, basis)),
         secondary=max(rest, key=lambda name: rest[name]) if rest else None,
-    )
+    ).numbered()
 
 
 def _certain(larger: float, smaller: float, spreads: float = 1.0) -> float:
@@ -146,13 +147,11 @@ def _certain(larger: float, smaller: float, spreads: float = 1.0) -> float:
 
 
 def _share(words: str, value: float) -> Evidence:
-    row = evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
-    return replace(row, text=f"{digits(100.0 * value, 2)} %")
+    return evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
 
 
 def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     predicted = evidence("predicted step time", basis.predicted_s, "s", "predicted", "asap predict", SOURCE)
-    predicted = replace(predicted, text=format_time(basis.predicted_s, 2))
     if facts.step_time_s is None:
         return [predicted]
     return [
@@ -161,8 +160,8 @@ def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     ]
 
 
-def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -> str:
-    named = ", ".join(f"{row} {row.label.removeprefix('predicted share of ')}" for row in rows)
+def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -> Sentence:
+    named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
     limit = {
         "compute": "compute limits the step",
@@ -170,16 +169,22 @@ def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -
         "communication": "communication limits the step",
         "idle": "the pipeline bubble limits the step",
     }[primary]
-    text = f"Predicted, not measured: {limit} ({named})."
+    text = say("Predicted, not measured: {} ({}).", limit, named)
     if facts.step_time_s is None:
-        return f"{text} This run was not measured; the performance model predicts a step time of {predicted}."
+        return say("{} This run was not measured; the performance model predicts a step time of {}.", text, predicted)
     ratio = facts.step_time_s / basis.predicted_s
     if ratio >= WORTH_SAYING:
-        return (
-            f"{text} The measured step time of {measured} is {digits(ratio, 2)}× the predicted {predicted}; "
-            "attributing the difference takes a profile."
+        formula = "measured ÷ predicted step time"
+        return say(
+            "{} The measured step time of {} is {} the predicted {}; attributing the difference takes a profile.",
+            text,
+            measured,
+            evidence(formula, ratio, "speedup", "predicted", formula, SOURCE),
+            predicted,
         )
-    return f"{text} Only the step time of {measured} was measured; the performance model alone predicts {predicted}."
+    return say(
+        "{} Only the step time of {} was measured; the performance model alone predicts {}.", text, measured, predicted
+    )
 
 
 def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
@@ -188,15 +193,19 @@ def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
         return []
     measured, predicted = _times(facts, basis)
     gap = step - basis.predicted_s
-    row = evidence("measured less predicted step time", gap, "s", "computed", "measured − predicted step time", SOURCE)
-    row = replace(row, text=format_time(gap, 2))
+    row = evidence("measured less predicted step time", gap, "s", "predicted", "measured − predicted step time", SOURCE)
     return [
         Finding(
             rule="step_above_prediction",
             title="Step time above prediction",
             insight=(
-                f"The step takes {measured}, the performance model predicts {predicted} for this configuration: "
-                f"{row} per step is unexplained."
+                say(
+                    "The step takes {}, the performance model predicts {} for this configuration: {} per step is "
+                    "unexplained.",
+                    measured,
+                    predicted,
+                    row,
+                )
             ),
             action=(
                 "Record a profile to attribute it. Without one, check the data loader, checkpointing within the "
@@ -226,17 +235,15 @@ def _report(
     facts: Facts, basis: Basis, shares: Mapping[str, float], verdict: Bottleneck, findings: tuple[Finding, ...]
 ) -> dict[str, list[str]]:
     """The report's four sections; the first two are those of a profile, with what is unavailable said once."""
-    details = [line for line in report.details(facts) if not line.startswith("Profile:")]
     measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
-    known = [line for line in report.health(facts) if "not measured" not in line]
-    parts = ", ".join(f"{bar_label(name)} {digits(100.0 * value, 2)} %" for name, value in shares.items())
+    parts = report.terms(shares, "predicted")
     return {
-        report.DETAILS: [*details, f"Profile: none, {measured}."],
-        report.HEALTH: [*known, "All other KPIs: not measured (they need a profile)."],
+        report.DETAILS: [*report.details(facts), f"Profile: none, {measured}."],
+        report.HEALTH: [*report.health(facts, known_only=True), "All other KPIs: not measured (they need a profile)."],
         report.IDENTIFICATION: ["No profile was recorded, so there are no ops."],
         report.CORRELATION: [
             verdict.statement,
-            f"Predicted breakdown of the step: {parts}.",
-            *(f"{item.title}. {item.insight}" for item in findings),
+            say("Predicted breakdown of the step: {}.", parts),
+            *(say("{}. {}", item.title, item.insight) for item in findings),
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from django import template
@@ -14,6 +14,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from experiments import formatting
+from experiments.sentences import Value, spans_of, values
 
 register = template.Library()
 
@@ -22,14 +23,6 @@ ORIGINS = {
     "computed": ("c", "C", "Computed"),
     "predicted": ("p", "P", "Predicted"),
 }
-
-
-def probability(value: float) -> str:
-    """As people say it: `73 %`; never 0 or 100 unless it is."""
-    percent = round(value * 100)
-    if 0 < value < 1:
-        percent = min(max(percent, 1), 99)
-    return f"{percent}{formatting.NBSP}%"
 
 
 def parameters(value: float) -> str:
@@ -58,7 +51,6 @@ _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "ms": lambda value: formatting.seconds(value / 1e3),
     "duration": formatting.duration,
     "usd": formatting.dollars,
-    "probability": probability,
     "correlation": lambda value: formatting.number(value, 2),
     "parameters": parameters,
     # A column in percent has the same decimals in every row.
@@ -171,114 +163,32 @@ def prose(context: Mapping[str, Any], text: str) -> SafeString:
     return mark_safe("".join([*pieces, escape(text[at:])]))  # every piece is escaped
 
 
-class Cited(Protocol):
-    """What a number of a sentence rests on, such as `diagnosis.report.Evidence`: text is how the sentence prints it."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def value(self) -> float | None: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-def _matches(found: formatting.WrittenNumber, evidence: Cited) -> bool:
-    """A written number is an evidence's if it agrees within its last digit and their kinds do not contradict."""
-    value = evidence.value
-    if value is None:
-        return False
-    unit = {"count": "", "flops": "flops_per_s"}.get(evidence.unit, evidence.unit)
-    if found.unit != unit:
-        return False
-    return abs(found.value - abs(value)) <= max(found.tolerance * 1.05, abs(value) * 1e-9)
-
-
 @register.simple_tag(takes_context=True)
-def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Cited], ref: str) -> SafeString:
-    """A sentence whose numbers open their evidence.
+def sentence(context: Mapping[str, Any], text: str) -> SafeString:
+    """A sentence whose values open the panel that shows them; one without a panel says on hover what it is.
 
-    evidence: of a bottleneck or finding; ref: where they stand (`bottleneck`, `finding-2`), for the panel's address.
-    A number that no item carries stays plain text.
+    evidence_base: address of the panels, evidence_query: what follows a panel's name there.
     """
+    pieces = (prose(context, span) if isinstance(span, str) else _value(context, span) for span in spans_of(text))
+    return mark_safe("".join(pieces))  # every piece is escaped
+
+
+def _value(context: Mapping[str, Any], value: Value) -> SafeString:
     base = context.get("evidence_base")
-    pieces: list[SafeString] = []
-    at = 0
-    for start, end, index in citations(text, evidence) if base else ():
-        pieces.append(prose(context, text[at:start]))
-        item = evidence[index]
-        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], item.origin, item.label))
-        at = end
-    pieces.append(prose(context, text[at:]))
-    return mark_safe("".join(pieces))  # every piece is escaped above
-
-
-def citations(text: str, evidence: Sequence[Cited]) -> list[tuple[int, int, int]]:
-    """(start, end, index of the evidence) of the numbers in a sentence, in order, none inside `code`.
-
-    An evidence that says how the sentence prints it is found by that; the others by value and unit.
-    """
-    spans = _code_spans(text)
-    found = []
-    for written in formatting.written_numbers(text):
-        if any(start <= written.start < end for start, end in spans):
-            continue
-        exact = [
-            index
-            for index, item in enumerate(evidence)
-            if item.text and _printed(item.text, text, _sign(text, written.start))
-        ]
-        if exact:
-            index = max(exact, key=lambda i: (len(evidence[i].text), _shared_words(evidence[i].label, text)))
-            start = _sign(text, written.start)
-            end = start + len(evidence[index].text)
-            found.append((start, end + (text[end : end + 1] == formatting.TIMES), index))
-            continue
-        near = next((i for i, item in enumerate(evidence) if not item.text and _matches(written, item)), None)
-        if near is not None:
-            found.append((written.start, written.end, near))
-    kept: list[tuple[int, int, int]] = []
-    for span in found:
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
-
-
-def _printed(number: str, text: str, start: int) -> bool:
-    """Whether the number stands there as a whole, not as the beginning of a longer one."""
-    return text.startswith(number, start) and not re.match(r"\d|[.,]\d", text[start + len(number) :])
-
-
-def _shared_words(label: str, sentence: str) -> int:
-    """How many words of the label stand in the sentence: tells two equal numbers apart."""
-    words = set(label.lower().split())
-    return len(words & set(sentence.lower().split()))
-
-
-def _sign(text: str, start: int) -> int:
-    """Where the number begins with its sign."""
-    return start - 1 if start and text[start - 1] in "-+\u2212" else start
+    if base and value.panel:
+        href = f"{base}{quote(value.panel)}/{context.get('evidence_query', '')}"
+        return evidence_link(href, value.text, value.origin, value.label)
+    title = f"{value.origin.capitalize()}: {value.label}"
+    return format_html('<span class="nowrap" title="{}">{}</span>', title, value.text)
 
 
 @register.simple_tag
-def uncited(evidence: Sequence[Cited], *texts: Any) -> list[tuple[int, Cited]]:
-    """Evidence whose number stands in none of the sentences, with its index; to be listed below them."""
-    sentences = [line for text in texts for line in ([text] if isinstance(text, str) else text or ())]
-    seen = {index for line in sentences for _, _, index in citations(line, evidence)}
-    values = {(evidence[index].value, evidence[index].unit) for index in seen}
-    return [
-        (index, item)
-        for index, item in enumerate(evidence)
-        if item.value is not None and index not in seen and (item.value, item.unit) not in values
-    ]
-
-
-def _code_spans(text: str) -> list[tuple[int, int]]:
-    marks = [at for at, letter in enumerate(text) if letter == "`"]
-    return list(zip(marks[::2], marks[1::2], strict=False))
+def uncited(evidence: Sequence[Value], ref: str, *texts: str | Sequence[str]) -> list[tuple[str, Value]]:
+    """Evidence that none of the sentences cites, with its panel; to be listed below them."""
+    lines = [line for text in texts for line in ([text] if isinstance(text, str) else text)]
+    seen = {value.field for value in values(*lines)}
+    panels = ((item.field or f"{ref}-{index}", item) for index, item in enumerate(evidence))
+    return [(panel, item) for panel, item in panels if item.value is not None and panel not in seen]
 
 
 def evidence_link(href: str, text: str, origin: str, label: str = "") -> SafeString:
@@ -310,10 +220,9 @@ def ratio(value: float, whole: float) -> float | None:
 
 
 @register.simple_tag(takes_context=True)
-def evidence_item(context: Mapping[str, Any], item: Cited, ref: str, index: int) -> SafeString:
+def evidence_item(context: Mapping[str, Any], item: Value, panel: str) -> SafeString:
     """The number of an evidence that has one, opening its panel."""
-    text = str(formatting.quantity(float(item.value or 0.0), item.unit))
-    return evidence_link(f"{context['evidence_base']}{ref}-{index}/", text, item.origin, item.label)
+    return evidence_link(f"{context['evidence_base']}{panel}/", item.text, item.origin, item.label)
 
 
 @register.filter

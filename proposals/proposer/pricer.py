@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
+from experiments.sentences import say
 from experiments.step_profile import PROFILE, StepProfile
 from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.constraints import RULE, Constraints, mesh_text
+from proposals.candidate import chips_ratio
+from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
@@ -115,7 +116,10 @@ class Pricer:
             plan = self._plan(case, candidates, prices, ranked, choice.index)
             proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
         step = self.observed.step_s
-        times = {**self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s}
+        exposed = exposed_s(prices, candidates, self.observed, self.diagnosis)
+        times = {
+            **self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s, "exposed": exposed
+        }  # fmt: skip
         return Plan(
             baseline=baseline,
             proposals=tuple(proposals),
@@ -123,8 +127,11 @@ class Pricer:
             considered=considered,
             missing=self.missing,
             observed={
-                name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
-                for name, seconds in times.items()
+                **{
+                    name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
+                    for name, seconds in times.items()
+                },
+                "listed": {"share": self.observed.coverage},
             },
             priced=priced,
             constraints=asked.to_json(),
@@ -159,7 +166,7 @@ class Pricer:
 
     def evaluate(
         self,
-        mesh: Mapping[str, Any],
+        mesh: MeshSizes,
         changes: Mapping[str, Any] | None = None,
         constraints: Constraints | None = None,
     ) -> ProposalPlan:
@@ -269,7 +276,7 @@ class Pricer:
         return left, found, rank(left, found, self.profile, self._library)
 
     def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
-        found = []
+        found: list[str] = []
         if self.observed.basis in from_step_time.NOTES:
             found.append(from_step_time.NOTES[self.observed.basis])
         found += [self.exchange_unrecorded] if self.exchange_unrecorded else []
@@ -282,10 +289,13 @@ class Pricer:
         memory = baseline.hbm_per_chip_bytes
         if memory and memory["total"] > memory["capacity"]:
             found.append(
-                f"The current configuration is predicted to need {format_bytes(memory['total'])} of "
-                f"{format_bytes(memory['capacity'])} usable memory per chip, yet it ran: model, batch, sequence "
-                "length, remat or precision do not match the profile, or the memory model is off. Correct the "
-                "configuration first; until then, any candidate that needs no more than it counts as fitting."
+                say(
+                    "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "
+                    "model, batch, sequence length, remat or precision do not match the profile, or the memory model "
+                    "is off. Correct the configuration first; until then, any candidate that needs no more than it "
+                    "counts as fitting.",
+                    *effects.memory_of(memory, "plan.baseline"),
+                )
             )
         measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
         if asked.memory_margin and self.missing and not measured:
@@ -366,6 +376,7 @@ def _worded(case: wording.Case) -> ProposalPlan:
     kind = get_chip(config.hardware.chip).kind
     citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
     citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
+    fewer = chips_ratio(config, case.changes)
     return ProposalPlan(
         rank=case.rank,
         kind=case.kind,
@@ -383,4 +394,5 @@ def _worded(case: wording.Case) -> ProposalPlan:
         findings=tuple(finding.rule for finding in wording.answered(case)),
         violations=case.broken,
         doublings=case.doublings,
+        speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from diagnosis.analyzer.quantity import format_share, format_time
 from diagnosis.report import Diagnosis, Finding
+from experiments.sentences import Sentence, Value, say
 from experiments.step_profile import MODEL, PROFILE
+from history import moves
 from perfmodel.config import ExperimentConfig, Mesh
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
-from proposals.proposer.precedents import Precedent, moves, sizes_by_role
+from proposals.proposer.precedents import Precedent, sizes_by_role
 from proposals.proposer.verdict import OFF_CHIP
 
 ROLE_NAMES = {
@@ -72,7 +73,7 @@ class Case:
     @property
     def moved(self) -> dict[str, float]:
         """Doublings by canonical role."""
-        return moves(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
+        return moves.doublings(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
 
     @property
     def doublings(self) -> float:
@@ -172,10 +173,10 @@ def _change_reasons(case: Case) -> Iterator[str]:
     if "xla_flags" in changes and _more_flags(case):
         alone = len(changes) == 1 and not case.moved
         rest = " Mesh, memory and training results are unchanged." if alone else ""
-        yield (
-            f"{format_time(case.exposed_s)} of communication per step is exposed; asynchronous collectives can "
-            f"overlap part of it with compute.{rest}"
-        )
+        yield say(
+            "{} is exposed; asynchronous collectives can overlap part of it with compute.{}",
+            _exposed(case.exposed_s, case.observed), rest,
+        )  # fmt: skip
     if "topology" in changes:
         hardware = case.config.hardware
         now, then = _slice(changes["topology"], changes["slices"]), _slice(hardware.topology, hardware.slices)
@@ -253,19 +254,16 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
     observed = case.observed
     if role == "model" and doublings < 0:
         text = f"{name.capitalize()} goes {step}: its collectives are on the critical path of every layer"
-        yield _with_time(text, observed.traffic_s["tensor"], observed, "now") + (
-            ", and each chip's matmul shards get wider."
-        )
+        yield _with_time(text, "tensor", observed, "now") + (", and each chip's matmul shards get wider.")
     elif role == "model":
         text = f"{name.capitalize()} goes {step}, so each chip reads a smaller shard of the weights"
-        time = observed.work_s["weights_hbm"]
-        yield _with_time(text, time, observed, "reading weights from HBM now") + (
+        yield _with_time(text, "weights_hbm", observed, "reading weights from HBM now") + (
             ", and holds and reduces a smaller shard of the gradients."
         )
     elif role == "seq" and doublings < 0:
         less = "no longer exchanges" if sizes_by_role(case.mesh).get("seq", 1) == 1 else "exchanges fewer"
         text = f"{name.capitalize()} goes {step}: attention {less} keys and values"
-        yield _with_time(text, observed.traffic_s["sequence"], observed, "now") + "."
+        yield _with_time(text, "sequence", observed, "now") + "."
     elif role == "seq":
         yield f"{name.capitalize()} goes {step}, which spreads each sequence over more chips."
     elif role == "data" and doublings > 0:
@@ -279,15 +277,32 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
         yield f"{name.capitalize()} {'go' if name.endswith('s') else 'goes'} {step}."
 
 
-def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
-    if seconds < 0.001 * observed.step_s:
-        return text
-    share = format_share(seconds / observed.step_s)
+def spent(name: str, seconds: float, observed: Observed) -> tuple[Value, Value]:
+    """(time per step, share of the step) of one part of what ran, as `Plan.observed` has it."""
+    origin = "computed" if observed.basis == PROFILE else "predicted"
+    words, field = name.replace("_", " "), f"plan.observed.{name}"
+    return (
+        Value(f"{words} time per step", seconds, "s", origin, field=f"{field}.time_s"),
+        Value(f"{words} share of the step", seconds / observed.step_s, "share", origin, field=f"{field}.share"),
+    )
+
+
+def _exposed(seconds: float, observed: Observed) -> Sentence:
+    time, share = spent("exposed", seconds, observed)
+    if observed.timed:
+        return say("{} of communication per step", time)
+    return say("Communication that takes {} of device time", share)
+
+
+def _with_time(text: str, name: str, observed: Observed, when: str) -> Sentence:
+    time, share = spent(name, {**observed.work_s, **observed.traffic_s}[name], observed)
+    if (share.value or 0.0) < 0.001:
+        return Sentence(text)
     if observed.basis != PROFILE:
-        return f"{text} ({format_time(seconds, 2)} per step predicted)"
+        return say("{} ({} per step predicted)", text, time)
     if not observed.timed:
-        return f"{text} ({share} of device time {when})"
-    return f"{text} ({format_time(seconds)} per step {when}, {share})"
+        return say("{} ({} of device time {})", text, share, when)
+    return say("{} ({} per step {}, {})", text, time, when, share)
 
 
 def tags(case: Case) -> list[str]:

@@ -23,6 +23,7 @@ from proposals.candidate import candidate
 from proposals.constraints import Constraints, same_mesh
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
+from tests.proposer.sentences import check_sentences
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 
 pytestmark = pytest.mark.slow
@@ -143,7 +144,9 @@ def obeys(item: ProposalPlan, setup: ExperimentConfig, constraints: Constraints)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES)
 def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
-    found = pricer(setup, times).propose()
+    bench = pricer(setup, times)
+    found = bench.propose()
+    check_sentences(found, bench.diagnosis)
     check(found, setup, Constraints())
     assert "global_batch" not in found.proposals[0].changes
 

@@ -31,6 +31,11 @@ class Advice:
     source: str = ""
     text: str = ""
 
+    @property
+    def after(self) -> str:
+        """The sentence, to follow another."""
+        return f" {self.text}" if self.text else ""
+
 
 def causes_of(ops: Iterable[OpFacts]) -> tuple[str, ...]:
     """The causes of these exposed collectives, costliest first."""

@@ -8,7 +8,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import mesh_links
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 NOTABLE = 0.10
 _RINGS = ("all-gather", "reduce-scatter", "all-reduce")
@@ -41,21 +41,27 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
             "chips.toml",
         )
         could = evidence("of a ring with wraparound", ring, "bytes_per_s", "computed", "2 × link bytes/s", "chips.toml")
-        rows: list[Evidence | None] = [cost, gives, could]
         closes = any(facts.chip.wraps(facts.config.hardware.topology))
         yield claim(
             facts,
             "open_rings",
             f"Axis `{axis}` without wraparound links",
-            f"Axis `{axis}` spans part of a torus dimension, or one without wraparound: its links carry {gives}, a "
-            f"ring with wraparound {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
+            say(
+                "Axis `{}` spans part of a torus dimension, or one without wraparound: its links carry {}, a ring"
+                " with wraparound {}. Its collectives take {} {}{}.",
+                axis,
+                gives,
+                could,
+                cost,
+                facts.base,
+                lines(ops),
+            ),
             (
                 f"Give {axis} the size of a whole torus dimension, or map an axis with less traffic to this part."
                 if closes
                 else "No dimension of this slice has wraparound; larger slices do (full dimensions on v5e and v6e, "
                 "whole cubes on v4 and v5p)."
             ),
-            rows,
             share * (1.0 - now / ring),
             ops=ops,
             part=EXPOSED,

@@ -18,7 +18,7 @@ from diagnosis.analyzer.rules.base import (
 )
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.analyzer.rules.links import bandwidth_text
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 
 def sequence_parallel(facts: Facts) -> Iterator[Claim]:
@@ -36,14 +36,19 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     found = costliest_axis_of(ops)
     axis = "seq" if found in (None, "dcn") else found
     cost = exposed_of(facts, f"collectives of attention on axis {axis}", ops)
-    sent, numbers = bandwidth_text(facts, ops)
-    rows: list[Evidence | None] = [cost, *numbers]
-    text = f"Transfers of keys, values and activations along `{axis}` expose {cost} {facts.base}{lines(ops)}.{sent}"
+    sent = bandwidth_text(ops)
+    text = say(
+        "Transfers of keys, values and activations along `{}` expose {} {}{}.{}",
+        axis,
+        cost,
+        facts.base,
+        lines(ops),
+        sent,
+    )
     attention = facts.where(lambda op: op.module == "attention" and not op.collective)
     if attention:
         work = time_of(facts, "attention compute", attention)
-        rows.append(work)
-        text += f" Attention itself takes {work}: "
+        text += say(" Attention itself takes {}: ", work)
         text += (
             "long enough to hide the transfers." if total_share(attention) > share else "too short to hide all of them."
         )
@@ -51,7 +56,7 @@ def sequence_parallel(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "sequence_parallel_exposed", f"Exposed KV exchange on `{axis}`", text,
         "Double-buffer the KV exchange so that attention on one block hides the transfer of the next, or reduce "
-        f"`{axis}` in favour of a batch axis. {flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=found,
+        f"`{axis}` in favour of a batch axis.{flags.after}",
+        share, ops=ops, part=EXPOSED, axis=found,
         advice=(SMALLER_AXIS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
