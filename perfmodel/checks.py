@@ -110,9 +110,12 @@ _SENTENCES = {
     "bool_type": "must be true or false, not {input}",
     "string_type": "must be text, not {input}",
     "string_too_long": "is {length:,} characters long; at most {max_length:,}",
+    "tuple_type": "must be a list, not {input}",
+    "dict_type": "must be a mapping of keys to values, not {input}",
+    "too_long": "has {actual_length} entries; at most {max_length}",
     "finite_number": "is {input}; give a finite number",
     "greater_than": "is {input}; give a number above zero",
-    "greater_than_equal": "is {input}; give a whole number of at least {ge}",
+    "greater_than_equal": "is {input}; give a {whole}number of at least {ge:g}",
     "less_than_equal": "is {input}, which is out of range; at most {most}",
 }
 
@@ -127,7 +130,8 @@ def complaints(error: ValidationError, path: str = "", missing: Mapping[str, str
         elif isinstance(raised, ConfigError):
             found.append(raised)
         else:
-            names = [str(name)[:64] for name in item["loc"] if isinstance(name, str)]
+            loc = item["loc"][:-2] if item["loc"][-1:] == ("[key]",) else item["loc"]
+            names = [name[:64] for name in loc if isinstance(name, str)]
             field = ".".join([path, *names] if path else names)
             found.append(ConfigError(field, _sentence(item, (missing or {}).get(field, ""))))
     return found
@@ -141,5 +145,6 @@ def _sentence(item: ErrorDetails, hint: str) -> str:
         return f"is missing; {hint}" if hint else "is missing"
     most = values.get("le")
     most = f"{most:g}" if isinstance(most, float) else f"{most or 0:,}"
-    given = {"input": shown(item["input"]), "length": len(str(item["input"])), "most": most}
+    whole = "whole " if isinstance(values.get("ge"), int) else ""
+    given = {"input": shown(item["input"]), "length": len(str(item["input"])), "most": most, "whole": whole}
     return _SENTENCES.get(item["type"], item["msg"]).format(**values, **given)
