@@ -214,7 +214,7 @@ def _priced(c: Candidates) -> Bools:
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
     """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
-    another batch must be better in one of these than all that keeps the batch.  Nothing is dominated where memory
+    another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where memory
     cannot be computed."""
     found = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
@@ -227,7 +227,7 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
         front: list[int] = []
         for row in rows[np.argsort(-gain[rows], kind="stable")]:
             beaten = (faster[front] > faster[row]) & (memory[front] <= memory[row])
-            as_good = (gain[kept] > gain[row] - NO_DIFFERENCE) & (faster[kept] > faster[row] - NO_DIFFERENCE)
+            as_good = (gain[kept] > gain[row] - WORTH_A_CHANGE) & (faster[kept] > faster[row] - WORTH_A_CHANGE)
             found[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
             if not found[row]:
                 front.append(int(row))

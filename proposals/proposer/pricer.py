@@ -310,7 +310,9 @@ class Pricer:
             baseline=baseline,
             mesh=mesh,
             changes=dict(candidates.change(index)),
-            predicted=prices.predicted(candidates, index),
+            predicted=baseline
+            if mesh == self.config.mesh and not candidates.change(index)
+            else (prices.predicted(candidates, index)),
             faster=float(ranked.faster[index]),
             keeping=keeping,
             split=bool(candidates.split[index]),
