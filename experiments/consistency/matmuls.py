@@ -16,6 +16,7 @@ from math import isqrt, prod
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.hlo.text import Shape
+from experiments.passes import FORWARD, pass_of
 from experiments.step_profile import Op, StepProfile
 
 #: What a matmul belongs to, by the words of its framework path: MaxText, Flax, AXLearn, Hugging Face, Megatron.
@@ -39,8 +40,8 @@ _SMALLEST = 8
 class Matmul:
     """One matmul op.  dims: its three dimensions, ascending (per device).  dtype: of the narrower operand.
 
-    kind: ATTENTION (projections), MLP, LOGITS or "" where its path does not say.  phase: `forward`, `backward` or
-    `recomputed`; "" without a path.  flops: 2·m·k·n of one occurrence.
+    kind: ATTENTION (projections), MLP, LOGITS or "" where its path does not say.  phase: its pass
+    (`experiments.passes`), forward where its path names none; "" without a path.  flops: 2·m·k·n of one occurrence.
     """
 
     op: Op
@@ -74,7 +75,7 @@ def matmuls(profile: StepProfile) -> tuple[Matmul, ...]:
         if _may_be(op) and (match := _dims(op)) is not None:
             dims, dtype = match
             path = op.op_name.lower()
-            found.append(Matmul(op, dims, dtype, kind_of(path), phase_of(path)))
+            found.append(Matmul(op, dims, dtype, kind_of(path), pass_of(op.op_name) or (FORWARD if path else "")))
     return tuple(sorted(found, key=lambda matmul: -matmul.op.self_time_s))
 
 
@@ -84,15 +85,6 @@ def kind_of(path: str) -> str:
     if _ROUTED.search(lower):
         return ""
     return next((kind for kind, words in _KINDS if words.search(lower)), "")
-
-
-def phase_of(path: str) -> str:
-    """Pass of the step that a framework path names."""
-    if not path:
-        return ""
-    if "rematted_computation" in path:
-        return "recomputed"
-    return "backward" if "transpose(" in path else "forward"
 
 
 def _may_be(op: Op) -> bool:
