@@ -176,7 +176,10 @@ def ceiling(diagnosis: Diagnosis) -> Ceiling | None:
         "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
         "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
         "input": ("If input never stalled", lambda key: key == "input"),
-        "host": ("If the host never stalled the device", lambda key: key in ("host", "host_transfer")),
+        "host": (
+            "If nothing were offloaded" if terms.get("host_transfer") else "If the host never stalled the device",
+            lambda key: key == ("host_transfer" if terms.get("host_transfer") else "host"),
+        ),
         "idle": ("If no core idled", lambda key: key == "idle"),
     }.get(diagnosis.bottleneck.primary)
     if match is None or not terms:
