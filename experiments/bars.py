@@ -20,6 +20,7 @@ _TERMS = {
     "host": ("Host", "host", 40),
     "input": ("Input", "host", 41),
     "output": ("Output", "host", 42),
+    "kernel_launches": ("Kernel launches", "idle", 48),
     "bubble": ("Pipeline bubble", "idle", 49),
     "idle": ("Idle", "idle", 50),
     "other": ("Other", "idle", 60),

@@ -56,10 +56,11 @@ Point = tuple[Efficiencies, Mapping[str, Floats]]
 
 
 class Shares(NamedTuple):
-    """Of work, what waits for weights; of gaps, what is bubble and waiting for launches."""
+    """Of work, what waits for weights; of gaps, what is pipeline bubble and what is waiting for kernel launches."""
 
     streaming: Floats
-    idle: Floats
+    bubble: Floats
+    launches: Floats
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class Calibration:
         found |= {"dcn": parts["dcn"], "gaps": gaps}
         streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
         alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
-        idle = (parts["bubble"] + waiting) / np.maximum(gaps, 1e-30)
-        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), idle)
+        whole = np.maximum(gaps, 1e-30)
+        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
 
     @cached_property
     def _launches_matter(self) -> bool:
@@ -376,8 +377,8 @@ class Calibration:
         if self._divided and whole > 0:
             found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
         else:
-            found |= {"idle": parts["gaps"] * shares.idle, "host": np.zeros(1)}
-        found["other"] = parts["gaps"] - found["idle"] - found["host"]
+            found |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
+        found["other"] = parts["gaps"] - sum(found.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
         return found
 
     def _finished(
