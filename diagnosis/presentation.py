@@ -274,20 +274,23 @@ def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, st
 
 
 def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
-    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.
+    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.  Shares
+    are of the step, of device time where none was marked.
 
     Ops that carry no module stand under `unattributed`.
     """
     found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
     unit = "s" if any(time for _, _, time, _ in found) else "share"
     sums: dict[str, dict[str, float]] = {}
+    shares: dict[str, float] = {}
     for module, res, time, share in found:
         if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
-        row = sums.setdefault(module or "unattributed", {})
+        name = module or "unattributed"
+        row = sums.setdefault(name, {})
         row[column] = row.get(column, 0.0) + amount
-    total = sum(sum(row.values()) for row in sums.values())
+        shares[name] = shares.get(name, 0.0) + share
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)
     css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "idle"}
     rows = []
@@ -295,5 +298,5 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         terms = [bars.Term(key, word, css[key], parts[key]) for key, word in _RESOURCE_COLUMNS if parts.get(key)]
         whole = sum(parts.values())
         times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
-        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, whole / total))
+        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, shares[module]))
     return sorted(rows, key=lambda row: -row.total), unit

@@ -45,6 +45,11 @@ def coverage(profile: StepProfile) -> float:
     return min(1.0, listed / busy) if busy > 0 else 0.0
 
 
+def overlapping(profile: StepProfile) -> bool:
+    """Whether ops ran beside each other on several streams, so that together they take longer than the device time."""
+    return sum(max(0.0, op.time_share) for op in profile.ops) > 1.02
+
+
 def step_share_scale(profile: StepProfile) -> float:
     """Share of the step over `Op.time_share`: 1, as XProf counts idle time in, unless busy and idle exceed the step.
 
@@ -192,13 +197,13 @@ def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
     return None if per_step is None or not cores else per_step * cores
 
 
-def to_diagnosis(fact: OpFacts, has_step: bool, cores: int) -> OpDiagnosis:
+def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
     op, found = fact.op, fact.collective
     return OpDiagnosis(
         name=op.name,
         key=op.key,
         category=op.category,
-        time_share=op.time_share,
+        time_share=fact.share,
         time_s=fact.time_s,
         occurrences=op.occurrences,
         bound_by=op.bound_by,
@@ -220,7 +225,6 @@ def to_diagnosis(fact: OpFacts, has_step: bool, cores: int) -> OpDiagnosis:
         tensor=found.tensor if found else "",
         axis_source=found.match.source if found and found.match else "",
         resource_source="collective" if found else fact.limit_source,
-        step_share=fact.share if has_step else None,
         flops=fact.per_step(op.flops),
         hbm_bytes=fact.per_step(op.hbm_bytes),
         in_flight_s=fact.per_step(op.in_flight_s),
