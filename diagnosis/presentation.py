@@ -30,10 +30,10 @@ _TILES = (
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
     ("communication_exposed", "Communication, exposed", "share", "no other op running"),
-    ("communication_overlapped", "Communication, overlapped", "share", "hidden by other ops"),
+    ("communication_overlapped", "Communication, in flight", "share", "beside other ops"),
     ("communication_ops", "Communication, by ops", "share", "summed over the collectives"),
     ("host", "Host", "share", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "slowest core behind the median"),
+    ("stragglers", "Stragglers", "share", "own work of the slowest recorded core above the median"),
     ("step_time_spread", "Step time spread", "share", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
@@ -67,8 +67,8 @@ class Tile:
 class Cell:
     """Time and bandwidth of one kind of collective on one axis; index: its row in the diagnosis.
 
-    amount: time per step, or share of the device time where no step was marked.  exposed: share 0–1 of its time in
-    flight that no other op hid; None without intervals.
+    amount: time per step, or share of the device time where no step was marked.  exposed: seconds of it in flight that
+    no other op hid; None without intervals or step.
     """
 
     index: int
@@ -205,7 +205,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
             kinds.append(kind)
         cell = Cell(
             index, row.time_s if unit == "s" else row.share, row.achieved_bytes_per_s, row.possible_bytes_per_s,
-            row.exposed_share, ", ".join(row.tensors),
+            row.exposed_s if unit == "s" else None, ", ".join(row.tensors),
         )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
         shares[axis] = shares.get(axis, 0.0) + row.share
@@ -220,7 +220,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
         css, size = bars.axis_class(axis, roles), _size(axis, sizes)
         rows.append(AxisRow(axis, css, size, cells, amount, share, exposed.get(axis), f"axis-{axis}"))
     rows.sort(key=lambda row: (row.axis == "dcn", -row.amount))
-    return Matrix(kinds, rows, unit, bool(exposed))
+    return Matrix(kinds, rows, unit, any(row.hidden_share is not None for row in collectives))
 
 
 def waiting_share(diagnosis: Diagnosis) -> float:

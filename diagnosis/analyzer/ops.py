@@ -9,7 +9,7 @@ from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import Op, StepProfile
+from experiments.step_profile import OVER_ROOF, Op, StepProfile
 from perfmodel.chips import Chip
 
 #: What limits a family of ops on any accelerator where the profile holds no roofline.
@@ -67,8 +67,9 @@ def limit_of(
 ) -> tuple[str, str, float | None]:
     """(limit, its source, efficiency 0–1 of that roof).
 
-    XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
-    roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
+    The label stands where the profile has FLOPs at all (without them XProf calls everything HBM-bound), replaced by
+    `_on_roofline` where FLOPs, bytes and peaks contradict it; otherwise the roofline is worked out from those; else
+    the family's usual limit.
     """
     efficiency = _measured(op.credible_efficiency)
     label = (op.bound_by or "").strip().lower()
@@ -126,9 +127,10 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
     scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
     peaks = peaks_per_core(profile, chip)
+    on_gpu = "GPU" in profile.device.kind.upper() or (chip is not None and chip.kind == "gpu")
     facts = []
     for recorded in profile.ops:
-        op = _consistent(recorded)
+        op = _on_roofline(_consistent(recorded), peaks, on_gpu)
         found = _within_links(op, collectives.read(op), chip)
         category = names.normal_category(op.category)
         opcode = ""
@@ -170,6 +172,24 @@ def _consistent(op: Op) -> Op:
     if op.exposed_s is None or op.in_flight_s is None or op.exposed_s <= op.in_flight_s * (1.0 + 1e-6):
         return op
     return replace(op, exposed_s=None, in_flight_s=None)
+
+
+def _on_roofline(op: Op, peaks: tuple[float | None, float | None], on_gpu: bool) -> Op:
+    """The op with the bound and the efficiency that its FLOPs, bytes and the device's peaks give, where the label says
+    the other side of the ridge.  Without memory spaces (on GPUs) XProf attributes only some of the bytes to HBM: all
+    that an op accesses counts there.
+    """
+    peak, bandwidth = peaks
+    moved = op.bytes_accessed if on_gpu else op.hbm_bytes
+    label = (op.bound_by or "").strip().lower()
+    if not (op.flops and moved and peak and bandwidth and op.self_time_s > 0) or label not in ("compute", "hbm"):
+        return op
+    compute_s, memory_s = op.flops / peak, moved / bandwidth
+    bound = "Compute" if compute_s >= memory_s else "HBM"
+    reached = max(compute_s, memory_s) / op.self_time_s
+    if bound.lower() == label or reached > OVER_ROOF:
+        return op
+    return replace(op, bound_by=bound, roofline_efficiency=reached)
 
 
 def _within_links(op: Op, found: Collective | None, chip: Chip | None) -> Collective | None:

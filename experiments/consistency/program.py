@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiments.consistency.facts import Fact
-from experiments.consistency.matmuls import Matmul
+from experiments.consistency.matmuls import Matmul, executed_flops
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.passes import BACKWARD, FORWARD, RECOMPUTE, pass_of
@@ -94,8 +94,8 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
 def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     """`full`, `minimal` or `none`, or why that is unavailable.
 
-    full: most of the forward matmuls run again in the backward pass (of the forward time where no matmul has readable
-    shapes); minimal: other ops do; none: a backward pass is named, and nothing in it as recomputed.
+    full: most of the forward matmuls run again in the backward pass (of the forward time where no matmul of readable
+    shapes does); minimal: other ops do; none: a backward pass is named, and nothing in it as recomputed.
     """
     backward = [op for op in profile.ops if pass_of(op.op_name) == BACKWARD]
     if not backward:
@@ -115,7 +115,7 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     part = flops[RECOMPUTE] / flops[FORWARD] if flops[FORWARD] else 0.0
     if part:
         basis.append(f"They recompute {min(part, 1.0):.0%} of the forward matmul FLOPs.")
-    elif ahead and not flops[FORWARD]:
+    elif ahead:
         part = share / ahead
         basis.append(f"They take {part:.0%} of the forward pass's time.")
     policy = "full" if part >= _FULL else "minimal"
@@ -133,7 +133,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
             flops[name] += round(m.flops * m.op.occurrences)
             example.setdefault(name, m)
     if not flops:
-        return "no matmuls with readable shapes"
+        return "no matmul states the type of its operands" if found else "no matmuls with readable shapes"
     name, most = flops.most_common(1)[0]
     if most < 0.6 * sum(flops.values()):
         return "the matmuls use several precisions"
@@ -142,7 +142,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     return Fact(name, name, (what,))
 
 
-def flops_per_step(profile: StepProfile) -> Fact | str:
+def flops_per_step(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile contains no FLOP counts")
@@ -151,7 +151,11 @@ def flops_per_step(profile: StepProfile) -> Fact | str:
     if not steps or not cores or profile.step_time_s is None:
         return "no step markers, so nothing can be given per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
-    return Fact(total, f"{total / 1e12:.3g} TFLOP", (f"Sum over all ops, over {steps:,} steps and {cores:,} cores.",))
+    basis = [f"Sum over all ops, over {steps:,} steps and {cores:,} cores."]
+    uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in found)
+    if uncounted:
+        basis.append(f"At least that: {uncounted:,} matmuls report none.")
+    return Fact(total, f"{'at least ' if uncounted else ''}{total / 1e12:.3g} TFLOP", tuple(basis))
 
 
 def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
@@ -166,7 +170,8 @@ def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
     if not once:
         return "the number of steps is unknown"
     steps = median(once)
-    params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
+    flops = sum(each * m.op.occurrences for each, m in zip(executed_flops(forward), forward, strict=True))
+    params = flops / (2.0 * tokens * steps)
     return Fact(
         params,
         f"{params / 1e9:.3g} × 10⁹ weights",

@@ -51,3 +51,17 @@ def test_a_pytorch_trace_says_that_it_recomputes(share: float, policy: str) -> N
         op("conv.3", "convolution", 0.6 - share, op_name="backward/Net/CheckpointWrapper/Conv2d/aten::convolution"),
     ))  # fmt: skip
     assert said.value("remat") == policy and said.found["remat"].sure == "likely"
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_program_without_a_backward_pass_has_no_gradients(trains: bool) -> None:
+    """Inference: the all-reduce after a row-parallel layer adds activations, whatever the axis is called."""
+    path = "{}Model/Block/Attention/RowParallelLinear/all_reduce"
+    ops = (
+        op("mm.1", "gemm", 0.6, op_name=path.format("forward/" if trains else "")),
+        op("all-reduce.1", "all-reduce", 0.4, op_name=path.format("backward/" if trains else ""),
+           groups=(tuple(range(8)),), payload_bytes=1e8),
+    )  # fmt: skip
+    found = diagnose(profile(*ops), config({"data": 8}))
+    assert next(item.tensor for item in found.ops if item.collective) == ("gradients" if trains else "activations")
+    assert ("gradient_reduction" in {item.rule for item in found.findings}) == trains
