@@ -12,7 +12,7 @@ from diagnosis.analyzer import report
 from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
-from experiments import bars, formatting
+from experiments import bars, formatting, glossary
 
 #: key, label, unit, what it is a share of.
 _TILES = (
@@ -61,6 +61,12 @@ class Tile:
     origin: str
     note: str
     main: bool = True
+
+    @property
+    def tooltip(self) -> str:
+        """What the glossary says of it; empty where it says nothing."""
+        known = glossary.by_key().get(self.key)
+        return known.meaning if known else ""
 
 
 @dataclass(frozen=True)

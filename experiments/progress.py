@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils import timezone
+
 from experiments.models import Event, Run, RunStatus
 
 #: Kinds of Events that tell how a run goes.
@@ -39,6 +41,11 @@ class Step:
     took_s: float | None = None
     since: datetime | None = None
     fraction: float | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+        return max(0.0, (timezone.now() - self.since).total_seconds()) if self.since else 0.0
 
 
 def steps_of(run: Run, events: Iterable[Event]) -> list[Step]:

@@ -13,7 +13,7 @@ from typing import Any
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
 from experiments.sentences import Text
-from proposals.constraints import same_mesh
+from proposals.constraints import MeshSizes, same_mesh
 
 #: `own`: a mesh or an edit of the user's, priced by `evaluate`.
 KINDS = ("recommendation", "safer", "bolder", "keep", "alternative", "own")
@@ -157,7 +157,7 @@ class ProposalPlan:
         return {**PROPOSAL.plain(self), "reasoning": " ".join(self.reasoning)}
 
 
-def is_same(proposal: ProposalPlan, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> bool:
+def is_same(proposal: ProposalPlan, mesh: MeshSizes, changes: Mapping[str, Any]) -> bool:
     """Whether a proposal is this configuration; axes of size 1 do not count."""
     return same_mesh(proposal.mesh, mesh) and proposal.changes == dict(changes)
 

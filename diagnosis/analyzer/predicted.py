@@ -234,13 +234,11 @@ def _report(
     facts: Facts, basis: Basis, shares: Mapping[str, float], verdict: Bottleneck, findings: tuple[Finding, ...]
 ) -> dict[str, list[str]]:
     """The report's four sections; the first two are those of a profile, with what is unavailable said once."""
-    details = [line for line in report.details(facts) if not line.startswith("Profile:")]
     measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
-    known = [line for line in report.health(facts) if "not measured" not in line]
     parts = report.terms(shares, "predicted")
     return {
-        report.DETAILS: [*details, f"Profile: none, {measured}."],
-        report.HEALTH: [*known, "All other KPIs: not measured (they need a profile)."],
+        report.DETAILS: [*report.details(facts), f"Profile: none, {measured}."],
+        report.HEALTH: [*report.health(facts, known_only=True), "All other KPIs: not measured (they need a profile)."],
         report.IDENTIFICATION: ["No profile was recorded, so there are no ops."],
         report.CORRELATION: [
             verdict.statement,

@@ -9,11 +9,6 @@ from diagnosis.report import Evidence
 from experiments import formatting
 
 
-def digits(value: float, significant: int = 3) -> str:
-    """`value` with so many significant digits, never in exponent notation, thousands with a comma."""
-    return formatting.significant(value, significant)
-
-
 def format_share(value: float) -> str:
     return format_value(value, "share")
 

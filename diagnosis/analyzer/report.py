@@ -44,7 +44,7 @@ _KPI_WORDS = {
 
 def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     return {
-        DETAILS: details(facts),
+        DETAILS: [*details(facts), _recorded(facts)],
         HEALTH: [*health(facts), _hypothesis(facts)],
         IDENTIFICATION: _ops(facts),
         CORRELATION: _correlation(facts, bottleneck, findings),
@@ -52,8 +52,8 @@ def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -
 
 
 def details(facts: Facts) -> list[str]:
-    profile, config = facts.profile, facts.config
-    device = profile.device
+    """What ran: hardware, mesh, model and training."""
+    config = facts.config
     said: list[str] = []
     if config:
         hardware = config.hardware
@@ -69,16 +69,19 @@ def details(facts: Facts) -> list[str]:
         said.append(training_line(config.training))
     else:
         said.append("Configuration: not given, so mesh axes and MFU are unknown.")
+    return said
+
+
+def _recorded(facts: Facts) -> str:
+    """What was recorded of it."""
+    profile, device = facts.profile, facts.profile.device
     hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
     steps = (
         f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
     )
     origin = "Reconstructed profile" if profile.provenance == "reconstructed" else "Profile"
     label = f" ({profile.label})" if profile.label else ""
-    said.append(
-        f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
-    )
-    return said
+    return f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
 
 
 def training_line(training: Training, given: Collection[str] | None = None) -> str:
@@ -105,19 +108,20 @@ def mark_defaults(
     return marked
 
 
-def health(facts: Facts) -> list[str]:
+def health(facts: Facts, known_only: bool = False) -> list[str]:
+    """Each KPI; one that was not measured with the reason, unless only the known ones are asked for."""
     said: list[str] = []
     if facts.step_time_s:
         spread = facts.kpis.get("step_time_spread")
         more = say(", spread {}", _kpi(facts, "step_time_spread")) if spread else ""
         said.append(say("Step time: {}{}.", _kpi(facts, "step_time_s", "s"), more))
-    else:
+    elif not known_only:
         said.append(f"Step time: not measured ({_reason(facts, 'step_time_s', 'no step markers')}).")
     for key, words in _KPI_WORDS.items():
         value = facts.kpis.get(key)
         if value is not None:
             said.append(say("{}: {}.", words, _kpi(facts, key)))
-        elif key not in ("communication_exposed", "memory_peak_share", "stragglers"):
+        elif not known_only and key not in ("communication_exposed", "memory_peak_share", "stragglers"):
             said.append(f"{words}: not measured ({_reason(facts, key, 'not in the profile')}).")
     return said
 

@@ -6,6 +6,7 @@ the rank of the first expected one among the first fifty, 0 where there is none.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Sequence
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+#: By the authors of the passages.
 QUESTIONS = Path(__file__).with_name("questions.toml")
+#: By somebody who had read none.
+BLIND_QUESTIONS = Path(__file__).with_name("blind_questions.toml")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "knowledge.md"
 BEGIN, END = "<!-- measured by evaluation/retrieval/evaluate.py -->", "<!-- end -->"
 MODES: tuple[Literal["vector", "text", "fused"], ...] = ("vector", "text", "fused")
@@ -33,16 +37,22 @@ class Measured:
         return sum(1 / rank for rank in self.ranks if rank is not None) / len(self.ranks)
 
 
-def questions() -> list[tuple[str, frozenset[str]]]:
-    rows = tomllib.loads(QUESTIONS.read_text("utf-8"))["question"]
-    return [(row["question"], frozenset(row["expected"])) for row in rows]
+def questions(file: Path = QUESTIONS) -> list[tuple[str, frozenset[str]]]:
+    """Questions that a passage answers, with the keys of those that do."""
+    rows = tomllib.loads(file.read_text("utf-8"))["question"]
+    return [(row["question"], frozenset(row["expected"])) for row in rows if row["expected"]]
+
+
+def is_held_out(question: str) -> bool:
+    """Whether a blind question is of the half that nobody looks at, by its hash."""
+    return int(hashlib.sha256(question.encode()).hexdigest(), 16) % 2 == 1
 
 
 def first_rank(keys: Sequence[str], expected: frozenset[str]) -> int | None:
     return next((rank for rank, key in enumerate(keys, 1) if key in expected), None)
 
 
-def measure() -> dict[str, Measured]:
+def measure(asked: Sequence[tuple[str, frozenset[str]]]) -> dict[str, Measured]:
     """Of the passages in the database, which must have their vectors."""
     from knowledge.services.search import search
 
@@ -50,7 +60,7 @@ def measure() -> dict[str, Measured]:
         mode: Measured(
             tuple(
                 first_rank([found.passage.key for found in search(None, question, k=50, mode=mode).found], expected)
-                for question, expected in questions()
+                for question, expected in asked
             )
         )
         for mode in MODES
@@ -69,28 +79,39 @@ def load() -> int:
     return passages
 
 
-def table(measured: dict[str, Measured], passages: int) -> str:
+def table(sets: dict[str, dict[str, Measured]], passages: int) -> str:
     rows = [
-        f"{len(questions())} questions over {passages} passages:",
+        f"{passages} passages:",
         "",
-        "| | recall@1 | recall@5 | MRR |",
-        "|---|---|---|---|",
+        "| questions | | number | recall@1 | recall@5 | MRR |",
+        "|---|---|---|---|---|---|",
     ]
     names = {"vector": "by meaning", "text": "by words", "fused": "fused"}
-    rows += [f"| {names[mode]} | {m.recall(1):.3f} | {m.recall(5):.3f} | {m.mrr:.3f} |" for mode, m in measured.items()]
+    rows += [
+        f"| {title} | {names[mode]} | {len(m.ranks)} | {m.recall(1):.3f} | {m.recall(5):.3f} | {m.mrr:.3f} |"
+        for title, measured in sets.items()
+        for mode, m in measured.items()
+    ]
     return "\n".join(rows)
 
 
 def main() -> None:
     from bench.retrieval import database
 
+    blind = questions(BLIND_QUESTIONS)
+    asked = {
+        "blind, held out": [item for item in blind if is_held_out(item[0])],
+        "blind, other half": [item for item in blind if not is_held_out(item[0])],
+        "by the authors of the passages": questions(),
+    }
     with database():
         passages = load()
-        measured = measure()
-    for (question, expected), rank in zip(questions(), measured["fused"].ranks, strict=True):
-        if rank is None or rank > 5:
-            print(f"{rank}: {question} ({', '.join(sorted(expected))})")
-    written = table(measured, passages)
+        sets = {title: measure(items) for title, items in asked.items()}
+    for title in list(asked)[1:]:
+        for (question, expected), rank in zip(asked[title], sets[title]["fused"].ranks, strict=True):
+            if rank is None or rank > 5:
+                print(f"{rank}: {question} ({', '.join(sorted(expected))})")
+    written = table(sets, passages)
     print(written)
     text = DOCUMENT.read_text("utf-8")
     DOCUMENT.write_text(

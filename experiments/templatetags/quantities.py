@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting, glossary
+from experiments import formatting
 from experiments.sentences import Value, spans_of, values
 
 register = template.Library()
@@ -33,6 +33,18 @@ def parameters(value: float) -> str:
     return formatting.number(value) if value else "–"
 
 
+def percent(value: float, decimals: int) -> str:
+    return f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+
+
+def against_prediction(value: float) -> str:
+    """How a measured speed-up stands to the predicted one: `7 % less than predicted`."""
+    size = abs(value)
+    if size < 0.005:
+        return "as predicted"
+    return f"{percent(size, 1 if size < 0.1 else 0)} {'more' if value > 0 else 'less'} than predicted"
+
+
 #: Units of pages alone, beside those of `formatting.quantity`.
 _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "s_per_token": formatting.seconds,
@@ -41,6 +53,11 @@ _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "usd": formatting.dollars,
     "correlation": lambda value: formatting.number(value, 2),
     "parameters": parameters,
+    # A column in percent has the same decimals in every row.
+    "percent": lambda value: percent(value, 1),
+    "whole_percent": lambda value: percent(value, 0),
+    "width": lambda value: f"{min(max(value, 0.0), 1.0) * 100:.1f}%",
+    "against_prediction": against_prediction,
 }
 
 
@@ -72,13 +89,6 @@ def signed(value: float, unit: str) -> str:
         text = str(formatting.quantity(abs(value), unit))
         text = "0" if value == 0 else text if value > 0 else f"{formatting.MINUS}{text}"
     return f"+{text}" if value > 0 and text != "0" else text
-
-
-@register.filter
-def tooltip(name: str) -> str:
-    """What the glossary says of a KPI, by its key, or of a term; empty where it is not in the glossary."""
-    known = glossary.by_key().get(name) or next((term for term in glossary.load() if term.term == name), None)
-    return known.meaning if known else ""
 
 
 @register.filter
@@ -199,23 +209,6 @@ def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: st
 
 
 @register.filter
-def total_size(files: Sequence[Any]) -> int:
-    """Bytes of all files together."""
-    return sum(file.size_bytes for file in files)
-
-
-@register.filter
-def percent_of(fraction: float) -> str:
-    """A share as a width: `38.0%`."""
-    return f"{min(max(fraction, 0.0), 1.0) * 100:.1f}%"
-
-
-@register.filter
-def since_s(moment: datetime) -> float:
-    return max(0.0, (timezone.now() - moment).total_seconds())
-
-
-@register.filter
 def get(mapping: Mapping[Any, Any] | None, key: Any) -> Any:
     """`{{ mapping|get:key }}`, empty where it is not there."""
     return (mapping or {}).get(key, "")
@@ -240,12 +233,10 @@ def ref(kind: str, index: int) -> str:
 
 @register.filter
 def words(key: str) -> str:
-    """`kv_heads` as a label, a rule's name as people say it: `KV heads`, `Your constraint: …`."""
-    special = {"d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads"}
+    """`kv_heads` as a label, a rule's or a column's name as people say it: `KV heads`, `Your constraint: …`."""
+    special = {
+        "d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads",
+        "bound_by": "Bound", "mesh_axis": "Axis", "source": "Source line", "scope": "Module path",
+    }  # fmt: skip
     spoken = key.replace("_", " ").strip()
     return special.get(key) or special.get(spoken) or spoken[:1].upper() + spoken[1:]
-
-
-@register.filter
-def article(word: str) -> str:
-    return f"an {word}" if word[:1] in "aeiou" else f"a {word}"

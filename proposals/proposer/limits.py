@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from perfmodel import legality
 from perfmodel.config import ExperimentConfig
-from perfmodel.search import Space
+from perfmodel.space import Space
 from perfmodel.step_time import missing_facts
 from proposals.constraints import RULE, Constraints, axes_named, mesh_text, same_mesh
 from proposals.plan import Broken, Rejected

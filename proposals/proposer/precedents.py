@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import log2
 
+from history.moves import role_sizes
 from history.record import Record, Side
 from history.seeds import records
 from perfmodel.chips import load_chips
@@ -105,11 +105,8 @@ def from_record(record: Record) -> Precedent | None:
 
 
 def _sizes(side: Side) -> dict[str, int] | None:
-    if side.mesh is None:
-        return None
-    ici, dcn = side.mesh.get("ici", {}), side.mesh.get("dcn", {})
-    sizes = sizes_by_role(Mesh(tuple(ici.items()), tuple(dcn.items()), side.axis_roles))
-    return None if set(sizes) - set(ROLES) else sizes
+    sizes = role_sizes(side, fsdp_as_data=True)
+    return None if side.mesh is None or set(sizes) - set(ROLES) else sizes
 
 
 def _keys(record: Record) -> dict[str, float] | None:
@@ -142,18 +139,6 @@ def published() -> tuple[Precedent, ...]:
     return precedents_of(records())
 
 
-def moves(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
-    """Change of every role's size in doublings (log2); roles that stay are absent."""
-    roles = dict.fromkeys((*before, *after))  # in order: titles follow it, in every process alike
-    change = {r: log2(after.get(r, 1) / before.get(r, 1)) for r in roles}
-    return {r: d for r, d in change.items() if d}
-
-
 def sizes_by_role(mesh: Mesh) -> dict[str, int]:
     """Axis sizes over ICI and DCN by canonical role; `fsdp` counts as data."""
-    sizes: dict[str, int] = {}
-    for axis, size in (*mesh.ici, *mesh.dcn):
-        role = mesh.role(axis)
-        role = "data" if role == "fsdp" else role
-        sizes[role] = sizes.get(role, 1) * size
-    return sizes
+    return role_sizes(Side(mesh=mesh.to_json(), axis_roles=mesh.axis_roles), fsdp_as_data=True)

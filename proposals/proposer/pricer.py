@@ -18,29 +18,27 @@ from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.sentences import say
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.chips import get_chip
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
-from perfmodel.search import Space
+from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.candidate import chips_ratio
-from proposals.constraints import RULE, Constraints, mesh_text
+from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
 from proposals.proposer import detail, effects, from_step_time, wording
 from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
 from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
-from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.fewer import fewer_chips
-from proposals.proposer.given import given_changes, given_mesh, products
+from proposals.proposer.given import given_changes, given_mesh, impossible, products
 from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.observed import observe, recomputes_nothing
 from proposals.proposer.precedents import Precedent, published
-from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
+from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
 from proposals.proposer.verdict import asked_by
+from proposals.proposer.worded import worded
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
 NAMED_PRECEDENT = 0.3
@@ -104,7 +102,9 @@ class Pricer:
         verdict = asked_by(self.diagnosis, candidates, prices)
         unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
         keeping = keeping_is_right(candidates, ranked, self.diagnosis)
-        baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
+        baseline = as_measured(
+            self.profile, self.diagnosis, prices.predicted(candidates, candidates.baseline, 0.0, 0.0)
+        )
         proposals = []
         for number, choice in enumerate(choices, start=1):
             broken = unwanted if choice.index == candidates.baseline else ()
@@ -164,7 +164,7 @@ class Pricer:
 
     def evaluate(
         self,
-        mesh: Mapping[str, Any],
+        mesh: MeshSizes,
         changes: Mapping[str, Any] | None = None,
         constraints: Constraints | None = None,
     ) -> ProposalPlan:
@@ -178,7 +178,7 @@ class Pricer:
         own, change = given_mesh(self.config, mesh), given_changes(self.config, changes or {})
         wrong = products(self.config, own, change)
         if wrong:
-            return self._impossible(own, change, wrong)
+            return impossible(own, change, wrong, self.missing)
         steps = list(detail.steps_from(self.config, own, change))
         listed = [(own, change), *((step.mesh, step.change) for step in steps)]
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
@@ -187,7 +187,7 @@ class Pricer:
         broken = tuple(broken_by(candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
         unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
-        baseline = self._measured(prices.predicted(candidates, 0, 0.0, 0.0))
+        baseline = as_measured(self.profile, self.diagnosis, prices.predicted(candidates, 0, 0.0, 0.0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
         case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
         plan = self._plan(case, candidates, prices, ranked, 1)
@@ -352,7 +352,7 @@ class Pricer:
     ) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
         ratio = float(np.exp(prices.gain[index] - ranked.gain[index]))
-        plan = _worded(case)
+        plan = worded(case)
         return replace(
             plan,
             memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
@@ -366,57 +366,3 @@ class Pricer:
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
         prices, ranked = self._priced(candidates)
         return detail.neighbours(steps, candidates, prices, ranked, rules_of(candidates, asked), 2, 1)
-
-    def _measured(self, baseline: Predicted) -> Predicted:
-        """The baseline's bars are what was measured, not what the model makes of it."""
-        if self.profile.step_time_s is None or not self.diagnosis.breakdown_s:
-            return baseline
-        step = (baseline.step_time_s or {})["estimate"]
-        exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
-        # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
-        parts = self.diagnosis.breakdown_s if self.observed.basis == PROFILE else baseline.breakdown_s
-        return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)
-
-    def _impossible(self, mesh: Mesh, change: Change, wrong: tuple[Broken, ...]) -> ProposalPlan:
-        """What names other chips than there are: no time, no memory, only what is wrong."""
-        return ProposalPlan(
-            rank=0,
-            kind="own",
-            title="Mesh impossible on this topology",
-            mesh=mesh.to_json(),
-            changes=dict(change),
-            predicted=Predicted(missing=self.missing),
-            confidence=0.0,
-            reasoning=tuple(f"Invalid configuration: {item.reason}" for item in wrong),
-            expected_impact=(),
-            trade_offs=(),
-            violations=wrong,
-        )
-
-
-def _worded(case: wording.Case) -> ProposalPlan:
-    config = case.config
-    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
-    kind = get_chip(config.hardware.chip).kind
-    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
-    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
-    fewer = chips_ratio(config, case.changes)
-    return ProposalPlan(
-        rank=case.rank,
-        kind=case.kind,
-        title=wording.title(case),
-        mesh=case.mesh.to_json(),
-        changes=case.changes,
-        predicted=case.predicted,
-        confidence=wording.probability(case),
-        reasoning=tuple(wording.reasoning(case)),
-        expected_impact=tuple(effects.expected_impact(case)),
-        trade_offs=tuple(effects.trade_offs(case)),
-        citations=citations,
-        raises=tuple(effects.raises(case)),
-        lowers=tuple(effects.lowers(case)),
-        findings=tuple(finding.rule for finding in wording.answered(case)),
-        violations=case.broken,
-        doublings=case.doublings,
-        speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
-    )

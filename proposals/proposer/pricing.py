@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
-from perfmodel.calibration import Calibration, Observation, calibrate
+from experiments.step_profile import PROFILE, StepProfile
+from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.observation import Observation
 from perfmodel.step_time import Z80, missing_facts
 from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
@@ -219,3 +220,14 @@ def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]
     """The axes of a mesh, larger than one, that communicate as this group."""
     members = GROUPS[group]
     return [axis for axis, size in mesh.ici if size > 1 and config.mesh.role(axis) in members]
+
+
+def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted) -> Predicted:
+    """The baseline's bars are what was measured, not what the model makes of it."""
+    if profile.step_time_s is None or not diagnosis.breakdown_s:
+        return baseline
+    step = (baseline.step_time_s or {})["estimate"]
+    exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
+    # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
+    parts = diagnosis.breakdown_s if profile.basis == PROFILE else baseline.breakdown_s
+    return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.search import Constraints as Searched
-from perfmodel.search import Space, build_space, default_axes, space_workload
+from perfmodel.space import Constraints as Searched
+from perfmodel.space import Space, build_space, default_axes, space_workload
 from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, chip_of, from_config, stack
 from proposals.candidate import candidate
 from proposals.proposer.changes import Change, doublings_of, key

@@ -11,13 +11,14 @@ import numpy as np
 from diagnosis.report import Diagnosis, Finding
 from experiments.sentences import Sentence, Value, say
 from experiments.step_profile import MODEL, PROFILE
+from history import moves
 from perfmodel.config import ExperimentConfig, Mesh
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
-from proposals.proposer.precedents import Precedent, moves, sizes_by_role
+from proposals.proposer.precedents import Precedent, sizes_by_role
 from proposals.proposer.verdict import OFF_CHIP
 
 ROLE_NAMES = {
@@ -72,7 +73,7 @@ class Case:
     @property
     def moved(self) -> dict[str, float]:
         """Doublings by canonical role."""
-        return moves(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
+        return moves.doublings(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
 
     @property
     def doublings(self) -> float:

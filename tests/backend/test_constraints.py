@@ -67,7 +67,7 @@ def test_a_plan_says_which_records_it_knew(people, ready):
 def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
     for constraints, words in (
         ({"keep_axes": ["depth"]}, "'depth' is neither an axis of the mesh"),
-        ({"memory_margin": "much"}, "memory_margin: must be a share"),
+        ({"memory_margin": "much"}, "memory_margin: must be a number"),
         ({"fixed": {"seq": "four"}}, "fixed.seq: must be a whole number"),
         ({"wish": 1}, "wish: is unknown"),
         ({"at_least": {"seq": 8}, "at_most": {"seq": 2}}, "asks for seq of at least 8 and at most 2"),

@@ -16,8 +16,8 @@ from diagnosis.analyzer.rules import laws
 from diagnosis.analyzer.rules.base import COMBINE_SMALL, Claim
 from diagnosis.report import Diagnosis, Evidence, Finding
 from evaluation.steps import real
-from evaluation.steps.generated import config as config_of
 from evaluation.steps.generated import profile as generated
+from evaluation.steps.scenario import config as config_of
 from evaluation.steps.scenarios import SCENARIOS
 from experiments.step_profile import Op, StepProfile
 from perfmodel.chips import get_chip

@@ -11,7 +11,8 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.report import DIAGNOSIS, Diagnosis
 from evaluation.steps import paper
-from evaluation.steps.generated import config, profile
+from evaluation.steps.generated import profile
+from evaluation.steps.scenario import config
 from evaluation.steps.scenarios import SCENARIOS
 from experiments.sentences import Value, spans_of
 

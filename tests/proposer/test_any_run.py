@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Scenario
+from evaluation.steps.scenario import config as configured
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.shapes import ModelShape
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.constraints import Constraints, same_mesh

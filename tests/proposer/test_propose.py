@@ -8,9 +8,9 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
-from evaluation.steps.generated import MIDDLE, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import MIDDLE, Scenario
+from evaluation.steps.scenario import config as configured
 from experiments.step_profile import Device, Op, Step, StepProfile
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training

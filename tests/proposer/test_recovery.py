@@ -10,8 +10,10 @@ from dataclasses import replace
 from functools import cache
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import LARGE, MIDDLE, SMALL, ModelShape, Scenario, config, profile
+from evaluation.steps.generated import profile
+from evaluation.steps.scenario import LARGE, MIDDLE, SMALL, Scenario, config
 from perfmodel import legality
+from perfmodel.shapes import ModelShape
 from proposals.plan import ProposalPlan
 from proposals.proposer import propose
 
