@@ -286,12 +286,12 @@ def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
         return None
     return Panel(
         f"{column.replace('_', ' ')} {value or 'unattributed'}", more["ops_share"], "share", "measured",
-        "sum of the shares of these ops, of the device time", **more,
+        "sum of the shares of these ops", **more,
     )  # fmt: skip
 
 
 _OP_COLUMNS = {
-    "time_share": ("share of device time", "share", "measured"),
+    "time_share": ("share of time", "share", "measured"),
     "achieved_bytes_per_s": ("achieved bandwidth", "bytes_per_s", "computed"),
     "possible_bytes_per_s": ("possible bandwidth", "bytes_per_s", "computed"),
     "roofline_efficiency": ("roofline efficiency", "share", "measured"),

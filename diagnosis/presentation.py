@@ -30,10 +30,10 @@ _TILES = (
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
     ("communication_exposed", "Communication, exposed", "share", "no other op running"),
-    ("communication_overlapped", "Communication, overlapped", "share", "hidden by other ops"),
+    ("communication_overlapped", "Communication, in flight", "share", "beside other ops"),
     ("communication_ops", "Communication, by ops", "share", "summed over the collectives"),
     ("host", "Host", "share", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "slowest core behind the median"),
+    ("stragglers", "Stragglers", "share", "own work of the slowest recorded core above the median"),
     ("step_time_spread", "Step time spread", "share", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
@@ -73,8 +73,8 @@ class Tile:
 class Cell:
     """Time and bandwidth of one kind of collective on one axis; index: its row in the diagnosis.
 
-    amount: time per step, or share of the device time where no step was marked.  exposed: share 0–1 of its time in
-    flight that no other op hid; None without intervals.
+    amount: time per step, or share of the device time where no step was marked.  exposed: seconds of it in flight that
+    no other op hid; None without intervals or step.
     """
 
     index: int
@@ -182,7 +182,10 @@ def ceiling(diagnosis: Diagnosis) -> Ceiling | None:
         "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
         "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
         "input": ("If input never stalled", lambda key: key == "input"),
-        "host": ("If the host never stalled the device", lambda key: key in ("host", "host_transfer")),
+        "host": (
+            "If nothing were offloaded" if terms.get("host_transfer") else "If the host never stalled the device",
+            lambda key: key == ("host_transfer" if terms.get("host_transfer") else "host"),
+        ),
         "idle": ("If no core idled", lambda key: key == "idle"),
     }.get(diagnosis.bottleneck.primary)
     if match is None or not terms:
@@ -208,7 +211,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
             kinds.append(kind)
         cell = Cell(
             index, row.time_s if unit == "s" else row.share, row.achieved_bytes_per_s, row.possible_bytes_per_s,
-            row.exposed_share, ", ".join(row.tensors),
+            row.exposed_s if unit == "s" else None, ", ".join(row.tensors),
         )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
         shares[axis] = shares.get(axis, 0.0) + row.share
@@ -223,7 +226,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
         css, size = bars.axis_class(axis, roles), _size(axis, sizes)
         rows.append(AxisRow(axis, css, size, cells, amount, share, exposed.get(axis), f"axis-{axis}"))
     rows.sort(key=lambda row: (row.axis == "dcn", -row.amount))
-    return Matrix(kinds, rows, unit, bool(exposed))
+    return Matrix(kinds, rows, unit, any(row.hidden_share is not None for row in collectives))
 
 
 def waiting_share(diagnosis: Diagnosis) -> float:
@@ -277,20 +280,23 @@ def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, st
 
 
 def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
-    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.
+    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.  Shares
+    are of the step, of device time where none was marked.
 
     Ops that carry no module stand under `unattributed`.
     """
     found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
     unit = "s" if any(time for _, _, time, _ in found) else "share"
     sums: dict[str, dict[str, float]] = {}
+    shares: dict[str, float] = {}
     for module, res, time, share in found:
         if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
-        row = sums.setdefault(module or "unattributed", {})
+        name = module or "unattributed"
+        row = sums.setdefault(name, {})
         row[column] = row.get(column, 0.0) + amount
-    total = sum(sum(row.values()) for row in sums.values())
+        shares[name] = shares.get(name, 0.0) + share
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)
     css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "idle"}
     rows = []
@@ -298,5 +304,5 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         terms = [bars.Term(key, word, css[key], parts[key]) for key, word in _RESOURCE_COLUMNS if parts.get(key)]
         whole = sum(parts.values())
         times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
-        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, whole / total))
+        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, shares[module]))
     return sorted(rows, key=lambda row: -row.total), unit

@@ -43,6 +43,8 @@ def numbered(rows: Iterable[Evidence], ref: str = "") -> dict[Value, Evidence]:
 @dataclass(frozen=True)
 class OpDiagnosis:
     """One op with the axis it talks on.  Shares 0–1; mesh_axis: name, list of names, `"dcn"`, or None if no collective.
+    time_share: of the step, of device time where no step was marked; ops that ran beside each other on several streams
+    are scaled to the time that they took together, in `time_s` as well.
 
     Further facts beside the contract's: `time_s` self time per step and core, `collective` kind, participants,
     bytes_per_occurrence, achieved and possible bandwidth, `module`, `bound_by`, `roofline_efficiency`.  family: the
@@ -81,7 +83,6 @@ class OpDiagnosis:
     tensor: str = ""
     axis_source: str = ""
     resource_source: str = ""
-    step_share: float | None = None
     flops: float | None = None
     hbm_bytes: float | None = None
     in_flight_s: float | None = None

@@ -24,10 +24,11 @@ Point = tuple[Efficiencies, Mapping[str, Floats]]
 
 
 class Shares(NamedTuple):
-    """Of work, what waits for weights; of gaps, what is bubble and waiting for launches."""
+    """Of work, what waits for weights; of gaps, what is pipeline bubble and what is waiting for kernel launches."""
 
     streaming: Floats
-    idle: Floats
+    bubble: Floats
+    launches: Floats
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,8 @@ class BaselineStep:
         found |= {"dcn": parts["dcn"], "gaps": gaps}
         streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
         alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
-        idle = (parts["bubble"] + waiting) / np.maximum(gaps, 1e-30)
-        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), idle)
+        whole = np.maximum(gaps, 1e-30)
+        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
 
     @cached_property
     def _launches_matter(self) -> bool:

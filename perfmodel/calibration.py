@@ -243,8 +243,8 @@ class Calibration(BaselineStep):
         if self._divided and whole > 0:
             found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
         else:
-            found |= {"idle": parts["gaps"] * shares.idle, "host": np.zeros(1)}
-        found["other"] = parts["gaps"] - found["idle"] - found["host"]
+            found |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
+        found["other"] = parts["gaps"] - sum(found.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
         return found
 
     def _finished(

@@ -36,6 +36,9 @@ _ON_ICI = {
 _ON_DCN = {"all-gather": "dcn_all_gather", "all-reduce": "dcn_all_reduce", "reduce-scatter": "dcn_all_reduce"}
 
 
+_FUSION = "--xla_tpu_enable_async_collective_fusion"
+
+
 class FlagRow(BaseModel):
     """A set as the file has it."""
 
@@ -76,6 +79,23 @@ def missing(found: FlagSet, given: Iterable[str]) -> tuple[str, ...]:
     """Flags of the set that a run does not set, whatever value it gives them: a choice of the user's stands."""
     names = {flag.partition("=")[0] for flag in given}
     return tuple(flag for flag in found.flags if flag.partition("=")[0] not in names)
+
+
+def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Names of flags whose passes made these ops (name, kind): they are on, by default where nobody set them.
+
+    ``async-collective-start`` is what fusing an asynchronous collective with the ops beside it leaves, ``-start`` and
+    ``-done`` what making it asynchronous does.
+    """
+    found = set()
+    for name, kind in collectives:
+        words = kind.replace("-", "_")
+        fused = name.lstrip("%").replace("_", "-").startswith("async-collective")
+        if fused:
+            found |= {_FUSION, f"{_FUSION}_fuse_{words}"}
+        if fused or "-start" in name or "-done" in name:
+            found.add(f"--xla_enable_async_{words}")
+    return frozenset(found)
 
 
 @cache

@@ -7,21 +7,20 @@ performance model's, scaled to the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 from typing import Any
 
 from scipy.special import ndtr
 
 from diagnosis.analyzer import report
-from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
 from diagnosis.analyzer.facts import Facts
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
 from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, Measured
 from perfmodel.from_baseline import baseline_of, lacking
 from perfmodel.step_time import missing_facts, predict
 
@@ -33,7 +32,19 @@ MOST_CONFIDENT = 0.75
 WORTH_SAYING = 1.25
 SOURCE = "performance model"
 _NAMES = {"bubble": "idle", "overhead": "other"}
-_WORDS = {"compute": "compute", "memory": "HBM traffic", "communication": "exposed communication", "idle": "the bubble"}
+_WORDS = {
+    "compute": "compute", "memory": "HBM traffic", "communication": "exposed communication",
+    "idle": "the pipeline bubble", "launches": "waits for kernel launches",
+}  # fmt: skip
+#: Words of the contract for parts that it does not name.
+_PRIMARY = {"launches": "idle"}
+_LIMITS = {
+    "compute": "compute takes the largest part of the step",
+    "memory": "HBM traffic takes the largest part of the step",
+    "communication": "exposed communication takes the largest part of the step",
+    "idle": "the pipeline bubble takes the largest part of the step",
+    "launches": "kernel launches of small micro-batches keep the chip waiting for the largest part of the step",
+}
 WHAT_A_PROFILE_ADDS = (
     "A profile adds what is missing here: ops and their roofline position, exposed communication per mesh "
     "axis, input and host stalls, stragglers."
@@ -58,17 +69,16 @@ def read(profile: StepProfile, config: ExperimentConfig | None) -> Basis | None:
     if profile.basis == PROFILE or config is None or missing_facts(config):
         return None
     if profile.basis == MODEL:
-        found = predict(config)
-        if found.step_time_s is None or found.parts_s is None:
-            return None
-        return Basis(MODEL, _flat(found.parts_s), found.step_time_s["estimate"])
+        # Divided as a measured step of the predicted length is.
+        alone = predict(config).step_time_s
+        config = replace(config, measured=Measured(step_time_s=alone["estimate"])) if alone else config
     if lacking(config):
         return None
     baseline = baseline_of(config)
     priced = baseline.price([config])[0].prediction
     if priced.parts_s is None or baseline.predicted.step_time_s is None:
         return None
-    return Basis(STEP_TIME, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
+    return Basis(profile.basis, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
 
 
 def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
@@ -110,40 +120,35 @@ def _flat(parts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottleneck:
-    """The largest predicted part by the thresholds that hold for measured ones (`bottleneck`)."""
-    talk = sum(value for name, value in shares.items() if name.startswith("ici") or name == "dcn")
-    by = {"compute": shares.get("compute", 0.0), "memory": shares.get("hbm", 0.0), "communication": talk}
-    bubble = shares.get("idle", 0.0)
-    over = {"communication": talk} if talk >= COMMUNICATION_THRESHOLD else {}
-    over |= {"idle": bubble} if bubble >= STALL_THRESHOLD else {}
-    if over:
-        primary = max(over, key=lambda name: over[name])
-        threshold = COMMUNICATION_THRESHOLD if primary == "communication" else STALL_THRESHOLD
-        sure = _certain(over[primary], threshold)
-    else:
-        primary = max(("compute", "memory"), key=lambda name: by[name])
-        other = by["memory" if primary == "compute" else "compute"]
-        sure = min(_certain(by[primary], other, sqrt(2.0)), _certain(COMMUNICATION_THRESHOLD, talk))
-    rest = {name: value for name, value in {**by, "idle": bubble}.items() if name != primary and value > 0.05}
+    """The largest predicted part.  Input and host stalls are in no prediction; waits for launches are idle time."""
+    parts = {
+        "compute": shares.get("compute", 0.0),
+        "memory": shares.get("hbm", 0.0),
+        "communication": sum(value for name, value in shares.items() if name.startswith("ici") or name == "dcn"),
+        "idle": shares.get("idle", 0.0),
+        "launches": shares.get("kernel_launches", 0.0),
+    }
+    first, second, *_ = sorted(parts, key=lambda name: -parts[name])
     step = facts.step_time_s
     # Of what no term explains, nobody knows where it goes.
     explained = min(1.0, basis.predicted_s / step, step / basis.predicted_s) if step else 1.0
+    sure = _certain(parts[first], parts[second])
     confidence = min(MOST_CONFIDENT, 0.5 + (sure - 0.5) * explained)
-    rows = [_share(_WORDS[name], value) for name, value in {**by, "idle": bubble}.items() if value >= 0.0005]
+    rows = [_share(_WORDS[name], value) for name, value in parts.items() if value >= 0.0005]
     return Bottleneck(
-        primary=primary,
+        primary=_PRIMARY.get(first, first),
         confidence=round(confidence, 2),
-        statement=_statement(facts, basis, primary, rows),
+        statement=_statement(facts, basis, first, rows),
         evidence=tuple(_times(facts, basis)),
-        secondary=max(rest, key=lambda name: rest[name]) if rest else None,
+        secondary=_PRIMARY.get(second, second) if parts[second] > 0.05 else None,
     ).numbered()
 
 
-def _certain(larger: float, smaller: float, spreads: float = 1.0) -> float:
-    """Probability that the one is the larger, where so many predicted parts err as SPREAD_OF_A_PART says."""
+def _certain(larger: float, smaller: float) -> float:
+    """Probability that the one part is the larger, where both err as SPREAD_OF_A_PART says."""
     if smaller <= 0:
         return 1.0
-    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * spreads)))
+    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
 
 
 def _share(words: str, value: float) -> Evidence:
@@ -160,16 +165,10 @@ def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     ]
 
 
-def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -> Sentence:
+def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -> Sentence:
     named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
-    limit = {
-        "compute": "compute limits the step",
-        "memory": "HBM bandwidth limits the step",
-        "communication": "communication limits the step",
-        "idle": "the pipeline bubble limits the step",
-    }[primary]
-    text = say("Predicted, not measured: {} ({}).", limit, named)
+    text = say("Predicted, not measured: {} ({}).", _LIMITS[largest], named)
     if facts.step_time_s is None:
         return say("{} This run was not measured; the performance model predicts a step time of {}.", text, predicted)
     ratio = facts.step_time_s / basis.predicted_s

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.kpis import COMPUTED
+from diagnosis.analyzer.ops import overlapping
 from diagnosis.report import Bottleneck, Finding
 from experiments.sentences import Sentence, Value, join, say
 from perfmodel.config import Training
@@ -162,8 +163,8 @@ def _ops(facts: Facts) -> list[str]:
         def of(column: str, value: float, unit: str = "share", origin: str = "measured", rank: int = rank) -> Value:
             return Value(column.replace("_", " "), value, unit, origin, field=f"op-{rank}-{column}")
 
-        share = of("time_share", op.time_share)
-        parts: list[str] = [say("{}. {} ({}): {} of device time", rank, op.name, op.category, share)]
+        share = of("time_share", fact.share)
+        parts: list[str] = [say("{}. {} ({}): {} {}", rank, op.name, op.category, share, facts.base)]
         if sent and sent.axis:
             axis = sent.axis
             parts.append(f"on {axis if isinstance(axis, str) else ' and '.join(axis)}")
@@ -179,7 +180,7 @@ def _ops(facts: Facts) -> list[str]:
         sums: dict[str, float] = {}
         for fact in facts.ops:
             if name := getattr(fact, column):
-                sums[name] = sums.get(name, 0.0) + fact.op.time_share
+                sums[name] = sums.get(name, 0.0) + fact.share
         # What rounds to nothing is no news: `control 0.000279 %`.
         largest = [item for item in sorted(sums.items(), key=lambda item: -item[1])[:6] if item[1] >= LEAST_SHARE]
         if largest:
@@ -187,7 +188,9 @@ def _ops(facts: Facts) -> list[str]:
                 say("{} {}", name, Value(name, share, "share", "measured", field=f"group-{column}-{name}"))
                 for name, share in largest
             ]
-            said.append(say("By {}: {} of device time.", column, join(", ", parts)))
+            said.append(say("By {}: {} {}.", column, join(", ", parts), facts.base))
+    if overlapping(facts.profile):
+        said.append("Ops of several streams overlap: times and shares count overlapping time once.")
     if facts.thin:
         listed = Value("listed ops", facts.coverage, "share", "computed", field="listed")
         said.append(say("These ops account for {} of op time; the rest is not in the profile.", listed))

@@ -170,8 +170,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
             _SOURCE_OPS,
         )  # fmt: skip
         text += say("; {} has no known limit", row)
-    best = max(ops, key=lambda op: op.share * (op.efficiency or 0.0), default=None)
-    if best and best.efficiency:
+    if best := max((op for op in ops if op.efficiency), key=lambda op: op.share, default=None):
         roof = evidence(
             f"{best.op.name}: share of the {label} roof",
             best.efficiency,
@@ -181,7 +180,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
             "roofline",
             (best.key,),
         )
-        text += say(". {} reaches {} of that roof", best.op.name, roof)
+        text += say(". The longest with a known roofline position, {}, reaches {} of that roof", best.op.name, roof)
     return text + "."
 
 

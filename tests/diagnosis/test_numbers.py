@@ -89,7 +89,7 @@ def test_evidence_points_to_ops_that_exist_and_adds_them_up() -> None:
     """Shares that a finding claims are the sum of the rows it points to."""
     for scenario in SCENARIOS:
         diagnosis = diagnose(profile(scenario), config(scenario))
-        share = {op.key: op.step_share or 0.0 for op in diagnosis.ops}
+        share = {op.key: op.time_share for op in diagnosis.ops}
         for row in diagnosis.cited:
             assert set(row.ops) <= set(share)
             if row.unit == "share" and row.formula == "Σ self time ÷ step time" and row.ops and len(row.ops) < 50:

@@ -126,7 +126,7 @@ def claim(
     time = share = None
     if saved is not None:
         bound, time, share = saving(facts, saved)
-        impact = bound + (f" {impact}" if impact else "")
+        impact = bound + " " + impact if impact else bound
     rows = (*cited(insight, action, impact), *more)
     found = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags, flags_source if flags else "")
     return Claim(found, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)

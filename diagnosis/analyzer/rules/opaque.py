@@ -13,6 +13,8 @@ from experiments.sentences import say
 
 #: A hidden share from here on prints as all of it, which would contradict the finding.
 MOSTLY_HIDDEN = 0.995
+#: Below it, start and done stand together, as in a synchronous collective.
+HARDLY_HIDDEN = 0.05
 
 
 def _opaque(op: OpFacts) -> bool:
@@ -78,20 +80,18 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
     cost = exposed_of(facts, "waits for asynchronous collectives", ops)
-    text = say(
-        "Waiting for asynchronous collectives to complete takes {} {}{}: each starts early, but the "
-        "compute it overlaps with is too short to hide it.",
-        cost,
-        facts.base,
-        lines(ops),
-    )
+    text = say("Waiting for asynchronous collectives to complete takes {} {}{}.", cost, facts.base, lines(ops))
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:
         row = evidence(
             "hidden share of time in flight", hidden, "share", "measured",
             "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
         )  # fmt: skip
-        text += say(" Other ops hide {} of the time they are in flight.", row)
+        text += (
+            say(" Other ops hide {} of the time they are in flight: each is awaited where it starts.", row)
+            if hidden < HARDLY_HIDDEN
+            else say(" They start early and other ops hide {} of the time they are in flight, but not the rest.", row)
+        )
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, keys, total_share
-from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate
+from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
@@ -110,12 +110,17 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
             "from the host per iteration", from_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
         )
         text += say(" Each iteration moves {} to the host and {} back.", out, back)
-    full = False
+    full, saved, most = False, share, ""
     if (rates := host_link_rate(facts)) is not None:
         achieved, possible = rates
         text += say(" The busier direction reaches {} per core", achieved)
         text += say(" of {} host-link bandwidth.", possible) if possible else "."
         full = possible is not None and (achieved.value or 0.0) >= 0.8 * (possible.value or 0.0)
+        least = link_time_s(facts)
+        if least is not None and facts.step_time_s and not full:
+            # However early the copies start, the step takes as long as the link needs for their bytes.
+            saved = min(share, max(0.0, 1.0 - (least.value or 0.0) / facts.step_time_s))
+            most = say("Only fewer bytes save more: the link needs {} for these.", least) if saved < share else ""
     flags = advise(facts, ("host_offload",))
     action = (
         "The host link is saturated: offload fewer bytes (keep more in HBM where there is headroom, or recompute)."
@@ -124,8 +129,8 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
         f"overlaps the compute of another layer.{flags.after}"
     )
     yield claim(
-        facts, "host_offload", "Host-transfer bound (offload)", text, action, share, ops=ops, part=EXPOSED,
-        stalls=("host_transfer",), flags=() if full else flags.flags, flags_source=flags.source,
+        facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops, part=EXPOSED,
+        stalls=("host_transfer",), impact=most, flags=() if full else flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
 

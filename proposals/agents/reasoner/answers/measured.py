@@ -15,7 +15,8 @@ from proposals.agents.reasoner.understand import Asked
 
 Row = Mapping[str, Any]
 _PARTS = {
-    "compute": "compute", "hbm": "HBM", "dcn": "across slices", "host": "host", "input": "input", "idle": "idle",
+    "compute": "compute", "hbm": "HBM", "dcn": "across slices", "host": "host", "host_transfer": "host transfers",
+    "input": "input", "idle": "idle", "kernel_launches": "kernel launches",
     "other": "other",
 }  # fmt: skip
 _SHARES = {
