@@ -129,9 +129,11 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
     )
 
 
-def trains(profile: StepProfile, diagnosis: Diagnosis) -> bool:
+def trains(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> bool:
     """Whether the program may be a training step: not where its ops carry names and none of them was differentiated or
-    belongs to an optimizer.  True where no names tell."""
+    belongs to an optimizer.  True where no names tell, and where the configuration says what is trained."""
+    if not missing_facts(config):
+        return True
     if profile.source_kind not in (*XLA_PROFILES, "kineto") or not any(op.op_name for op in profile.ops):
         return True
     return any(op.phase for op in diagnosis.ops)

@@ -75,7 +75,7 @@ class Pricer:
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
-        self.trains = trains(profile, diagnosis)
+        self.trains = trains(profile, config, diagnosis)
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
         self.calibration = (
