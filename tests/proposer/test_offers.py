@@ -206,3 +206,36 @@ def test_waiting_for_input_halves_what_is_sure_of_any_gain() -> None:
         moved = np.arange(len(candidates)) != candidates.baseline
         assert (ranked.faster[moved] <= 0.5).all()
         assert made.propose().proposals[0].kind == "keep"
+
+
+def test_renaming_data_to_fsdp_is_another_mesh_and_is_called_so() -> None:
+    setup = config({"data": 4, "fsdp": 4})
+    item = bench(with_step(setup)).evaluate({"ici": {"data": 2, "fsdp": 8}})
+    assert item.title == "data 4 → 2 and fsdp 4 → 8"
+    assert not any("No risk" in text for text in item.trade_offs)
+
+
+def with_step(setup: ExperimentConfig) -> ExperimentConfig:
+    return replace(setup, training=replace(setup.training, remat="offload"))
+
+
+def test_twice_the_batch_in_twice_the_micro_batches_makes_none_of_them_smaller() -> None:
+    """As many tokens in each: no matmul shrinks, and weights are gathered as often per token."""
+    made = bench(with_step(config({"data": 16, "seq": 1, "model": 1})))
+    batch = made.config.training.global_batch or 0
+    item = made.evaluate(made.config.mesh.to_json(), {"global_batch": 2 * batch, "grad_accum": 2})
+    texts = [*item.reasoning, *item.trade_offs]
+    assert not any(
+        "Smaller matmuls" in text or "smaller micro-batches" in text or "amortised" in text for text in texts
+    )
+    smaller = made.evaluate(made.config.mesh.to_json(), {"grad_accum": 2})
+    assert any("Smaller matmuls" in text for text in smaller.trade_offs)
+
+
+def test_full_recomputation_instead_of_offloading_takes_memory() -> None:
+    made = bench(with_step(config({"data": 16, "seq": 1, "model": 1})))
+    item = made.evaluate(made.config.mesh.to_json(), {"remat": "full"})
+    before, after = (side.hbm_per_chip_bytes or {} for side in (made.propose().baseline, item.predicted))
+    assert after["activations"] > before["activations"]
+    assert any("back to HBM" in text for text in item.reasoning)
+    assert not any("frees" in text for text in item.reasoning)
