@@ -40,7 +40,8 @@ def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | Non
     if verdict == "compute":
         return Asked("compute time", _falls(parts["compute"], c))
     if verdict == "idle":
-        return Asked("idle time", _falls(parts["idle"], c))
+        waits = [parts[name] for name in ("idle", "kernel_launches") if name in parts]
+        return Asked("idle time", _falls(sum(waits, np.zeros(len(c))), c))
     return None
 
 

@@ -87,6 +87,10 @@ def test_nothing_offered_is_beaten_in_time_memory_and_confidence_at_its_batch() 
             )
 
 
+def waits(parts: dict[str, float]) -> float:
+    return parts.get("idle", 0.0) + parts.get("kernel_launches", 0.0)
+
+
 def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
     """Larger micro-batches launch fewer kernels for the same tokens: idle time falls, so keeping does not lead."""
     made = bench(LAUNCHES)
@@ -94,7 +98,7 @@ def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
     found = Pricer(made.profile, LAUNCHES, idle).propose()
     first = found.proposals[0]
     assert first.kind == "recommendation"
-    assert first.predicted.breakdown_s["idle"] < 0.7 * found.baseline.breakdown_s["idle"]
+    assert waits(first.predicted.breakdown_s) < 0.7 * waits(found.baseline.breakdown_s)
     texts = [*found.notes, *(text for item in found.proposals for text in item.reasoning)]
     assert not any("input or the host" in text or "what the chips wait for" in text for text in texts)
 
@@ -138,7 +142,7 @@ def test_flags_shorten_only_the_collectives_that_they_bear_on() -> None:
     made = Pricer(ran, setup, diagnose(ran, setup))
     (flags,) = [change for change in made._changes(Constraints()) if set(change) == {"xla_flags"}]
     before, after = (made.evaluate(setup.mesh.to_json(), change).predicted.breakdown_s for change in ({}, flags))
-    assert after["ici:model"] == pytest.approx(before["ici:model"])
+    assert after["ici:model"] == pytest.approx(before["ici:model"], rel=0.01)
     assert after["ici:data"] < 0.9 * before["ici:data"]
     alone = {"ici": {"data": 1, "seq": 1, "model": 16}}  # no axis is left that gathers weights
     without, flagged = (made.evaluate(alone, change).predicted.speedup for change in ({}, flags))
