@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from experiments.sentences import say
-from experiments.step_profile import PROFILE
+from experiments.step_profile import PROFILE, StepProfile
+from perfmodel.calibration import Calibration
+from perfmodel.config import ExperimentConfig
 from proposals.constraints import Constraints
 from proposals.plan import Predicted
 from proposals.proposer import effects, from_step_time
+from proposals.proposer.observed import Observed
 from proposals.proposer.pricing import Prices
 
-if TYPE_CHECKING:
-    from proposals.proposer.pricer import Pricer
+
+class Run(Protocol):
+    """What is known of a run (`Pricer`)."""
+
+    profile: StepProfile
+    config: ExperimentConfig
+    observed: Observed
+    exchange_unrecorded: str
+    trains: bool
+    recomputes_nothing: bool
+    calibration: Calibration
+    missing: tuple[str, ...]
 
 
-def notes(pricer: Pricer, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
+def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
     """Sentences on the run, its profile and what could not be checked."""
     found: list[str] = []
-    if pricer.observed.basis in from_step_time.NOTES:
-        found.append(from_step_time.NOTES[pricer.observed.basis])
-    found += [pricer.exchange_unrecorded] if pricer.exchange_unrecorded else []
-    if pricer.observed.stand_in:
+    if run.observed.basis in from_step_time.NOTES:
+        found.append(from_step_time.NOTES[run.observed.basis])
+    found += [run.exchange_unrecorded] if run.exchange_unrecorded else []
+    if run.observed.stand_in:
         found.append(
-            f"The profile was recorded on {pricer.profile.device.kind or 'another chip'}, but the configuration "
-            f"names {pricer.config.hardware.chip}: gains are predicted for the configured chip from times on the "
+            f"The profile was recorded on {run.profile.device.kind or 'another chip'}, but the configuration "
+            f"names {run.config.hardware.chip}: gains are predicted for the configured chip from times on the "
             "other, which transfer poorly."
         )
     memory = baseline.hbm_per_chip_bytes
@@ -38,29 +51,29 @@ def notes(pricer: Pricer, asked: Constraints, prices: Prices, baseline: Predicte
                 *effects.memory_of(memory, "plan.baseline"),
             )
         )
-    measured = prices.memory_high_bytes is not None and pricer.profile.memory.capacity_bytes
-    if asked.memory_margin and pricer.missing and not measured:
+    measured = prices.memory_high_bytes is not None and run.profile.memory.capacity_bytes
+    if asked.memory_margin and run.missing and not measured:
         found.append(
             "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
         )
-    if not pricer.trains:
+    if not run.trains:
         found.append(
             "The profile has no backward pass: it is no training step, so rematerialisation, weight and optimizer "
             "sharding and micro-batches are not proposed."
         )
-    if "model" in pricer.calibration.assumed and pricer.observed.basis == PROFILE:
-        found.append(_assumed(pricer))
-    if pricer.recomputes_nothing:
+    if "model" in run.calibration.assumed and run.observed.basis == PROFILE:
+        found.append(_assumed(run))
+    if run.recomputes_nothing:
         found.append(
-            f"The configuration has remat `{pricer.config.training.remat}`, but the profile shows no recompute; "
+            f"The configuration has remat `{run.config.training.remat}`, but the profile shows no recompute; "
             "the current configuration is priced without it."
         )
     return tuple(found)
 
 
-def _assumed(pricer: Pricer) -> str:
+def _assumed(run: Run) -> str:
     """What candidates are priced with where nobody said what was trained."""
-    filled = pricer.calibration.baseline
+    filled = run.calibration.baseline
     shape, training = filled.model, filled.training
     assert shape is not None
     return (
