@@ -14,14 +14,15 @@ from math import log2
 
 from history import moves
 from history.record import Record
-from perfmodel.chips import get_chip
+from perfmodel.chips import get_chip, load_chips
 
 #: What each part counts at most; together 1.  The bottleneck and the move decide whether a result carries over, the
 #: hardware and the model how far.
 WEIGHTS = {"bottleneck": 0.28, "move": 0.28, "hardware": 0.16, "model": 0.12, "scale": 0.08, "meaning": 0.08}
 
 
-#: Another chip of the same kind, another kind; each doubling of the number of chips, and of the model's size.
+#: Another chip of the same vendor; another vendor's, whose links and libraries differ; each doubling of the number of
+#: chips, and of the model's size.
 OTHER_CHIP, OTHER_KIND = 0.6, 0.3
 PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_MODEL = 0.8, 0.85
 #: What is less alike than this is not said to be alike.
@@ -32,7 +33,9 @@ def hardware_likeness(one: str, other: str) -> float:
     """0–1 of two chips, whatever their number."""
     if one == other:
         return 1.0
-    return OTHER_CHIP if hardware_kind(one) == hardware_kind(other) != "" else OTHER_KIND
+    chips = load_chips()
+    same = one in chips and other in chips and chips[one].vendor == chips[other].vendor
+    return OTHER_CHIP if same else OTHER_KIND
 
 
 def chips_likeness(one: int, other: int) -> float:

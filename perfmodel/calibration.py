@@ -43,6 +43,8 @@ SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 MOST_SIGMA = float(np.log(1000.0))
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
+#: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
+OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
@@ -171,7 +173,8 @@ class Calibration(BaselineStep):
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
-        It stays as it is, or follows the tokens of the step: half of each; of collectives, where their group remains.
+        Work and what moves activations follow the tokens of a step, what moves weights does not; gaps, and what cannot
+        be placed, may do either: half of each.  Of collectives it is there where their group remains.
         """
         parts: dict[str, Floats] = {}
         variance: Floats = np.zeros(1)
@@ -191,7 +194,8 @@ class Calibration(BaselineStep):
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
             least = 0.5 * value * np.minimum(1.0, seen / modelled)
             # No collective is left of a group that is gone, explained or not.
-            beyond = np.where(rest >= 0, rest * follows * _talks(name, asked), rest * each)
+            grows = follows if name == "gaps" else np.ones(1) if name in OF_WEIGHTS else each
+            beyond = np.where(rest >= 0, rest * grows * _talks(name, asked), rest * each)
             parts[name] = np.maximum(value * times + beyond, least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
@@ -204,7 +208,7 @@ class Calibration(BaselineStep):
         inner = tuple(
             axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
         )
-        parts["copies"] = copies * follows * (1.0 + self._there(inner, asked)) / 2.0
+        parts["copies"] = copies * each * (1.0 + self._there(inner, asked)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
             busy = sum(parts.values(), np.zeros(1))

@@ -75,6 +75,11 @@ class Chip:
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def vendor(self) -> str:
+        """`Google`, or the first word of a GPU's title."""
+        return "Google" if self.kind == "tpu" else self.title.partition(" ")[0]
+
+    @property
     def dcn_bytes_per_s_per_chip(self) -> float:
         """A chip's share of its host's network, bytes/s one-way."""
         return self.dcn_bytes_per_s_per_host / self.chips_per_host

@@ -57,8 +57,24 @@ def made(s: Scenario, seed: int = 0) -> tuple[StepProfile, Ledger]:
 def _layers(w: Writer, tokens: float, layers: int, tensor: int, experts: int) -> None:
     s, m = w.s, w.s.model
     sides = [("jvp(loss)/layer", 1, 1), ("transpose(jvp(loss))/layer", 2, 2)]
+    again = ("transpose(jvp(loss))/checkpoint/rematted_computation/layer", 1, 1)
     if s.remat == "full":
-        sides.append(("transpose(jvp(loss))/checkpoint/rematted_computation/layer", 1, 1))
+        sides.append(again)
+
+    def elementwise(path: str, times: int) -> None:
+        moved = s.passes * tokens * m.d_model * 2.0 * times
+        for part, name in ((0.5, "norm"), (0.5, "mlp/act")):
+            w.work(
+                "fusion",
+                "loop fusion",
+                f"{path}/{name}/mul",
+                part * moved / 2,
+                part * moved,
+                s.streams,
+                layers,
+                cause="elementwise",
+            )
+
     q, kv = m.heads * m.head_dim / tensor, m.kv_heads * m.head_dim / tensor
     width = (m.d_ff_expert if m.experts else m.d_ff) / tensor
     routed = m.experts_per_token if m.experts else 1
@@ -83,18 +99,7 @@ def _layers(w: Writer, tokens: float, layers: int, tensor: int, experts: int) ->
             layers,
             cause="attention",
         )
-        moved = s.passes * tokens * m.d_model * 2.0 * times
-        for part, name in ((0.5, "norm"), (0.5, "mlp/act")):
-            w.work(
-                "fusion",
-                "loop fusion",
-                f"{path}/{name}/mul",
-                part * moved / 2,
-                part * moved,
-                s.streams,
-                layers,
-                cause="elementwise",
-            )
+        elementwise(path, times)
         activations = tokens * m.d_model * 2.0
         w.talk("all-gather", ("model",), f"{path}/mlp/all_gather", activations, 2 * layers * exchanges, cause="tensor")
         w.talk(
@@ -119,6 +124,8 @@ def _layers(w: Writer, tokens: float, layers: int, tensor: int, experts: int) ->
         w.talk(
             "all-gather", ("seq",), f"{path}/attention/all_gather", keys_values, layers * exchanges, cause="sequence"
         )
+    if s.remat == "minimal":  # it keeps what products and attention make
+        elementwise(*again[:2])
     w.product("jvp(loss)/logits/dot_general", tokens, m.d_model, m.vocab / tensor, 3)
 
 

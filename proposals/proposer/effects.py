@@ -18,7 +18,7 @@ from proposals.proposer.wording import PRICED_KEYS, ROLE_NAMES, Case
 
 def expected_impact(case: Case) -> Iterator[str]:
     predicted, before = case.predicted, case.baseline
-    if not case.moved and not case.changes:
+    if case.keeps:
         if before.step_time_s:
             yield say("The step time is unchanged at {}.", _step_before(case))
         return
@@ -47,7 +47,9 @@ def expected_impact(case: Case) -> Iterator[str]:
         yield say("Device time is predicted to improve {}; the step time itself was not measured.", gain)
     changed = _changes(case)
     if changed:
-        yield say("Largest changes: {}.", join("; ", changed))
+        batch = case.changes.get("global_batch")
+        steps = f", from a step of {case.config.training.global_batch} sequences to one of {batch}" if batch else ""
+        yield say("Largest changes{}: {}.", steps, join("; ", changed))
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if memory and memory.get("total") is not None:
         now, capacity = memory_of(memory)
@@ -159,9 +161,10 @@ def trade_offs(case: Case) -> Iterator[str]:
             shards = case.mesh.size("replica", "data", "fsdp", "expert")
             each = f"{batch / shards:g} sequence" + ("" if batch == shards else "s")
             yield f"Each batch shard holds {each} of the global batch of {batch}."
-    if moved.get("data", 0.0) < 0:
+    roles = ("replica", "data", "fsdp", "expert")
+    if case.mesh.size(*roles) < config.mesh.size(*roles):
         yield "With fewer batch shards, each group of chips processes more sequences at once."
-    if case.split and moved:
+    if case.split and case.resized:
         yield "An axis takes part of a torus dimension: the mesh must be created with split physical axes allowed."
     yield from _costs_of_changes(case)
     for item in case.broken:
@@ -169,12 +172,12 @@ def trade_offs(case: Case) -> Iterator[str]:
             yield f"It violates your constraints and is listed only as the current configuration. {item.reason}"
         elif item.rule.startswith(RULE):
             yield item.reason.replace("Your constraint", "It violates your constraint")
-    if not moved and not case.changes:
+    if case.keeps:
         yield "No risk, but no new information either."
 
 
 def _costs_of_changes(case: Case) -> Iterator[str]:
-    changes, training = case.changes, case.config.training
+    changes = case.changes
     if "xla_flags" in changes:
         yield "Only the next profile shows how much the compiler overlaps; buffers in flight take some memory."
     if "topology" in changes:
@@ -186,12 +189,12 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
             yield "Every forward and backward pass all-gathers the weights it needs."
         else:
             yield "Every chip holds more replicated state that the axes could shard."
-    if changes.get("grad_accum", training.grad_accum) > training.grad_accum or (
-        training.micro_batch and changes.get("micro_batch", training.micro_batch) < training.micro_batch
-    ):
+    if {"grad_accum", "micro_batch"} & set(changes) and case.rows_ratio < 1:
         yield "Smaller matmuls per micro-batch lower MXU or tensor-core utilisation."
-    elif "grad_accum" in changes or "micro_batch" in changes:
+    elif {"grad_accum", "micro_batch"} & set(changes) and case.rows_ratio > 1:
         yield "Larger micro-batches hold more activations at a time."
+    if changes.get("virtual_stages", 1) > case.config.training.virtual_stages:
+        yield "Interleaving holds activations of more micro-batches at once and sends more between stages."
     if "global_batch" in changes:
         yield (
             "A different batch changes the training: learning rate, warm-up and number of steps must be adapted, "
@@ -201,6 +204,8 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
 
 def _remat_cost(case: Case) -> str:
     before, after = case.config.training.remat, case.changes["remat"]
+    if before == "offload" and after == "full":
+        return "Layer inputs stay in HBM."
     if after == "offload":
         return "Activations are copied to host memory and back; the host link must keep up."
     if RECOMPUTES.get(after, 0) < RECOMPUTES.get(before, 0):
@@ -264,14 +269,14 @@ def lowers(case: Case) -> Iterator[str]:
     elif case.observed.coverage < 0.9:
         listed = Value("listed ops", case.observed.coverage, "share", field="plan.observed.listed.share")
         yield say("The profile lists ops for only {} of the step.", listed)
-    memory = case.predicted.hbm_per_chip_bytes
+    memory, before = case.predicted.hbm_per_chip_bytes, case.baseline.hbm_per_chip_bytes
     if memory and _fits(case) is False:
         yield say(
             "It is predicted to need {} of {} per chip: either the memory model is off, or the configuration does not "
             "match the profile.",
             *memory_of(memory),
         )
-    elif memory and _fits(case) and memory["activations"] > (case.baseline.hbm_per_chip_bytes or memory)["activations"]:
+    elif memory and _fits(case) and memory["activations"] > 1.02 * (before or memory)["activations"]:
         yield "More activations are saved than in the current configuration; that they fit is computed, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so the headroom is unknown."

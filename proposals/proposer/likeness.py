@@ -35,12 +35,14 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class Situation:
-    """What precedents are compared with: the hardware, the verdict and the model's size of the run at hand."""
+    """What precedents are compared with: the hardware, the verdict and the model's size of the run at hand, and the
+    names of the XLA flags that a proposal would set: what other flags did tells nothing of these."""
 
     chip: str
     chips: int
     bottleneck: str
     parameters: float | None
+    flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ def _same_move(ours: Floats, theirs: Floats) -> Floats:
 def _alike(precedent: Precedent, situation: Situation) -> float:
     """Likeness of the case, whatever the move."""
     if precedent.bottleneck and precedent.bottleneck != situation.bottleneck and not precedent.failure:
+        return 0.0
+    if precedent.flags and not precedent.flags & situation.flags:
         return 0.0
     known = 1.0 if precedent.bottleneck or precedent.failure else BOTTLENECK_UNKNOWN
     return known * _outside(precedent, situation)

@@ -7,7 +7,7 @@ measured.  Precedents are drawn from the optimization database (`history.record`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -35,7 +35,7 @@ class Precedent:
     """before, after: axis sizes by canonical role.  keys: doublings or steps of training keys (KEYS).
 
     time_ratio: time after / before per token (below 1: faster), None for a run that failed, which `failure` names.
-    remat: policy after the change, empty where it is not known.
+    remat: policy after the change, empty where it is not known.  flags: names of the XLA flags that were set.
     """
 
     id: str
@@ -54,6 +54,7 @@ class Precedent:
     parameters: float | None = None
     failure: str = ""
     remat: str = ""
+    flags: frozenset[str] = frozenset()
 
     def citation(self) -> Citation:
         effect = self.effect.rstrip(".")
@@ -101,6 +102,7 @@ def from_record(record: Record) -> Precedent | None:
         parameters=record.parameters,
         failure=record.failure,
         remat=str(record.after.training.get("remat") or ""),
+        flags=_flags(record),
     )
 
 
@@ -120,12 +122,27 @@ def _keys(record: Record) -> dict[str, float] | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
-    if "xla_flags" in record.changes:
+    if _flags(record):
         moved["xla_flags"] = 1.0
+    elif "xla_flags" in record.changes:
+        return None
     for change, name in (("batch", "global_batch"), ("remat", "remat"), ("weight_sharding", "weight_sharding")):
         if change in record.changes and name not in moved and record.outcome != "failed":
             return None
     return moved
+
+
+def _flags(record: Record) -> frozenset[str]:
+    """Names of the XLA flags that a record's change sets, or sets otherwise."""
+    if "xla_flags" not in record.changes:
+        return frozenset()
+    before, after = (set(side.training.get("xla_flags") or ()) for side in (record.before, record.after))
+    return flag_names(after - before)
+
+
+def flag_names(flags: Iterable[str]) -> frozenset[str]:
+    """`--name` of every `--name=value`."""
+    return frozenset(flag.partition("=")[0] for flag in flags)
 
 
 def precedents_of(records: Sequence[Record]) -> tuple[Precedent, ...]:
