@@ -40,7 +40,7 @@ def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | Non
     if verdict == "compute":
         return Asked("compute time", _falls(parts["compute"], c))
     if verdict == "idle":
-        return Asked("idle time", _falls(parts["idle"], c))
+        return Asked("idle time", _falls(parts["idle"] + parts.get("kernel_launches", 0.0), c))
     return None
 
 
