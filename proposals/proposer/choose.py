@@ -214,8 +214,8 @@ def _priced(c: Candidates) -> Bools:
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:
     """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
-    another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where memory
-    cannot be computed."""
+    another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where
+    memory cannot be computed."""
     found = np.zeros(len(c), dtype=bool)
     if missing_facts(c.config):
         return found
