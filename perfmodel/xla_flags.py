@@ -85,11 +85,12 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Names of flags whose passes made these ops (name, kind): they are on, by default where nobody set them.
 
     ``async-collective-start`` is what fusing an asynchronous collective with the ops beside it leaves, ``-start`` and
-    ``-done`` what making it asynchronous does.
+    ``-done`` what making it asynchronous does.  One of unknown kind (`collective`) is an all-gather: XLA fuses no other
+    by default.
     """
     found = set()
     for name, kind in collectives:
-        words = kind.replace("-", "_")
+        words = "all_gather" if kind == "collective" else kind.replace("-", "_")
         fused = name.lstrip("%").replace("_", "-").startswith("async-collective")
         if fused:
             found |= {_FUSION, f"{_FUSION}_fuse_{words}"}

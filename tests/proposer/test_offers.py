@@ -92,7 +92,7 @@ def waits(parts: dict[str, float]) -> float:
 
 
 def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
-    """Larger micro-batches launch fewer kernels for the same tokens: idle time falls, so keeping does not lead."""
+    """Larger micro-batches launch fewer kernels for the same tokens: waits for them fall, so keeping does not lead."""
     made = bench(LAUNCHES)
     idle = replace(made.diagnosis, bottleneck=Bottleneck("idle", 0.9, "The chips are mostly idle."))
     found = Pricer(made.profile, LAUNCHES, idle).propose()
