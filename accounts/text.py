@@ -27,6 +27,6 @@ def display_name(name: str) -> str:
     return clean(UNPRINTABLE.sub("", base))[:255] or "unnamed"
 
 
-def whole_number(text: str) -> int | None:
+def whole_number(text: str, digits: int = 18) -> int | None:
     """The number, as an id or a count is written; None where the text is none (`²` is a digit, but no number)."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None

@@ -18,8 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.search import Constraints, build_space, price_space, ranking, search
+from perfmodel.search import price_space, ranking, search
 from perfmodel.shapes import ModelShape
+from perfmodel.space import Constraints, build_space
 from perfmodel.step_time import predict
 from perfmodel.workload import REMAT, chip_of
 

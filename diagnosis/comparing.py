@@ -13,6 +13,7 @@ from django.http import Http404
 
 from accounts.models import Role, Team, User
 from accounts.permissions import get_for
+from accounts.text import whole_number
 from diagnosis.compare import Comparison, OpChange, compare
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.paging import Page
@@ -51,9 +52,9 @@ class Choice:
 
 def chosen(user: User | AnonymousUser, pk: str) -> Chosen:
     """The profile `pk` for a viewer of its team.  Raises Http404 or PermissionDenied."""
-    if not (pk.isascii() and pk.isdecimal() and len(pk) < 18):
+    if (number := whole_number(pk)) is None:
         raise Http404("No such profile.")
-    profile = get_for(user, Profile.objects.select_related("experiment"), Role.VIEWER, pk=int(pk))
+    profile = get_for(user, Profile.objects.select_related("experiment"), Role.VIEWER, pk=number)
     record = (
         DiagnosisRecord.objects.select_related("run__profile", "run__experiment")
         .defer("modules")
@@ -168,8 +169,7 @@ def ops_page(comparison: Comparison, shown: str, q: str, page: str, size: int = 
     found = [row for row in comparison.ops if not words or words in f"{row.label} {row.module} {row.category}".lower()]
     counts = {name: sum(_shown(row, name) for row in found) for name in SHOWN}
     kept = [row for row in found if _shown(row, shown)]
-    number = int(page) if page.isascii() and page.isdecimal() and len(page) < 9 else 1
-    number = min(max(1, number), max(1, -(-len(kept) // size)))
+    number = min(max(1, whole_number(page) or 1), max(1, -(-len(kept) // size)))
     return OpsPage(kept[(number - 1) * size : number * size], len(kept), number, size, counts)
 
 

@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from diagnosis import kpi_formulas, presentation, strips
 from diagnosis.models import DiagnosisRecord, OpRow
-from diagnosis.report import AxisCollective, Diagnosis, Evidence, Finding
+from diagnosis.report import AxisCollective, Evidence, Finding
 from experiments import bars, formatting
 from experiments.step_profile import Timeline
 
@@ -44,7 +44,7 @@ def find(record: DiagnosisRecord, ref: str) -> Panel | None:
     """What `ref` names; None if nothing.
 
     `bottleneck-0`, `finding-2-1`, `saving-2`, `kpi-mfu`, `term-ici:model`, `collective-3`, `axis-model`, `step-0-3`,
-    `group-module-attention`, `waiting`, `ceiling`, `confidence`.
+    `group-module-attention`, `op-1-time_share`, `listed`, `waiting`, `ceiling`, `confidence`.
     """
     kind, _, rest = ref.partition("-")
     finder = _FINDERS.get(kind)
@@ -75,47 +75,34 @@ def _keyed(record: DiagnosisRecord, keys: Sequence[str]) -> dict[str, Any]:
     return _with_ops(record.ops.filter(key__in=wanted), len(wanted)) if wanted else {}
 
 
-def _from_item(
-    record: DiagnosisRecord, diagnosis: Diagnosis, item: Evidence | None, siblings: Sequence[Evidence] = ()
-) -> Panel | None:
+def _from_item(record: DiagnosisRecord, item: Evidence | None, siblings: Sequence[Evidence] = ()) -> Panel | None:
     """siblings: the finding's other numbers; a count of ops has no rows of its own, theirs are what was counted."""
     if item is None:
         return None
     formula = item.formula
     rows = _keyed(record, item.ops)
     if not rows and not formula:
-        formula, rows = _said_elsewhere(record, diagnosis, item, siblings)
+        formula, rows = _read(record, item, siblings)
     return Panel(item.label, item.value, item.unit, item.origin, formula, item.source, **rows)
 
 
-def _said_elsewhere(
-    record: DiagnosisRecord, diagnosis: Diagnosis, item: Evidence, siblings: Sequence[Evidence]
-) -> tuple[str, dict[str, Any]]:
-    """(formula, rows) of a number that carries neither: a KPI's, a count's, or where it was written down."""
-    source, unit = item.source, item.unit
-    tile = next((t for t in presentation.tiles(diagnosis) if t.value == item.value and t.unit == unit), None)
-    if tile is not None and unit != "count":
-        formula = kpi_formulas.formula(tile.key, diagnosis, record.run.profile.summary or {})
-        more = _with_ops(record.ops.exclude(collective="")) if tile.key in kpi_formulas.OF_COLLECTIVES else {}
-        return formula, more
-    if source == "op profile" and unit == "count":
+def _read(record: DiagnosisRecord, item: Evidence, siblings: Sequence[Evidence]) -> tuple[str, dict[str, Any]]:
+    """(formula, rows) of a number that carries neither: a count's, or where it was read."""
+    if item.source == "op profile" and item.unit == "count":
         counted = [key for other in siblings for key in other.ops]
         return "number of these ops", _keyed(record, counted) if counted else _with_ops(record.ops.all())
-    return (
-        f"as reported by the {source}" if source == "configuration" else f"read from: {source or 'the profile'}"
-    ), {}
+    how = "as reported by the" if item.source == "configuration" else "read from:"
+    return f"{how} {item.source or 'the profile'}", {}
 
 
 def _bottleneck(record: DiagnosisRecord, rest: str) -> Panel | None:
-    diagnosis = record.value
-    return _from_item(record, diagnosis, _at(diagnosis.bottleneck.evidence, rest))
+    return _from_item(record, _at(record.value.bottleneck.evidence, rest))
 
 
 def _finding(record: DiagnosisRecord, rest: str) -> Panel | None:
     first, _, second = rest.partition("-")
-    diagnosis = record.value
-    found: Finding | None = _at(diagnosis.findings, first)
-    return _from_item(record, diagnosis, _at(found.evidence, second), found.evidence) if found is not None else None
+    found: Finding | None = _at(record.value.findings, first)
+    return _from_item(record, _at(found.evidence, second), found.evidence) if found is not None else None
 
 
 def _saving(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -138,11 +125,8 @@ def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
     tile = next((tile for tile in presentation.tiles(diagnosis) if tile.key == key), None)
     if tile is None or tile.value is None:
         return None
-    same = next((e for e in diagnosis.cited if e.unit == tile.unit and e.value == tile.value), None)
     more: dict[str, Any] = {}
-    if same is not None and same.ops:
-        more = _keyed(record, same.ops)
-    elif key in kpi_formulas.OF_COLLECTIVES:
+    if key in kpi_formulas.OF_COLLECTIVES:
         more = _with_ops(record.ops.exclude(collective=""))
     elif key in kpi_formulas.OF_ALL_OPS:
         more = _with_ops(record.ops.all())
@@ -150,12 +134,10 @@ def _kpi(record: DiagnosisRecord, key: str) -> Panel | None:
         more = {"rows": _step_rows(diagnosis.timeline)}
     elif key in kpi_formulas.OF_CORES:
         more = {"rows": _core_rows(diagnosis.timeline, key)}
-    formula = same.formula if same is not None else ""
-    return Panel(
-        tile.label, tile.value, tile.unit, same.origin if same is not None else tile.origin,
-        formula or kpi_formulas.formula(key, diagnosis, record.run.profile.summary or {}),
-        same.source if same is not None else "", tile.note, **more,
-    )  # fmt: skip
+    if key == "step_time_s" and not diagnosis.measured:
+        return Panel(tile.label, tile.value, tile.unit, "measured", "measured.step_time_s", "configuration", tile.note)
+    formula = kpi_formulas.formula(key, diagnosis, record.run.profile.summary or {})
+    return Panel(tile.label, tile.value, tile.unit, tile.origin, formula, about=tile.note, **more)
 
 
 def _step_rows(timeline: Timeline) -> list[tuple[str, str]]:
@@ -304,8 +286,33 @@ def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
         return None
     return Panel(
         f"{column.replace('_', ' ')} {value or 'unattributed'}", more["ops_share"], "share", "measured",
-        "sum of the shares of these ops, of the device time", **more,
+        "sum of the shares of these ops", **more,
     )  # fmt: skip
+
+
+_OP_COLUMNS = {
+    "time_share": ("share of time", "share", "measured"),
+    "achieved_bytes_per_s": ("achieved bandwidth", "bytes_per_s", "computed"),
+    "possible_bytes_per_s": ("possible bandwidth", "bytes_per_s", "computed"),
+    "roofline_efficiency": ("roofline efficiency", "share", "measured"),
+}
+
+
+def _op(record: DiagnosisRecord, rest: str) -> Panel | None:
+    rank, _, column = rest.partition("-")
+    found = record.ops.filter(rank=int(rank)) if rank.isdecimal() and len(rank) < 7 else record.ops.none()
+    if column not in _OP_COLUMNS or (op := found.first()) is None:
+        return None
+    words, unit, origin = _OP_COLUMNS[column]
+    return Panel(f"{words} of {op.name}", getattr(op.value, column), unit, origin, **_with_ops(found))
+
+
+def _listed(record: DiagnosisRecord, rest: str) -> Panel | None:
+    value = record.value.coverage
+    if rest or value is None:
+        return None
+    formula = "sum of the time shares of the ops that the profile lists"
+    return Panel("listed ops", value, "share", "computed", formula, **_with_ops(record.ops.all()))
 
 
 def _ceiling(record: DiagnosisRecord, rest: str) -> Panel | None:
@@ -343,5 +350,5 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
 _FINDERS = {
     "bottleneck": _bottleneck, "finding": _finding, "saving": _saving, "kpi": _kpi, "term": _term,
     "collective": _collective, "axis": _axis, "step": _step, "group": _group, "ceiling": _ceiling,
-    "confidence": _confidence, "waiting": _waiting,
+    "confidence": _confidence, "waiting": _waiting, "op": _op, "listed": _listed,
 }  # fmt: skip

@@ -8,31 +8,33 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from diagnosis.analyzer import report
+from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
-from experiments import bars, formatting
+from experiments import bars, formatting, glossary
 
-#: key, label, unit, where it comes from unless the diagnosis says otherwise, what it is a share of.
+#: key, label, unit, what it is a share of.
 _TILES = (
-    ("step_time_s", "Step time", "s", "measured", "mean over steps and cores"),
-    ("duty_cycle", "Duty cycle", "share", "measured", "a core is busy"),
-    ("communication", "Communication", "share", "measured", "in collectives"),
-    ("idle", "Idle", "share", "measured", "no op running"),
-    ("input", "Input", "share", "measured", "waiting for input"),
-    ("flops_utilization", "FLOPs utilisation", "share", "measured", "of peak FLOP/s"),
-    ("hbm_utilization", "HBM bandwidth", "share", "measured", "of the peak bandwidth"),
-    ("memory_peak_share", "Memory peak", "share", "measured", "of device memory"),
-    ("mfu", "MFU", "share", "computed", "model FLOPs over peak FLOP/s"),
-    ("goodput", "Goodput", "share", "computed", "not lost to idle, input or host"),
+    ("step_time_s", "Step time", "s", "mean over steps and cores"),
+    ("duty_cycle", "Duty cycle", "share", "a core is busy"),
+    ("communication", "Communication", "share", "in collectives"),
+    ("idle", "Idle", "share", "no op running"),
+    ("input", "Input", "share", "waiting for input"),
+    ("flops_utilization", "FLOPs utilisation", "share", "of peak FLOP/s"),
+    ("hbm_utilization", "HBM bandwidth", "share", "of the peak bandwidth"),
+    ("memory_peak_share", "Memory peak", "share", "of device memory"),
+    ("mfu", "MFU", "share", "model FLOPs over peak FLOP/s"),
+    ("goodput", "Goodput", "share", "not lost to idle, input or host"),
 )
 #: Figures beside the main ones, folded away.
 _MORE_TILES = (
-    ("communication_exposed", "Communication, exposed", "share", "measured", "no other op running"),
-    ("communication_overlapped", "Communication, overlapped", "share", "measured", "hidden by other ops"),
-    ("communication_ops", "Communication, by ops", "share", "computed", "summed over the collectives"),
-    ("host", "Host", "share", "measured", "waiting for the host"),
-    ("stragglers", "Stragglers", "share", "computed", "slowest core behind the median"),
-    ("step_time_spread", "Step time spread", "share", "computed", "standard deviation over the mean"),
+    ("communication_exposed", "Communication, exposed", "share", "no other op running"),
+    ("communication_overlapped", "Communication, in flight", "share", "beside other ops"),
+    ("communication_ops", "Communication, by ops", "share", "summed over the collectives"),
+    ("host", "Host", "share", "waiting for the host"),
+    ("stragglers", "Stragglers", "share", "own work of the slowest recorded core above the median"),
+    ("step_time_spread", "Step time spread", "share", "standard deviation over the mean"),
 )
 _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
@@ -60,13 +62,19 @@ class Tile:
     note: str
     main: bool = True
 
+    @property
+    def tooltip(self) -> str:
+        """What the glossary says of it; empty where it says nothing."""
+        known = glossary.by_key().get(self.key)
+        return known.meaning if known else ""
+
 
 @dataclass(frozen=True)
 class Cell:
     """Time and bandwidth of one kind of collective on one axis; index: its row in the diagnosis.
 
-    amount: time per step, or share of the device time where no step was marked.  exposed: share 0–1 of its time in
-    flight that no other op hid; None without intervals.
+    amount: time per step, or share of the device time where no step was marked.  exposed: seconds of it in flight that
+    no other op hid; None without intervals or step.
     """
 
     index: int
@@ -115,9 +123,9 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
     kpis, missing = diagnosis.kpis, diagnosis.not_measured
     step = kpis.get("step_time_s")
     known = {key for key, *_ in (*_TILES, *_MORE_TILES)}
-    others = [(key, key.replace("_", " ").capitalize(), "share", "measured", "") for key in kpis if key not in known]
+    others = [(key, key.replace("_", " ").capitalize(), "share", "") for key in kpis if key not in known]
     found = []
-    for key, label, unit, origin, about in (*_TILES, *_MORE_TILES, *others):
+    for key, label, unit, about in (*_TILES, *_MORE_TILES, *others):
         main = any(key == tile[0] for tile in _TILES)
         if key not in kpis and not main:
             continue
@@ -129,8 +137,7 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
         note = about if key != "step_time_s" or diagnosis.measured else "given with the configuration"
         if key in _STEP_SHARES and step:
             note = f"{formatting.seconds(value * step)} of the step {about}"
-        cited = _cited_origin(diagnosis, label, value, unit)
-        found.append(Tile(key, label, value, unit, cited or origin, note, main))
+        found.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
     return found
 
 
@@ -151,15 +158,10 @@ def kpi_words(key: str) -> str:
     return names.get(key) or more.get(key) or key.replace("_", " ").capitalize()
 
 
-def _cited_origin(diagnosis: Diagnosis, label: str, value: float, unit: str) -> str:
-    """Where the same number comes from in the evidence, so that a figure carries one mark everywhere."""
-    words = label.lower().split(",")[0]
-    same = (
-        item.origin
-        for item in diagnosis.cited
-        if item.unit == unit and item.value == value and words in item.label.lower()
-    )
-    return next(same, "")
+def sections(diagnosis: Diagnosis) -> list[tuple[str, list[str]]]:
+    """Headings and sentences of the report, in its order."""
+    order = {heading: place for place, heading in enumerate(report.SECTIONS)}
+    return sorted(diagnosis.report.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,10 @@ def ceiling(diagnosis: Diagnosis) -> Ceiling | None:
         "communication": ("If all communication were overlapped", lambda key: key.startswith(("ici", "dcn"))),
         "memory": ("If no op were HBM-bound", lambda key: key == "hbm"),
         "input": ("If input never stalled", lambda key: key == "input"),
-        "host": ("If the host never stalled the device", lambda key: key in ("host", "host_transfer")),
+        "host": (
+            "If nothing were offloaded" if terms.get("host_transfer") else "If the host never stalled the device",
+            lambda key: key == ("host_transfer" if terms.get("host_transfer") else "host"),
+        ),
         "idle": ("If no core idled", lambda key: key == "idle"),
     }.get(diagnosis.bottleneck.primary)
     if match is None or not terms:
@@ -206,7 +211,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
             kinds.append(kind)
         cell = Cell(
             index, row.time_s if unit == "s" else row.share, row.achieved_bytes_per_s, row.possible_bytes_per_s,
-            row.exposed_share, ", ".join(row.tensors),
+            row.exposed_s if unit == "s" else None, ", ".join(row.tensors),
         )  # fmt: skip
         table.setdefault(axis, {}).setdefault(kind, []).append(cell)
         shares[axis] = shares.get(axis, 0.0) + row.share
@@ -221,7 +226,7 @@ def matrix(diagnosis: Diagnosis, mesh: Mapping[str, Any] | None, step_s: float |
         css, size = bars.axis_class(axis, roles), _size(axis, sizes)
         rows.append(AxisRow(axis, css, size, cells, amount, share, exposed.get(axis), f"axis-{axis}"))
     rows.sort(key=lambda row: (row.axis == "dcn", -row.amount))
-    return Matrix(kinds, rows, unit, bool(exposed))
+    return Matrix(kinds, rows, unit, any(row.hidden_share is not None for row in collectives))
 
 
 def waiting_share(diagnosis: Diagnosis) -> float:
@@ -275,20 +280,23 @@ def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, st
 
 
 def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
-    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.
+    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.  Shares
+    are of the step, of device time where none was marked.
 
     Ops that carry no module stand under `unattributed`.
     """
     found = list(ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share")))
     unit = "s" if any(time for _, _, time, _ in found) else "share"
     sums: dict[str, dict[str, float]] = {}
+    shares: dict[str, float] = {}
     for module, res, time, share in found:
         if not (amount := time if unit == "s" else share):
             continue
         column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
-        row = sums.setdefault(module or "unattributed", {})
+        name = module or "unattributed"
+        row = sums.setdefault(name, {})
         row[column] = row.get(column, 0.0) + amount
-    total = sum(sum(row.values()) for row in sums.values())
+        shares[name] = shares.get(name, 0.0) + share
     largest = max((sum(row.values()) for row in sums.values()), default=0.0)
     css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "idle"}
     rows = []
@@ -296,5 +304,5 @@ def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
         terms = [bars.Term(key, word, css[key], parts[key]) for key, word in _RESOURCE_COLUMNS if parts.get(key)]
         whole = sum(parts.values())
         times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
-        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, whole / total))
+        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, shares[module]))
     return sorted(rows, key=lambda row: -row.total), unit

@@ -6,10 +6,12 @@ and the API.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.codec import Codec
+from experiments.sentences import Text, Value, citing, values
 from experiments.step_profile import PROFILE, Timeline
 
 #: `memory` is HBM bandwidth; capacity is a finding.
@@ -17,30 +19,32 @@ BOTTLENECKS = ("compute", "memory", "communication", "input", "host", "idle", "u
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a sentence rests on: one number with its origin and the rows behind it.
+class Evidence(Value):
+    """A value of a sentence with what is behind it.
 
-    origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  unit: `s`, `share`, `bytes`,
-    `bytes_per_s`, `flops_per_s`, `count` or ``.  ops: keys of the ops it was taken from.  text: the number exactly as
-    the sentence prints it (``41.6 %``), so that a page can link it.
+    origin: `measured` (file, op), `computed` (formula) or `predicted` (model).  ops: keys of the ops it was taken from.
     """
 
-    label: str
-    value: float | None
-    unit: str
-    origin: str
     formula: str = ""
     source: str = ""
     ops: tuple[str, ...] = ()
-    text: str = ""
 
-    def __str__(self) -> str:
-        return self.text
+
+def cited(*texts: str) -> tuple[Evidence, ...]:
+    """The evidence of sentences, each item once, in order."""
+    return tuple(value for value in values(*texts) if isinstance(value, Evidence))
+
+
+def numbered(rows: Iterable[Evidence], ref: str = "") -> dict[Value, Evidence]:
+    """Evidence by itself before it knew its panel: the first item's is `<ref>0`."""
+    return {row: replace(row, field=f"{ref}{index}") for index, row in enumerate(dict.fromkeys(rows))}
 
 
 @dataclass(frozen=True)
 class OpDiagnosis:
     """One op with the axis it talks on.  Shares 0–1; mesh_axis: name, list of names, `"dcn"`, or None if no collective.
+    time_share: of the step, of device time where no step was marked; ops that ran beside each other on several streams
+    are scaled to the time that they took together, in `time_s` as well.
 
     Further facts beside the contract's: `time_s` self time per step and core, `collective` kind, participants,
     bytes_per_occurrence, achieved and possible bandwidth, `module`, `bound_by`, `roofline_efficiency`.  family: the
@@ -79,7 +83,6 @@ class OpDiagnosis:
     tensor: str = ""
     axis_source: str = ""
     resource_source: str = ""
-    step_share: float | None = None
     flops: float | None = None
     hbm_bytes: float | None = None
     in_flight_s: float | None = None
@@ -95,10 +98,18 @@ class Bottleneck:
 
     primary: str
     confidence: float
-    statement: str
+    statement: Text
     evidence: tuple[Evidence, ...] = ()
-    contradictions: tuple[str, ...] = ()
+    contradictions: tuple[Text, ...] = ()
     secondary: str | None = None
+
+    def numbered(self) -> Bottleneck:
+        """The same, with the values of its sentences as evidence, each with the panel that shows it."""
+        rows = numbered((*cited(self.statement, *self.contradictions), *self.evidence), "bottleneck-")
+        contradictions = tuple(citing(text, rows) for text in self.contradictions)
+        return replace(
+            self, statement=citing(self.statement, rows), contradictions=contradictions, evidence=tuple(rows.values())
+        )
 
 
 @dataclass(frozen=True)
@@ -110,15 +121,21 @@ class Finding:
 
     rule: str
     title: str
-    insight: str
-    action: str
-    impact: str
+    insight: Text
+    action: Text
+    impact: Text
     evidence: tuple[Evidence, ...] = ()
     saving_s: float | None = None
     saving_share: float | None = None
     mesh_axis: str | None = None
     flags: tuple[str, ...] = ()
     flags_source: str = ""
+
+    def numbered(self, ref: str) -> Finding:
+        """The same, its values with the panel that shows each."""
+        rows = numbered(self.evidence, f"{ref}-")
+        insight, action, impact = (citing(text, rows) for text in (self.insight, self.action, self.impact))
+        return replace(self, insight=insight, action=action, impact=impact, evidence=tuple(rows.values()))
 
 
 @dataclass(frozen=True)
@@ -203,6 +220,7 @@ class Diagnosis:
     basis: what it rests on: `profile`; `step_time` where nothing but the step time was measured, `model` where nothing
     was.  Without a profile breakdown_s, breakdown_share and the bottleneck are predicted, not measured, and
     predicted_step_time_s is what the performance model alone makes of the configuration.
+    coverage: share 0–1 of op time that the listed ops make up; None in what earlier versions stored.
     """
 
     kpis: dict[str, float | None]
@@ -215,12 +233,13 @@ class Diagnosis:
     collectives: tuple[AxisCollective, ...] = ()
     roofline: Roofline = field(default_factory=Roofline)
     mfu_convention: str = ""
-    report: dict[str, list[str]] = field(default_factory=dict)
+    report: dict[str, list[Text]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     groups: dict[str, tuple[OpGroup, ...]] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
     basis: str = PROFILE
     predicted_step_time_s: float | None = None
+    coverage: float | None = None
 
     @property
     def measured(self) -> bool:
@@ -234,7 +253,7 @@ class Diagnosis:
 
     def to_json(self, top: int = 20) -> dict[str, Any]:
         """The contract's object: `kpis`, `top_ops` (the `top` largest), `bottleneck`, `findings` and what is beside."""
-        data = DIAGNOSIS.write(replace(self, ops=self.ops[:top]))
+        data = DIAGNOSIS.plain(replace(self, ops=self.ops[:top]))
         data["top_ops"] = data.pop("ops")
         return data
 

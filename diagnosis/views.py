@@ -14,7 +14,8 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.models import Role
 from accounts.permissions import require
 from diagnosis import evidence as behind
-from diagnosis import presentation, report_lines, services, strips
+from diagnosis import presentation, services, strips
+from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
 from diagnosis.report import Diagnosis
 from experiments import bars
@@ -100,9 +101,8 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
 
 def _by_heading(diagnosis: Diagnosis) -> dict[str, list[Any]]:
     """The sentences that the page's figures do not already show: what ran, and the sums by family and module."""
-    found = {section.heading: section.lines for section in report_lines.sections(diagnosis, ())}
-    sums = [line for line in found.get(report_lines.IDENTIFICATION, ()) if not line.text[:1].isdigit()]
-    details = [line.text.partition(": ") for line in found.get(report_lines.DETAILS, ())]
+    sums = [line for line in diagnosis.report.get(report.IDENTIFICATION, ()) if not line[:1].isdigit()]
+    details = [line.partition(": ") for line in diagnosis.report.get(report.DETAILS, ())]
     return {"details": [(head, rest) if rest else ("", head) for head, _, rest in details], "sums": sums}
 
 

@@ -117,7 +117,8 @@ def _addresses(before: DiagnosisRecord, after: DiagnosisRecord) -> dict[str, Any
         "compare_url": f"{reverse('compare')}?{pair}",
         "ops_url": reverse("compare_ops"),
         "ops_href": f"{reverse('compare_ops')}?{pair}",
-        "evidence_base": reverse("compare"),
+        "evidence_base": f"{reverse('compare')}evidence/",
+        "evidence_query": f"?{pair}",
     }
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from accounts.models import Role
 from accounts.permissions import require
 from diagnosis import markdown as document
-from diagnosis import report_lines, services
+from diagnosis import presentation, services
 from diagnosis.models import DiagnosisRecord
 from diagnosis.views import OPS_ON_PAGE, diagnosis_context, record_of
 from experiments.models import Experiment
@@ -27,8 +27,7 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk)
     record = record_of(page)
     ops = list(record.ops.order_by("rank")[:OPS_ON_PAGE])
-    largest = [op.value for op in ops[:5]]
-    sections = report_lines.sections(record.value, largest, reverse("ops", args=[pk]))
+    sections = presentation.sections(record.value)
     context = page.context("diagnosis", sections=sections, top_ops=ops, **diagnosis_context(page, record))
     return render(request, "diagnosis/report.html", context)
 

@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
+from accounts.text import whole_number
 from dialogue import presentation
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
@@ -36,9 +37,8 @@ def chosen(request: HttpRequest, experiment: Experiment, pk: int | None) -> Thre
         return None
     if not text:
         return of_experiment.exclude(messages=None).first()
-    if not (text.isascii() and text.isdecimal() and len(text) < 18):
-        raise Http404("No such conversation.")
-    thread = of_experiment.filter(pk=int(text)).first()
+    number = whole_number(text)
+    thread = of_experiment.filter(pk=number).first() if number is not None else None
     if thread is None:
         raise Http404("No such conversation.")
     return thread

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from evaluation import scores
 from evaluation.fit_time import FOLD_STEPS, fitted
 from evaluation.held_out import Evaluation, HeldOut, naive_error
+from evaluation.optico import agreement
+from evaluation.published import load_published
 from evaluation.ranges import Errors, errors_at
 from evaluation.time_rows import TimeRow
 from perfmodel.distance import DISTANCES
-from perfmodel.optico import agreement
-from perfmodel.published import load_published
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

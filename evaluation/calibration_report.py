@@ -21,9 +21,10 @@ from evaluation.judgements import imbalance_s, stalled_s, stalls_s
 from evaluation.landscape_scores import Priced, Score, mean, score
 from evaluation.landscapes import Scenario, scenarios
 from evaluation.rescaled import rescaled
-from perfmodel.calibration import Calibration, Observation, calibrate
+from perfmodel.calibration import Calibration, calibrate
 from perfmodel.efficiency import class_of
 from perfmodel.evidence import INFORMED
+from perfmodel.observation import Observation
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import step_terms
 from proposals.proposer.observed import Observed, observe, work_of

@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from evaluation.pairs import MeasuredRun, Pair, log_gain
 from evaluation.time_table import table_without_model
-from perfmodel.calibration import Observation, calibrate, mesh_distance
+from perfmodel.calibration import calibrate
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import EfficiencyTable, load_efficiencies
+from perfmodel.observation import Observation
+from perfmodel.prices import mesh_distance
 from perfmodel.workload import from_config, stack
 
 Floats = npt.NDArray[np.float64]

@@ -22,11 +22,11 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from evaluation.confidence_pairs import Predicted, predict_pairs
+from evaluation.optico import tuned_runs
 from evaluation.pairs import SOURCES, Pair, measured_pairs
+from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory
-from perfmodel.optico import tuned_runs
-from perfmodel.published import load_published
 from perfmodel.workload import from_config
 from proposals.proposer import confidence
 from proposals.proposer.confidence import Confidence

@@ -24,7 +24,7 @@ from perfmodel import legality
 from perfmodel.catalogue import load_catalogue
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.search import build_space
+from perfmodel.space import build_space
 
 Floats = npt.NDArray[np.float64]
 Change = dict[str, Any]

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evaluation.optico import tuned_runs
+from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.legality import schedule_fails
 from perfmodel.memory_profiles import MemoryConstants
-from perfmodel.optico import tuned_runs
-from perfmodel.published import load_published
 from perfmodel.workload import Workload, from_config, stack
 
 Floats = npt.NDArray[np.float64]

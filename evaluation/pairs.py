@@ -1,7 +1,7 @@
 """Pairs of measured configurations of one workload: what a proposal claims, one against the other, was measured.
 
-Sources: published runs of one model on the same chips (perfmodel/data/published_runs.json), OptiCo's hand-tuned runs
-(perfmodel/data/optico.json), and the measured sweeps (data/sweeps).
+Sources: published runs of one model on the same chips and OptiCo's hand-tuned runs (evaluation/data/published), and the
+measured sweeps (evaluation/data/sweeps).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from math import log
 from statistics import median_low
 
 from evaluation import sweeps
+from evaluation.optico import tuned_runs
+from evaluation.published import PublishedRun, load_published
 from evaluation.sweeps import SweepRun, load_sweeps
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
-from perfmodel.optico import tuned_runs
-from perfmodel.published import PublishedRun, load_published
 
 SOURCES = ("published", "optico", *sweeps.SOURCES)
 #: Of each workload of a sweep so many runs are compared, drawn by a hash: 120 runs would make 7,140 pairs.

@@ -1,8 +1,8 @@
 """Profiles that others recorded: what XProf (or the trace itself) says, and what the product says, per quantity.
 
 `python -m evaluation.real_profiles` reads every profile of real_profiles.toml that is on this machine and writes the
-table in docs/profiles.md.  An oracle gives the quantities of one kind of profile without the product's own readers; a
-new kind is one more entry of ORACLES.
+table in docs/accuracy-profiles.md.  An oracle gives the quantities of one kind of profile without the product's own
+readers; a new kind is one more entry of ORACLES.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiments.ingest import read_profile
 from experiments.step_profile import StepProfile
 
 LIST = Path(__file__).with_name("real_profiles.toml")
-DOCS = Path(__file__).parents[1] / "docs" / "profiles.md"
+DOCS = Path(__file__).parents[1] / "docs" / "accuracy-profiles.md"
 BEGIN, END = "<!-- real profiles: begin -->", "<!-- real profiles: end -->"
 
 #: Files of one session → quantities by the names of QUANTITIES; shares 0–1, times in s, memory in bytes.
@@ -135,7 +135,7 @@ def table(source: Source) -> list[str]:
     profile = read_profile(source.files)
     rows = compare(profile, ORACLES[source.kind](source.files))
     lines = [
-        f"### {source.name}",
+        f"## {source.name}",
         f"{source.origin} ({source.licence}).",
         "",
         "| quantity | stated | ours | difference | reason |",
@@ -186,10 +186,12 @@ def write(docs: Path, found: Sequence[Source]) -> None:
 def main() -> int:
     found = sources()
     if not found:
-        print("None of the profiles in real_profiles.toml is on this machine; docs/profiles.md stays as it is.")
+        print(
+            "None of the profiles in real_profiles.toml is on this machine; docs/accuracy-profiles.md stays as it is."
+        )
         return 1
     write(DOCS, found)
-    print(f"docs/profiles.md: {len(found)} profiles.")
+    print(f"docs/accuracy-profiles.md: {len(found)} profiles.")
     return 0
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.distance import model_key, run_keys
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
-from perfmodel.published import load_published
 from perfmodel.shapes import ModelShape
 
 #: Parts that share the die of another.

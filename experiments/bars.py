@@ -1,6 +1,6 @@
 """Step-time and memory bars as segments in percent, so that pages draw them without inline styles.
 
-The order of terms is the same on every page: compute, HBM, ICI by axis, DCN, host, input, idle, other.
+The order of terms is the same on every page: compute, HBM, collectives by axis, DCN, host, input, idle, other.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _TERMS = {
     "host": ("Host", "host", 40),
     "input": ("Input", "host", 41),
     "output": ("Output", "host", 42),
+    "kernel_launches": ("Kernel launches", "idle", 48),
     "bubble": ("Pipeline bubble", "idle", 49),
     "idle": ("Idle", "idle", 50),
     "other": ("Other", "idle", 60),
@@ -82,7 +83,8 @@ def term(key: str, value: float, roles: Mapping[str, str] | None = None) -> Term
     if key.startswith("ici"):
         axis = key.partition(":")[2]
         css = axis_class(axis, roles) if axis else "ici"
-        return Term(key, f"ICI {' + '.join(axes_of(axis))}".strip(), css, value, _ICI_ORDER.get(css, 20))
+        label = f"Collectives on {' + '.join(axes_of(axis))}" if axis else "Collectives"
+        return Term(key, label, css, value, _ICI_ORDER.get(css, 20))
     if key.startswith("dcn"):
         return Term(key, f"DCN {key.partition(':')[2]}".strip(), "dcn", value, 30)
     return Term(key, key.replace("_", " ").capitalize(), "idle", value, 60)

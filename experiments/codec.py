@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
+from experiments.sentences import PLAIN
+
 T = TypeVar("T")
 
 Json = dict[str, Any]
@@ -32,7 +34,14 @@ class Codec(Generic[T]):
 
     def write(self, value: T) -> Json:
         """Every field, inner values and all, tuples as lists; numbers that JSON has no word for stay as they are."""
-        found: Json = self._adapter.dump_python(value, mode="json")
+        return self._dump(value)
+
+    def plain(self, value: T) -> Json:
+        """As `write`, with sentences as plain text: what the API and the command line print."""
+        return self._dump(value, PLAIN)
+
+    def _dump(self, value: T, context: Json | None = None) -> Json:
+        found: Json = self._adapter.dump_python(value, mode="json", context=context)
         return found
 
     def read(self, data: object) -> T:

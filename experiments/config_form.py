@@ -15,7 +15,7 @@ from typing import Any
 from django.http import QueryDict
 
 from experiments.consistency import Contradiction, Mark
-from perfmodel.checks import Checker
+from experiments.form_fields import Quantity, Rows, Sheet, Text, Tick, Whole, Words, whole
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES
 from perfmodel.execution import load_profiles, profile_named
@@ -41,13 +41,13 @@ SHAPE_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head
 SHAPE_WINDOW = ("sliding_window", "sliding_window_every")
 
 #: Parts of a configuration that the form shows; what a file held beside them is kept as it was.
-_FORM_KEYS = {
-    "": {"name", "hardware", "mesh", "model", "training", "software", "measured"},
-    "hardware": {"chip", "topology", "slices"},
-    "mesh": {"ici", "dcn", "axis_roles"},
-    "training": {*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags"},
-    "software": {"framework"},
-    "measured": {"step_time_s", "peak_memory_bytes"},
+_FORM_KEYS: dict[str, tuple[str, ...]] = {
+    "": ("name", "hardware", "mesh", "model", "training", "software", "measured"),
+    "hardware": ("chip", "topology", "slices"),
+    "mesh": ("ici", "dcn", "axis_roles"),
+    "training": (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags"),
+    "software": ("framework",),
+    "measured": ("step_time_s", "peak_memory_bytes"),
 }
 
 
@@ -64,128 +64,93 @@ class AxisField:
         return bool(self.name) and self.name not in ROLES
 
 
-def _whole(text: str) -> Any:
-    """An int where the text is one; else the text, for the check to name."""
-    cleaned = text.strip().replace(",", "").replace("_", "")
-    return int(cleaned) if re.fullmatch(r"[+-]?\d{1,15}", cleaned) else text.strip()
+class Topology(Text):
+    """Sizes in any of the spellings that people use: `4 × 4`, `4x4`, `[4, 4]`."""
+
+    def to_python(self, value: str | None) -> Any:
+        return [whole(part) for part in re.split(r"[\s,;x×*\[\]()]+", super().to_python(value)) if part]
 
 
-def _topology(text: str) -> Any:
-    parts = [part for part in re.split(r"[\s,;x×*\[\]()]+", text.strip()) if part]
-    return [_whole(part) for part in parts] if parts else None
+class ConfigForm(Sheet):
+    """The form's fields by name; axes come in rows."""
+
+    name = Text()
+    chip = Text()
+    topology = Topology()
+    slices = Whole()
+    ici = Rows("ici_name", "ici_size", "ici_role")
+    dcn = Rows("dcn_name", "dcn_size", "dcn_role")
+    model = Text()
+    precision = Text()
+    weight_sharding = Text()
+    remat = Text()
+    optimizer = Text()
+    xla_flags = Words()
+    framework = Text()
+    step_time_s = Quantity({"": 1.0, "s": 1.0, "ms": 1e-3})
+    peak_memory_gb = Quantity({"": 1e9, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20})
+
+    def __init__(self, form: QueryDict) -> None:
+        super().__init__(form)
+        self.fields |= {key: Whole() for key in TRAINING_NUMBERS}
 
 
-def _axes(form: QueryDict, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Sizes and custom roles of the `ici` or `dcn` rows in their order; a row without a size is not there."""
-    names, sizes = form.getlist(f"{kind}_name"), form.getlist(f"{kind}_size")
-    roles = form.getlist(f"{kind}_role") or [""] * len(names)
-    found: dict[str, Any] = {}
-    custom: dict[str, str] = {}
-    for name, size, role in zip(names, sizes, roles, strict=False):
-        axis = name.strip()
-        if not axis or not size.strip():
-            continue
-        found[axis] = _whole(size)
-        if role and axis not in ROLES:
-            custom[axis] = role
-    return found, custom
+class ShapeForm(Sheet):
+    """The fields of a custom model, `shape_layers` and so on."""
+
+    mlp = Text()
+    attention = Text()
+    tied_embeddings = Tick("input and output tied")
+
+    def __init__(self, form: QueryDict) -> None:
+        super().__init__(form)
+        numbers = (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)
+        self.fields = {key: Whole() for key in numbers} | self.fields
+
+    def add_prefix(self, field_name: str) -> str:
+        return f"shape_{field_name}"
 
 
 def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The contract's JSON as filled in; `base` gives the keys that the form does not show."""
-    base = dict(base or {})
-    data: dict[str, Any] = {}
-    name = form.get("name", "").strip()
-    if name:
-        data["name"] = name
-
-    hardware: dict[str, Any] = {}
-    if chip := form.get("chip", "").strip():
-        hardware["chip"] = chip
-    if (topology := _topology(form.get("topology", ""))) is not None:
-        hardware["topology"] = topology
-    if slices := form.get("slices", "").strip():
-        hardware["slices"] = _whole(slices)
-    data["hardware"] = _kept(base, "hardware") | hardware
-
-    ici, ici_roles = _axes(form, "ici")
-    dcn, dcn_roles = _axes(form, "dcn")
-    mesh: dict[str, Any] = {"ici": ici}
-    if dcn and hardware.get("slices", 1) != 1:
-        mesh["dcn"] = dcn
-    if roles := ici_roles | dcn_roles:
+    given, base = ConfigForm(form).given(), base or {}
+    axes = {place: _axes(given.get(place, ())) for place in ("ici", "dcn")}
+    mesh: dict[str, Any] = {"ici": {axis: size for axis, (size, _) in axes["ici"].items()}}
+    if axes["dcn"] and given.get("slices", 1) != 1:
+        mesh["dcn"] = {axis: size for axis, (size, _) in axes["dcn"].items()}
+    roles = {axis: role for rows in axes.values() for axis, (_, role) in rows.items() if role and axis not in ROLES}
+    if roles:
         mesh["axis_roles"] = roles
+    measured = {}
+    if "step_time_s" in given:
+        measured["step_time_s"] = given["step_time_s"]
+    if (peak := given.get("peak_memory_gb")) is not None:
+        measured["peak_memory_bytes"] = round(peak) if isinstance(peak, float) else peak
+
+    data: dict[str, Any] = {"name": given["name"]} if "name" in given else {}
+    data["hardware"] = _kept(base, "hardware") | _picked(given, "hardware")
     data["mesh"] = _kept(base, "mesh") | mesh
-
-    model = _model(form)
-    if model is not None:
-        data["model"] = model
-
-    training: dict[str, Any] = {}
-    for key in TRAINING_NUMBERS:
-        if text := form.get(key, "").strip():
-            training[key] = _whole(text)
-    for key in TRAINING_WORDS:
-        if text := form.get(key, "").strip():
-            training[key] = text
-    if flags := form.get("xla_flags", "").split():
-        training["xla_flags"] = flags
-    if training or _kept(base, "training"):
-        data["training"] = _kept(base, "training") | training
-
-    software = {"framework": text} if (text := form.get("framework", "").strip()) else {}
-    for part, values in (("software", software), ("measured", _measured(form))):
-        if values or _kept(base, part):
-            data[part] = _kept(base, part) | values
-
-    for key, value in base.items():
-        if key not in _FORM_KEYS[""]:
-            data[key] = value
-    return data
+    if "model" in given:
+        data["model"] = ShapeForm(form).given() if given["model"] == CUSTOM else {"name": given["model"]}
+    filled = {
+        "training": _picked(given, "training"), "software": _picked(given, "software"), "measured": measured
+    }  # fmt: skip
+    data |= {part: both for part, values in filled.items() if (both := _kept(base, part) | values)}
+    return data | {key: value for key, value in base.items() if key not in _FORM_KEYS[""]}
 
 
-def _measured(form: QueryDict) -> dict[str, Any]:
-    """Seconds and gigabytes as typed, in the contract's units."""
-    found: dict[str, Any] = {}
-    if text := form.get("step_time_s", "").strip():
-        found["step_time_s"] = _quantity(text, {"": 1.0, "s": 1.0, "ms": 1e-3})
-    if text := form.get("peak_memory_gb", "").strip():
-        value = _quantity(text, {"": 1e9, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20})
-        found["peak_memory_bytes"] = round(value) if isinstance(value, float) else value
-    return found
+def _picked(given: Mapping[str, Any], part: str) -> dict[str, Any]:
+    return {key: given[key] for key in _FORM_KEYS[part] if key in given}
 
 
-def _quantity(text: str, units: Mapping[str, float]) -> Any:
-    """A number in the contract's unit; text that is none as it stands, for the check to name."""
-    match = re.fullmatch(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*([a-z]*)", text.replace(",", "").lower())
-    if match is None or match[2] not in units:
-        return text
-    value = float(match[1]) * units[match[2]]
-    return float(f"{value:.15g}")
+def _axes(rows: Iterable[tuple[str, str, str]]) -> dict[str, tuple[Any, str]]:
+    """Size and role by axis, in the order of the rows; a row without a size is not there."""
+    return {name.strip(): (whole(size), role) for name, size, role in rows if name.strip() and size.strip()}
 
 
 def _kept(base: Mapping[str, Any], part: str) -> dict[str, Any]:
     values = base.get(part)
     return {k: v for k, v in values.items() if k not in _FORM_KEYS[part]} if isinstance(values, Mapping) else {}
-
-
-def _model(form: QueryDict) -> dict[str, Any] | None:
-    choice = form.get("model", "").strip()
-    if not choice:
-        return None
-    if choice != CUSTOM:
-        return {"name": choice}
-    shape: dict[str, Any] = {}
-    for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW):
-        if text := form.get(f"shape_{key}", "").strip():
-            shape[key] = _whole(text)
-    if form.get("shape_mlp") == "plain":
-        shape["mlp"] = "plain"
-    if form.get("shape_attention") == "mla":
-        shape["attention"] = "mla"
-    if form.get("shape_tied_embeddings"):
-        shape["tied_embeddings"] = True
-    return shape
 
 
 def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -224,7 +189,10 @@ def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _known_as(model: Mapping[str, Any]) -> str:
     """Name of the catalogued model that a shape without a name spells out; empty where it is none."""
-    shape = read_model(Checker(), model) if not model.get("name") else None
+    try:
+        shape = read_model(model) if not model.get("name") else None
+    except ValueError:
+        return ""
     return shape.name if shape is not None else ""
 
 

@@ -7,7 +7,6 @@ can know.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, isfinite, log10
@@ -97,6 +96,12 @@ def share(value: float, digits: int = 3) -> Quantity:
     return Quantity(significant(percent, digits), "%")
 
 
+def probability(value: float) -> Quantity:
+    """As people say it: `73 %`; never 0 or 100 unless it is."""
+    percent = round(value * 100)
+    return Quantity(str(min(max(percent, 1), 99) if 0 < value < 1 else percent), "%")
+
+
 def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
     size = abs(value)
     for prefix, factor in _SI_PREFIXES:
@@ -106,13 +111,15 @@ def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
-    """By evidence unit: `s`, `share`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
+    """By unit: `s`, `share`, `probability`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
     if unit == "s":
         return seconds(value, digits=digits)
     if unit == "share":
         return share(value, digits)
     if unit == "speedup":
-        return Quantity(number(value, 2), TIMES)
+        return Quantity(number(value, 2) if abs(value) < 10 else significant(value), TIMES)
+    if unit == "probability":
+        return probability(value)
     if unit in _SUFFIXES:
         return _prefixed(value, _SUFFIXES[unit], digits)
     if unit in ("count", "") and float(value).is_integer():
@@ -122,56 +129,3 @@ def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
 
 def topology(dims: Iterable[int]) -> str:
     return TIMES.join(str(dim) for dim in dims)
-
-
-_NUMBER = re.compile(
-    r"(?<![\w.,:])(?P<sign>[-\u2212+]?)(?P<value>\d[\d,]*(?:\.\d+)?)"
-    r"(?:[ \u00a0\u202f]?(?P<unit>%|×|x\b|(?:[kMGTP]i?)?(?:B/s|bytes/s|B\b|bytes\b|FLOP/s|FLOPs/s)"
-    r"|days\b|h\b|s\b|ms\b|µs\b|us\b|ns\b))?"
-)
-_TIME_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9, "h": 3600.0, "days": 86_400.0}
-_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-
-
-@dataclass(frozen=True)
-class WrittenNumber:
-    """A number found in a sentence: where it stands, its SI value, its unit, half its last digit in SI."""
-
-    start: int
-    end: int
-    value: float
-    unit: str
-    tolerance: float
-
-
-def written_numbers(text: str) -> list[WrittenNumber]:
-    """The numbers in a sentence with their SI value and evidence unit (`""` for a bare number)."""
-    found = []
-    for match in _NUMBER.finditer(text):
-        digits = match["value"].rstrip(",").replace(",", "")
-        end = match.end() if match["unit"] else match.start("value") + len(match["value"].rstrip(","))
-        decimals = len(digits.partition(".")[2])
-        factor, unit = _unit_of(match["unit"] or "")
-        value = float(digits) * factor * (-1 if match["sign"] in ("-", MINUS) else 1)
-        found.append(WrittenNumber(match.start("value"), end, value, unit, 0.5 * 10**-decimals * factor))
-    return found
-
-
-def _unit_of(text: str) -> tuple[float, str]:
-    if text == "%":
-        return 0.01, "share"
-    if text in (TIMES, "x"):
-        return 1.0, "speedup"
-    if text in _TIME_UNITS:
-        return _TIME_UNITS[text], "s"
-    if not text:
-        return 1.0, ""
-    prefix = re.match(r"[kMGTP]i?", text)
-    factor = 1.0
-    if prefix:
-        text = text[prefix.end() :]
-        factor = _FACTORS[prefix[0][0]]
-        if prefix[0].endswith("i"):
-            factor = 1024.0 ** (["", "k", "M", "G", "T", "P"].index(prefix[0][0]))
-    units = {"B": "bytes", "bytes": "bytes", "B/s": "bytes_per_s", "bytes/s": "bytes_per_s"}
-    return factor, units.get(text, "flops_per_s")

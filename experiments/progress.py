@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils import timezone
+
 from experiments.models import Event, Run, RunStatus
 
 #: Kinds of Events that tell how a run goes.
@@ -18,7 +20,7 @@ _STEPS = (
     (RunStatus.CONFIGURING, "Configuration", "chips, mesh and model, confirmed by you"),
     (RunStatus.DIAGNOSING, "Diagnosing", "KPIs, ops, collectives per axis"),
     (RunStatus.PROPOSING, "Proposing", "legal meshes, priced and ranked"),
-    (RunStatus.CHECKING, "Checking", "legality, memory, every cited number"),
+    (RunStatus.CHECKING, "Checking", "legality and memory"),
     (RunStatus.READY, "Ready", ""),
 )
 #: Words for a step that is behind us.
@@ -39,6 +41,11 @@ class Step:
     took_s: float | None = None
     since: datetime | None = None
     fraction: float | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+        return max(0.0, (timezone.now() - self.since).total_seconds()) if self.since else 0.0
 
 
 def steps_of(run: Run, events: Iterable[Event]) -> list[Step]:

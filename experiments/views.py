@@ -243,6 +243,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
     told = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
     trail = list(told.only("experiment", "kind", "data", "created_at").order_by("pk"))
     status = RunStatus(page.run.status)
+    files = list(page.run.profile.files.filter(included=True))
     # Where the run went on since it was read, the stream tells that again.
     is_current = page.experiment.runs.filter(pk=page.run.pk, status=status).exists()
     return {
@@ -250,7 +251,8 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         "last_event": last_event if is_current else 0,
         "failed": status == RunStatus.FAILED,
         "working": status.is_working,
-        "files": list(page.run.profile.files.filter(included=True)),
+        "files": files,
+        "files_bytes": sum(file.size_bytes for file in files),
         "left_out": list(page.run.profile.files.filter(included=False)),
     }
 

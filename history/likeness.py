@@ -1,4 +1,8 @@
-"""How alike two cases are: a sum of plain parts, each of which says in words what is alike.  Knows no Django."""
+"""How alike two cases are, part by part.  Knows no Django.
+
+A search adds the parts up (`score`) and says each in words; the Proposer multiplies the same likenesses of hardware,
+number of chips and model to weigh what a precedent says (`proposals.proposer.likeness`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,33 @@ from perfmodel.chips import get_chip, load_chips
 #: What each part counts at most; together 1.  The bottleneck and the move decide whether a result carries over, the
 #: hardware and the model how far.
 WEIGHTS = {"bottleneck": 0.28, "move": 0.28, "hardware": 0.16, "model": 0.12, "scale": 0.08, "meaning": 0.08}
+
+
+#: Another chip of the same vendor; another vendor's, whose links and libraries differ; each doubling of the number of
+#: chips, and of the model's size.
+OTHER_CHIP, OTHER_KIND = 0.6, 0.3
+PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_MODEL = 0.8, 0.85
+#: What is less alike than this is not said to be alike.
+WORTH_SAYING = 0.4
+
+
+def hardware_likeness(one: str, other: str) -> float:
+    """0–1 of two chips, whatever their number."""
+    if one == other:
+        return 1.0
+    chips = load_chips()
+    same = one in chips and other in chips and chips[one].vendor == chips[other].vendor
+    return OTHER_CHIP if same else OTHER_KIND
+
+
+def chips_likeness(one: int, other: int) -> float:
+    """0–1 of two numbers of chips."""
+    return float(PER_DOUBLING_OF_CHIPS ** abs(log2(one / other)))
+
+
+def model_likeness(one: float | None, other: float | None) -> float:
+    """0–1 of two numbers of parameters; 1 where one is not known."""
+    return float(PER_DOUBLING_OF_MODEL ** abs(log2(one / other))) if one and other else 1.0
 
 
 @dataclass(frozen=True)
@@ -116,25 +147,18 @@ def _move(theirs: Case, ours: Case) -> tuple[float, str]:
 def _hardware(theirs: Case, ours: Case) -> tuple[float, str]:
     if not ours.chip or not theirs.chip:
         return 0.0, ""
+    share = hardware_likeness(theirs.chip, ours.chip)
     if theirs.chip == ours.chip:
-        return 1.0, f"the same chip: {ours.chip}"
-    if (kind := hardware_kind(ours.chip)) and kind == hardware_kind(theirs.chip):
-        one, other = load_chips()[theirs.chip.lower()], load_chips()[ours.chip.lower()]
-        wired = one.ici_axes == other.ici_axes
-        return (
-            (0.6, f"{theirs.chip} has the same interconnect as {ours.chip}")
-            if wired
-            else (0.4, f"also a {kind.upper()}")
-        )
-    return 0.0, ""
+        return share, f"the same chip: {ours.chip}"
+    return (share, f"also a {hardware_kind(ours.chip).upper()}") if share >= WORTH_SAYING else (0.0, "")
 
 
 def _model(theirs: Case, ours: Case) -> tuple[float, str]:
     if ours.model_name and theirs.model_name == ours.model_name:
         return 1.0, f"the same model: {ours.model_name}"
-    near = 0.0
-    if ours.parameters and theirs.parameters:
-        near = max(0.0, 1 - abs(log2(theirs.parameters / ours.parameters)) / 3)
+    known = ours.parameters and theirs.parameters
+    near = model_likeness(theirs.parameters, ours.parameters) if known else 0.0
+    near = near if near >= WORTH_SAYING else 0.0
     if ours.family and theirs.family == ours.family:
         return 0.5 + 0.4 * near, f"the same family of models: {ours.family}"
     return (
@@ -145,7 +169,9 @@ def _model(theirs: Case, ours: Case) -> tuple[float, str]:
 def _scale(theirs: Case, ours: Case) -> tuple[float, str]:
     if not ours.chips or not theirs.chips:
         return 0.0, ""
-    share = max(0.0, 1 - abs(log2(theirs.chips / ours.chips)) / 4)
+    share = chips_likeness(theirs.chips, ours.chips)
+    if share < WORTH_SAYING:
+        return 0.0, ""
     return share, "as many chips" if theirs.chips == ours.chips else f"{theirs.chips:,} chips"
 
 

@@ -149,6 +149,12 @@ class HistoryRecord(Scoped, Embedded):
     def __str__(self) -> str:
         return self.title
 
+    @property
+    def moves_mesh(self) -> bool:
+        """Whether both sides name a mesh and they differ, so that showing them says something."""
+        before, after = self.before.get("mesh"), self.after.get("mesh")
+        return bool(before and after and before != after)
+
     def embedding_text(self) -> str:
         return ". ".join(
             part for part in (self.title, self.keywords, self.change, self.effect, self.remarks[:300]) if part

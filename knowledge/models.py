@@ -79,6 +79,9 @@ class EmbeddingJob(Job):
     created_at = models.DateTimeField(auto_now_add=True)
 
 
+HARDWARE = {"tpu": "TPU", "gpu": "GPU"}
+
+
 class Passage(Embedded):
     """A statement that can be cited.
 
@@ -122,6 +125,20 @@ class Passage(Embedded):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def stands_in(self) -> str:
+        """Where it is to be looked up: the section of the work it rests on, or the place in the document."""
+        if self.team_id is not None:
+            return f"{self.document.title}, {self.place}"
+        section = f"section {self.section}" if self.section[:1].isdigit() else self.section
+        return ", ".join(part for part in (self.source, section) if part)
+
+    @property
+    def hardware_words(self) -> str:
+        """`TPU`, `GPU`; empty for all hardware."""
+        names = [HARDWARE.get(name, name) for name in self.hardware]
+        return "" if "any" in names else ", ".join(names)
 
     def embedding_text(self) -> str:
         """Symbols of a formula say nothing to a language model; tags are what people call the matter."""

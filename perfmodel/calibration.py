@@ -16,27 +16,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from perfmodel import memory
 from perfmodel.arrays import picked, shape_of, taken
+from perfmodel.baseline_step import BaselineStep, Point, Shares
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
-from perfmodel.evidence import LAUNCHES, Asked, Informed, Posterior, asked_by, informed_by, scaled, solve
+from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
 from perfmodel.gaps import fill_in
-from perfmodel.observation import Observation, ObservedCollective, by_group, equations_of
-from perfmodel.prices import CalibratedPrices, Learnt, mesh_distance, normal, same_training
+from perfmodel.observation import Observation, by_group, equations_of
+from perfmodel.prices import CalibratedPrices, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine
 from perfmodel.topology import Floats
 from perfmodel.workload import Workload, from_config, stack
 
-#: Standard deviation of log(time) that the model's form adds per unit of a part's change
-#: on the log scale (up to the most), of what is unexplained when
-#: the mesh changes, and per doubling of axes for what no term sees (layouts, fusions, schedules), with the model's
-#: shape known and assumed.
+#: Standard deviation of log(time) that the model's form adds per unit of a part's change on the log scale (up to the
+#: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts,
+#: fusions, schedules), with the model's shape known and assumed.
 SPREAD_PER_LOG, MOST_LOG = 0.1, 1.5
 SPREAD_UNEXPLAINED = 0.5
 SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
@@ -44,6 +43,8 @@ SPREAD_PER_DOUBLING, SPREAD_PER_DOUBLING_ASSUMED = 0.03, 0.06
 MOST_SIGMA = float(np.log(1000.0))
 #: How far, as a logarithm, a part may be from the model and still scale as a whole.
 WITHIN_NOISE = 0.2
+#: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
+OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
 #: Share of input stalls that a faster step lengthens, since the input pipeline runs beside it and sets the pace.
 INPUT_SETS_PACE = 0.5
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
@@ -51,145 +52,9 @@ INPUT_SETS_PACE = 0.5
 BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
 
 
-#: Efficiencies, and the factors on what a step asks for.
-Point = tuple[Efficiencies, Mapping[str, Floats]]
-
-
-class Shares(NamedTuple):
-    """Of work, what waits for weights; of gaps, what is bubble and waiting for launches."""
-
-    streaming: Floats
-    idle: Floats
-
-
 @dataclass(frozen=True)
-class Calibration:
-    """A baseline, what was measured on it, and what had to be assumed.  Build it with `calibrate`.
-
-    baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
-    time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the same across slices; unplaced_s: of collectives
-    that no group issues.  posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the
-    profile has a step time).
-    """
-
-    baseline: ExperimentConfig
-    observation: Observation
-    assumed: tuple[str, ...]
-    posterior: Posterior
-    group_s: Mapping[str, float]
-    group_dcn_s: Mapping[str, float]
-    unplaced_s: float
-    unit_s: float = 1.0
-
-    @cached_property
-    def efficiencies(self) -> Efficiencies:
-        """The most likely ones."""
-        return self._likely[0]
-
-    @cached_property
-    def learnt(self) -> tuple[Learnt, ...]:
-        """All that the profile could inform, by how far it moved it, in prior standard deviations."""
-        values, z = self.posterior.values, self.posterior.z
-        before = _numbers(values.at(np.zeros_like(z)))
-        after = _numbers(values.at(z))
-        narrowed = np.sqrt(np.diag(self.posterior.covariance))
-        order = np.argsort(-np.abs(z))
-        return tuple(
-            Learnt(
-                name := values.informed[i].name,
-                before[name],
-                after[name],
-                float(values.spreads[i]),
-                float(values.spreads[i] * narrowed[i]),
-            )
-            for i in order
-        )
-
-    @cached_property
-    def unexplained_s(self) -> Mapping[str, float]:
-        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
-        collectives."""
-        modelled = self._base_parts
-        found = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
-        found["ici"] = self.unplaced_s
-        return {name: seconds for name, seconds in found.items() if seconds > 0}
-
-    @cached_property
-    def _base_work(self) -> Workload:
-        return from_config(self.baseline)
-
-    @cached_property
-    def _base_asked(self) -> Asked:
-        return asked_by(self._base_work)
-
-    @cached_property
-    def _likely(self) -> Point:
-        """The most likely efficiencies and factors."""
-        return self.posterior.values.at(self.posterior.z)
-
-    @cached_property
-    def _base_parts(self) -> dict[str, float]:
-        parts, _ = self._modelled(self._base_asked, self._likely)
-        return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
-
-    @cached_property
-    def _base_shares(self) -> Shares:
-        return self._modelled(self._base_asked, self._likely)[1]
-
-    @cached_property
-    def _around(self) -> Floats:
-        """Points one standard deviation from the most likely one, along each column of the covariance's root."""
-        root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
-        return self.posterior.z + root.T
-
-    @property
-    def _divided(self) -> bool:
-        """Whether parts of the step were measured."""
-        return any(value > 0 for value in self.observation.parts_s.values())
-
-    @cached_property
-    def _seen_s(self) -> dict[str, float]:
-        """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
-        seen = self.observation.parts_s
-        if not self._divided:
-            whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
-            return {name: seconds * whole for name, seconds in self._base_parts.items()}
-        found = {
-            "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
-            "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
-            "dcn": sum(self.group_dcn_s.values()),
-            **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
-        }
-        found["gaps"] = self.observation.gaps_s
-        return {name: seconds * self.unit_s for name, seconds in found.items()}
-
-    def _modelled(self, asked: Asked, point: Point) -> tuple[dict[str, Floats], Shares]:
-        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
-        of work that waits for weights."""
-        efficiencies, factors = point
-        moved = scaled(asked, factors)
-        priced = combine(moved, efficiencies)
-        parts = priced.parts_s
-        work = parts["compute"]
-        waiting: Floats = np.zeros(1)
-        if self._launches_matter:
-            silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
-            waiting = work - combine(moved, silent).parts_s["compute"]
-        found = {"work": work - waiting, "hbm": parts["hbm"]}
-        found |= {name: value for name, value in parts.items() if name.startswith("ici:")}
-        gaps = parts["bubble"] + parts["overhead"] + waiting
-        found |= {"dcn": parts["dcn"], "gaps": gaps}
-        streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
-        alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
-        idle = (parts["bubble"] + waiting) / np.maximum(gaps, 1e-30)
-        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), idle)
-
-    @cached_property
-    def _launches_matter(self) -> bool:
-        efficiencies = self.posterior.values.efficiencies
-        silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
-        loud, quiet = (combine(self._base_asked.terms, e).estimate_s for e in (efficiencies, silent))
-        return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
+class Calibration(BaselineStep):
+    """Prices other configurations of the run whose step was measured.  Build it with `calibrate`."""
 
     def price(self, candidates: Sequence[ExperimentConfig]) -> CalibratedPrices:
         """Price configurations of the same run.  What a candidate leaves open is taken from the baseline."""
@@ -308,7 +173,8 @@ class Calibration:
     ) -> tuple[dict[str, Floats], Floats]:
         """Parts of candidates with what the baseline measured beyond the model, and how unsure that is, in seconds.
 
-        It stays as it is, or follows the tokens of the step: half of each; of collectives, where their group remains.
+        Work and what moves activations follow the tokens of a step, what moves weights does not; gaps, and what cannot
+        be placed, may do either: half of each.  Of collectives it is there where their group remains.
         """
         parts: dict[str, Floats] = {}
         variance: Floats = np.zeros(1)
@@ -328,7 +194,8 @@ class Calibration:
             # What the model expects too much of goes with the tokens: a hidden transfer stays hidden under more work.
             least = 0.5 * value * np.minimum(1.0, seen / modelled)
             # No collective is left of a group that is gone, explained or not.
-            beyond = np.where(rest >= 0, rest * follows * _talks(name, asked), rest * each)
+            grows = follows if name == "gaps" else np.ones(1) if name in OF_WEIGHTS else each
+            beyond = np.where(rest >= 0, rest * grows * _talks(name, asked), rest * each)
             parts[name] = np.maximum(value * times + beyond, least)
             variance = variance + (rest * SPREAD_UNEXPLAINED * near) ** 2 + (rest * (each - 1.0) / 2.0) ** 2
         for axes, seconds in {(): self.unplaced_s, **self.observation.unexplained_s}.items():
@@ -341,7 +208,7 @@ class Calibration:
         inner = tuple(
             axis for axis, n in self.baseline.mesh.ici if n > 1 and self._role(axis) in ("seq", "model", "expert")
         )
-        parts["copies"] = copies * follows * (1.0 + self._there(inner, asked)) / 2.0
+        parts["copies"] = copies * each * (1.0 + self._there(inner, asked)) / 2.0
         variance = variance + (copies * SPREAD_UNEXPLAINED * near) ** 2
         if self._input_s:
             busy = sum(parts.values(), np.zeros(1))
@@ -376,8 +243,8 @@ class Calibration:
         if self._divided and whole > 0:
             found |= {name: parts["gaps"] * min(1.0, seen.get(name, 0.0) / whole) for name in ("idle", "host")}
         else:
-            found |= {"idle": parts["gaps"] * shares.idle, "host": np.zeros(1)}
-        found["other"] = parts["gaps"] - found["idle"] - found["host"]
+            found |= {"idle": parts["gaps"] * shares.bubble, "kernel_launches": parts["gaps"] * shares.launches}
+        found["other"] = parts["gaps"] - sum(found.get(name, 0.0) for name in ("idle", "host", "kernel_launches"))
         return found
 
     def _finished(
@@ -489,12 +356,6 @@ def _along_first(point: Point, dimensions: int) -> Point:
     return replace(efficiencies, **fields), {name: moved(value) for name, value in factors.items()}
 
 
-def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
-    efficiencies, factors = found
-    plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
-    return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}
-
-
 def _talks(name: str, asked: Asked) -> Floats:
     """1 where a part's group of axes has more than one chip, or where it is no collective of one group."""
     traffic = asked.terms.traffic.get(name.removeprefix("ici:"))
@@ -505,14 +366,3 @@ def _talks(name: str, asked: Asked) -> Floats:
 
 def _per_step_tokens(workload: Workload) -> Floats:
     return np.asarray(workload.training.global_batch * workload.training.seq_len)
-
-
-__all__ = [
-    "CalibratedPrices",
-    "Calibration",
-    "Learnt",
-    "Observation",
-    "ObservedCollective",
-    "calibrate",
-    "mesh_distance",
-]

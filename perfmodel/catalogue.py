@@ -13,17 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from perfmodel.data_file import EXACT, DataError, read_rows
 from perfmodel.shapes import ModelShape
 
 MODELS_FILE = Path(__file__).with_name("models.toml")
 
 _SHAPE_FIELDS = {field.name: field for field in fields(ModelShape)}
-_ROW_KEYS = {"source", "aliases", "params", "active_params", "names_shape"}
-_REQUIRED = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab")
-
-
-class ModelDataError(ValueError):
-    """models.toml is wrong: a row without a source, or an unknown key.  Our bug, not the user's."""
 
 
 class UnknownModelError(KeyError):
@@ -46,9 +41,11 @@ class CatalogueEntry:
     names_shape: of several models of one shape (releases with other weights) the one that a nameless shape is called.
     """
 
+    __pydantic_config__ = EXACT
+
     shape: ModelShape
-    published_params: float | None = None
-    published_active_params: float | None = None
+    params: float | None = None
+    active_params: float | None = None
     aliases: tuple[str, ...] = ()
     names_shape: bool = False
 
@@ -62,31 +59,18 @@ def normalised(name: str) -> str:
 
 
 def parse_models(data: Mapping[str, Any]) -> dict[str, CatalogueEntry]:
-    """Entries of a parsed models.toml.  Raises ModelDataError on a row without source or with an unknown key."""
-    citations = data.get("sources")
-    if not isinstance(citations, Mapping):
-        raise ModelDataError("models.toml has no [sources]")
-    entries: dict[str, CatalogueEntry] = {}
+    """Entries of a parsed models.toml.  Raises DataError on a row without source or with an unknown key."""
+    citations = data["sources"]
+    entries: dict[str, dict[str, Any]] = {}
     for name, row in data.items():
         if name == "sources":
             continue
         if row.get("source") not in citations:
-            raise ModelDataError(f"{name}: a row without a source does not load")
-        unknown = sorted(set(row) - _ROW_KEYS - set(_SHAPE_FIELDS))
-        if unknown:
-            raise ModelDataError(f"{name}: unknown key {unknown[0]!r}")
-        missing = [key for key in _REQUIRED if key not in row]
-        if missing:
-            raise ModelDataError(f"{name}: {missing[0]} is missing")
-        shape = {key: value for key, value in row.items() if key in _SHAPE_FIELDS and key != "source"}
-        entries[name] = CatalogueEntry(
-            shape=ModelShape(**shape, name=name, source=citations[row["source"]]),
-            published_params=row.get("params"),
-            published_active_params=row.get("active_params"),
-            aliases=tuple(row.get("aliases", ())),
-            names_shape=bool(row.get("names_shape", False)),
-        )
-    return entries
+            raise DataError(f"{name}: a row without a source does not load")
+        shape = {key: row[key] for key in row if key in _SHAPE_FIELDS}
+        entries[name] = {key: row[key] for key in row if key not in _SHAPE_FIELDS}
+        entries[name]["shape"] = {**shape, "name": name, "source": citations[row["source"]]}
+    return read_rows(CatalogueEntry, entries)
 
 
 @cache
@@ -102,7 +86,7 @@ def _names() -> Mapping[str, str]:
     for name, entry in load_catalogue().items():
         for known in (name, *entry.aliases):
             if table.setdefault(normalised(known), name) != name:
-                raise ModelDataError(f"{known!r} names two models")
+                raise DataError(f"{known!r} names two models")
     return MappingProxyType(table)
 
 

@@ -7,14 +7,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import isfinite, log
+from math import log
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, Field
+
+from perfmodel.data_file import EXACT, DataError, read_rows
 
 CHIPS_FILE = Path(__file__).with_name("chips.toml")
 
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32")
+Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8", "fp32"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 #: Where a chip has no unit for a precision, its matrix products run in the next one of this list that it has.
 _FALLBACK = {
@@ -28,31 +33,6 @@ _FALLBACK = {
 }
 #: A TPU multiplies fp32 in six bf16 passes at the highest precision.
 _FP32_PASSES = 6.0
-
-_POSITIVE = (
-    "hbm_bytes",
-    "hbm_usable_bytes",
-    "hbm_bytes_per_s",
-    "dcn_bytes_per_s_per_host",
-    "host_link_bytes_per_s",
-    "chips_per_host",
-    "devices_per_chip",
-)
-_OPTIONAL = (
-    "vmem_bytes",
-    "chips_per_vm",
-    "matrix_tile",
-    "ici_axes",
-    "ici_link_bytes_per_s",
-    "wrap_at",
-    "wrap_cube",
-    "nvlink_domain",
-    "nvlink_bytes_per_s",
-)
-
-
-class ChipDataError(ValueError):
-    """chips.toml is wrong: a number or a row without a source, or an unknown key.  Our bug, not the user's."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +75,11 @@ class Chip:
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def vendor(self) -> str:
+        """`Google`, or the first word of a GPU's title."""
+        return "Google" if self.kind == "tpu" else self.title.partition(" ")[0]
+
+    @property
     def dcn_bytes_per_s_per_chip(self) -> float:
         """A chip's share of its host's network, bytes/s one-way."""
         return self.dcn_bytes_per_s_per_host / self.chips_per_host
@@ -121,57 +106,59 @@ class Chip:
         return tuple(size > 1 and (cubes or size == self.wrap_at) for size in topology)
 
 
-def _number(chip: str, key: str, pair: Any, citations: Mapping[str, str]) -> tuple[Any, str]:
-    if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str)):
-        raise ChipDataError(f"{chip}.{key}: write [value, source]; a number without a source does not load")
-    value, source = pair
-    if source not in citations:
-        raise ChipDataError(f"{chip}.{key}: source {source!r} is not among [sources]")
-    numbers = value if isinstance(value, list) else [value]
-    if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or not n > 0 for n in numbers):
-        raise ChipDataError(f"{chip}.{key}: {value!r} is not a positive number")
-    if not all(isfinite(n) for n in numbers):
-        raise ChipDataError(f"{chip}.{key}: {value!r} is not finite")
-    return value, citations[source]
+Number = Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: A number with the key of its source.
+Sourced = tuple[Number, str]
+
+
+class ChipRow(BaseModel):
+    """A row of chips.toml; see there."""
+
+    model_config = EXACT
+    title: str
+    kind: Literal["tpu", "gpu"]
+    device_types: tuple[str, ...]
+    families: tuple[str, ...] = ()
+    peak: dict[Precision, Sourced]
+    hbm_bytes: Sourced
+    hbm_usable_bytes: Sourced
+    hbm_bytes_per_s: Sourced
+    dcn_bytes_per_s_per_host: Sourced
+    host_link_bytes_per_s: Sourced
+    chips_per_host: Sourced
+    devices_per_chip: Sourced
+    vmem_bytes: Sourced | None = None
+    chips_per_vm: Sourced | None = None
+    matrix_tile: Sourced | None = None
+    ici_axes: Sourced | None = None
+    ici_link_bytes_per_s: Sourced | None = None
+    wrap_at: Sourced | None = None
+    wrap_cube: Sourced | None = None
+    nvlink_domain: Sourced | None = None
+    nvlink_bytes_per_s: Sourced | None = None
+    pod: tuple[tuple[Number, ...], str] | None = None
+
+
+_PLAIN = {"title", "kind", "device_types", "families"}
 
 
 def parse_chips(data: Mapping[str, Any]) -> dict[str, Chip]:
-    """Chips of a parsed chips.toml.  Raises ChipDataError on a row or number without source, or an unknown key."""
-    citations = data.get("sources")
-    if not isinstance(citations, Mapping):
-        raise ChipDataError("chips.toml has no [sources]")
+    """Chips of a parsed chips.toml.  Raises DataError on a row or number without source, or an unknown key."""
+    citations: Mapping[str, str] = data["sources"]
     chips: dict[str, Chip] = {}
-    for name, row in data.items():
-        if name == "sources":
-            continue
-        known = {"title", "kind", "device_types", "families", "peak", "pod", *_POSITIVE, *_OPTIONAL}
-        unknown = sorted(set(row) - known)
-        if unknown:
-            raise ChipDataError(f"{name}: unknown key {unknown[0]!r}")
-        missing = [key for key in ("title", "kind", "device_types", "peak", *_POSITIVE) if key not in row]
-        if missing:
-            raise ChipDataError(f"{name}: {missing[0]} is missing")
-        values: dict[str, Any] = {"vmem_bytes": None}
-        sources: dict[str, str] = {}
-        for key in (*_POSITIVE, *_OPTIONAL, "pod"):
-            if key in row:
-                values[key], sources[key] = _number(name, key, row[key], citations)
-        peaks: dict[str, float] = {}
-        for precision, pair in row["peak"].items():
-            if precision not in PRECISIONS:
-                raise ChipDataError(f"{name}.peak: unknown precision {precision!r}")
-            value, sources[f"peak.{precision}"] = _number(name, f"peak.{precision}", pair, citations)
-            peaks[precision] = float(value)
-        values["pod"] = tuple(values.get("pod", ()))
+    for name, row in read_rows(ChipRow, {name: row for name, row in data.items() if name != "sources"}).items():
+        numbers = row.model_dump(exclude={*_PLAIN, "peak"}, exclude_none=True)
+        cited = numbers | {f"peak.{precision}": pair for precision, pair in row.peak.items()}
+        for key, (_, source) in cited.items():
+            if source not in citations:
+                raise DataError(f"{name}.{key}: source {source!r} is not among [sources]")
+        values: dict[str, Any] = {"vmem_bytes": None, **{key: value for key, (value, _) in numbers.items()}}
         values.setdefault("chips_per_vm", values["chips_per_host"])
         chips[name] = Chip(
             name=name,
-            title=row["title"],
-            kind=row["kind"],
-            device_types=tuple(row["device_types"]),
-            families=tuple(row.get("families", ())),
-            peak_flops_per_s=MappingProxyType(peaks),
-            sources=MappingProxyType(sources),
+            peak_flops_per_s=MappingProxyType({key: float(value) for key, (value, _) in row.peak.items()}),
+            sources=MappingProxyType({key: citations[source] for key, (_, source) in cited.items()}),
+            **row.model_dump(include=_PLAIN),
             **values,
         )
     return chips

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
+from perfmodel.data_file import DataError
 from perfmodel.distance import DESCRIBED, distance_to
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
 from perfmodel.shapes import ModelShape
@@ -156,10 +157,6 @@ def from_scale(name: str, value: npt.NDArray[np.float64]) -> npt.NDArray[np.floa
     return np.asarray(1.0 / (1.0 + np.exp(-value)) if name in SHARES else np.exp(value))
 
 
-class EfficiencyDataError(ValueError):
-    """efficiencies.toml is wrong: an unknown name, a table without a source.  Our bug, not the user's."""
-
-
 CLASSES = ("plain", "pipelined", "mixture")
 
 
@@ -272,7 +269,7 @@ def class_of(config: ExperimentConfig) -> str:
 def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
     """Table of a parsed efficiencies.toml.
 
-    Raises EfficiencyDataError for an unknown name or a table without a source.
+    Raises DataError for an unknown name or a table without a source.
     """
     known = set(Efficiencies.names())
     sources: dict[str, str] = {}
@@ -281,10 +278,10 @@ def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
         found = {}
         for key, row in data.get(part, {}).items():
             if not row.get("source"):
-                raise EfficiencyDataError(f"{part} {key!r} has no source")
+                raise DataError(f"{part} {key!r} has no source")
             unknown = sorted(set(row) - known - {"source"})
             if unknown:
-                raise EfficiencyDataError(f"{part} {key!r}: unknown efficiency {unknown[0]!r}")
+                raise DataError(f"{part} {key!r}: unknown efficiency {unknown[0]!r}")
             found[key] = {name: float(value) for name, value in row.items() if name != "source"}
             sources[f"{part}.{key}"] = row["source"]
         return found

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from perfmodel.config import ExperimentConfig
+from perfmodel.data_file import EXACT, read_rows
 
 EXECUTION_FILE = Path(__file__).with_name("execution.toml")
 
@@ -19,10 +19,6 @@ EXECUTION_FILE = Path(__file__).with_name("execution.toml")
 DEFAULT = {"tpu": "xla", "gpu": "megatron-core"}
 #: Profile of a framework that no profile names, by kind of chip.
 UNKNOWN = {"tpu": "xla", "gpu": "fsdp"}
-
-
-class ExecutionDataError(ValueError):
-    """execution.toml is wrong.  Our bug, not the user's."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +32,8 @@ class ExecutionProfile:
     stalls_when_full: whether a pipeline stalls at every micro-batch where the memory is nearly full, as the allocator
     gives back and asks again.  frameworks, measured: see execution.toml.
     """
+
+    __pydantic_config__ = EXACT
 
     name: str
     title: str
@@ -58,18 +56,9 @@ class ExecutionProfile:
 
 @cache
 def load_profiles() -> dict[str, ExecutionProfile]:
-    """All profiles by name.  Raises ExecutionDataError on a row without a source or with an unknown key."""
-    with EXECUTION_FILE.open("rb") as file:
-        data = tomllib.load(file)
-    known = {field.name for field in fields(ExecutionProfile)} - {"name"}
-    found = {}
-    for name, row in data.items():
-        wrong = sorted(known ^ set(row))
-        if wrong:
-            raise ExecutionDataError(f"{name}: {wrong[0]!r} is missing or unknown")
-        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-        found[name] = ExecutionProfile(name=name, **values)
-    return found
+    """All profiles by name."""
+    rows = tomllib.loads(EXECUTION_FILE.read_text(encoding="utf-8"))
+    return read_rows(ExecutionProfile, {name: {"name": name, **row} for name, row in rows.items()})
 
 
 def profile_named(framework: str | None, kind: str) -> ExecutionProfile:

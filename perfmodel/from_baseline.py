@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from perfmodel import legality, memory
-from perfmodel.calibration import CalibratedPrices, Calibration, calibrate
+from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import with_mesh
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.execution import framework_of
 from perfmodel.observation import Observation
+from perfmodel.prices import CalibratedPrices
 from perfmodel.step_time import Z80, Prediction, by_axis, check_products, missing_facts, predict
 from perfmodel.workload import from_config
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.execution import ExecutionDataError, load_profiles
+from perfmodel.data_file import EXACT, read_rows
+from perfmodel.execution import load_profiles
 
 DESIGN_FILE = Path(__file__).with_name("memory_profiles.toml")
 FIT_FILE = Path(__file__).with_name("memory_fit.toml")
@@ -32,6 +34,8 @@ class MemoryProfile:
     spread_*: of log(measured / predicted) at a distance (DISTANCES); crash_spread: of log(needed / capacity) among runs
     that ran and that ran out of memory.
     """
+
+    __pydantic_config__ = EXACT
 
     name: str
     measured: bool
@@ -80,35 +84,21 @@ class MemoryConstants:
 
 @cache
 def load_memory_profiles() -> Mapping[str, MemoryProfile]:
-    """All profiles by name, with what is fitted.  Raises ExecutionDataError on an unknown or missing key."""
-    found = dict(design_profiles())
-    if FIT_FILE.exists():
-        with FIT_FILE.open("rb") as file:
-            fitted = tomllib.load(file)["profile"]
-        for name, row in fitted.items():
-            values = {key: value for key, value in row.items() if key != "source"}
-            wrong = sorted(set(values) - set(NUMBERS))
-            if name not in found or wrong or not row.get("source"):
-                raise ExecutionDataError(f"memory_fit.toml, {name}: {wrong[0] if wrong else 'source'!r} is wrong")
-            found[name] = replace(found[name], **values)
-    return MappingProxyType(found)
+    """All profiles by name, with what is fitted."""
+    fitted = tomllib.loads(FIT_FILE.read_text(encoding="utf-8"))["profile"] if FIT_FILE.exists() else {}
+    return _profiles({name: {key: row[key] for key in row if key != "source"} for name, row in fitted.items()})
 
 
 @cache
 def design_profiles() -> Mapping[str, MemoryProfile]:
     """All profiles by name as their sources say, before any fit."""
-    with DESIGN_FILE.open("rb") as file:
-        data = tomllib.load(file)
-    known = {part.name for part in fields(MemoryProfile)}
-    needed = {part.name for part in fields(MemoryProfile) if not part.name.endswith("spread") and part.name != "name"}
-    needed = {name for name in needed if not name.startswith("spread_")}
-    found = {}
-    for name, row in data.items():
-        wrong = sorted((needed - set(row)) | (set(row) - known))
-        if wrong:
-            raise ExecutionDataError(f"memory_profiles.toml, {name}: {wrong[0]!r} is missing or unknown")
-        found[name] = MemoryProfile(name=name, **row)
-    return MappingProxyType(found)
+    return _profiles({})
+
+
+def _profiles(fitted: Mapping[str, Mapping[str, Any]]) -> Mapping[str, MemoryProfile]:
+    rows = tomllib.loads(DESIGN_FILE.read_text(encoding="utf-8"))
+    known = {name: {"name": name, **row, **fitted.get(name, {})} for name, row in rows.items()}
+    return MappingProxyType(read_rows(MemoryProfile, known))
 
 
 def constants(profiles: Mapping[str, MemoryProfile] | None = None) -> MemoryConstants:

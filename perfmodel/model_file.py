@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
 
 from perfmodel.catalogue import UnknownModelError, get_model, load_catalogue, recognised
-from perfmodel.checks import Checker, shown
+from perfmodel.checks import Bool, Complaints, FilePart, Whole, choice, complaints, mapping, shown
+from perfmodel.config import ConfigError
 from perfmodel.shapes import ModelShape
 
-#: Sizes beyond which a shape is a mistake, not a model.
-LIMITS = {
-    "layers": 100_000,
-    "d_model": 10_000_000,
-    "d_ff": 10_000_000,
-    "heads": 100_000,
-    "kv_heads": 100_000,
-    "head_dim": 100_000,
-    "vocab": 100_000_000,
-    "experts": 1_000_000,
-    "experts_per_token": 100_000,
-    "d_ff_expert": 10_000_000,
-    "shared_experts": 100_000,
-    "first_dense_layers": 100_000,
-    "moe_layer_step": 100_000,
-    "q_lora_rank": 1_000_000,
-    "kv_lora_rank": 1_000_000,
-    "qk_nope_head_dim": 100_000,
-    "qk_rope_head_dim": 100_000,
-    "v_head_dim": 100_000,
-    "sliding_window": 1_000_000_000,
-    "sliding_window_every": 100_000,
-}
 REQUIRED = ("layers", "d_model", "d_ff", "heads", "vocab")
-_AT_LEAST_ONE = {*REQUIRED, "kv_heads", "head_dim", "moe_layer_step"}
 SHAPE_KEYS = tuple(field.name for field in fields(ModelShape))
 _MLP = {"gated": "gated", "swiglu": "gated", "geglu": "gated", "plain": "plain", "gelu": "plain", "relu": "plain"}
 _ATTENTION = {"gqa": "gqa", "mha": "gqa", "mqa": "gqa", "mla": "mla"}
@@ -65,101 +45,127 @@ _PLAIN_TYPES = ("gpt2", "gpt_neox", "gptj", "opt", "bloom", "falcon", "nemotron"
 _TIED_BY_DEFAULT = ("gpt2", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "opt", "bloom")
 
 
-def read_model(check: Checker, value: Any, field: str = "model") -> ModelShape | None:
-    """The shape a configuration's `model` means; None where absent or wrong (then `check` has the complaint)."""
+class ShapeFile(FilePart):
+    """A shape as written.  The bounds are those beyond which it is a mistake, not a model."""
+
+    PATH = "model"
+    name: str = Field(default="", max_length=200)
+    layers: Whole = Field(ge=1, le=100_000)
+    d_model: Whole = Field(ge=1, le=10_000_000)
+    d_ff: Whole = Field(ge=1, le=10_000_000)
+    heads: Whole = Field(ge=1, le=100_000)
+    kv_heads: Whole | None = Field(default=None, ge=1, le=100_000)
+    head_dim: Whole | None = Field(default=None, ge=1, le=100_000)
+    vocab: Whole = Field(ge=1, le=100_000_000)
+    experts: Whole = Field(default=0, ge=0, le=1_000_000)
+    experts_per_token: Whole | None = Field(default=None, ge=0, le=100_000)
+    d_ff_expert: Whole | None = Field(default=None, ge=0, le=10_000_000)
+    shared_experts: Whole = Field(default=0, ge=0, le=100_000)
+    first_dense_layers: Whole = Field(default=0, ge=0, le=100_000)
+    moe_layer_step: Whole = Field(default=1, ge=1, le=100_000)
+    q_lora_rank: Whole = Field(default=0, ge=0, le=1_000_000)
+    kv_lora_rank: Whole = Field(default=0, ge=0, le=1_000_000)
+    qk_nope_head_dim: Whole = Field(default=0, ge=0, le=100_000)
+    qk_rope_head_dim: Whole = Field(default=0, ge=0, le=100_000)
+    v_head_dim: Whole = Field(default=0, ge=0, le=100_000)
+    sliding_window: Whole = Field(default=0, ge=0, le=1_000_000_000)
+    sliding_window_every: Whole = Field(default=0, ge=0, le=100_000)
+    mlp: Annotated[str, choice(_MLP)] = "gated"
+    attention: Annotated[str, choice(_ATTENTION)] = "gqa"
+    tied_embeddings: Bool = False
+    source: Any = ""
+
+    def value(self, source: str) -> ModelShape:
+        given = self.model_dump(exclude_none=True) | {"name": self.name.strip(), "source": source}
+        given.setdefault("kv_heads", self.heads)
+        given.setdefault("head_dim", max(1, self.d_model // self.heads))
+        if self.experts:
+            given.setdefault("d_ff_expert", self.d_ff)
+            given.setdefault("experts_per_token", 1)
+        return ModelShape(**given)
+
+
+def read_model(value: Any, warnings: list[str] | None = None) -> ModelShape | None:
+    """The shape a configuration's `model` means; None where absent.  `warnings` gets its unknown keys.
+
+    Raises Complaints.
+    """
     if value is None or value == {}:
         return None
-    if isinstance(value, str):
-        return _named(check, value, field)
-    data = check.mapping(field, value)
-    if not data:
-        return None
+    try:
+        return _named(value, "model") if isinstance(value, str) else _read(mapping(value), warnings)
+    except ValidationError as error:
+        hint = "a shape needs layers, d_model, d_ff, heads and vocab"
+        raise Complaints(complaints(error, "model", {f"model.{key}": hint for key in REQUIRED})) from error
+    except ConfigError as error:
+        raise Complaints([error]) from error
+
+
+def _read(data: Mapping[str, Any], warnings: list[str] | None) -> ModelShape | None:
     if any(key in data for key in _HF_SIGNS):
-        return _hugging_face(check, data, field)
-    given = [key for key in data if key in SHAPE_KEYS and key not in ("name", "source")]
-    check.unknown_keys(field, data, SHAPE_KEYS)
-    name = check.text(f"{field}.name", data.get("name"), limit=200).strip()
-    if not given:
+        return _hugging_face(data)
+    data = {key: value for key, value in data.items() if value is not None}
+    if not isinstance(name := data.get("name", ""), str | int | float):
+        raise ConfigError("model.name", f"must be text, not {shown(name)}")
+    name = str(name).strip()
+    if not any(key in SHAPE_KEYS and key not in ("name", "source") for key in data):
         if not name:
-            check.fail(f"{field}.name", "is missing; name a model of the catalogue or give layers, d_model, …")
-            return None
-        return _named(check, name, f"{field}.name")
-    base: dict[str, Any] = {}
+            raise ConfigError("model.name", "is missing; name a model of the catalogue or give layers, d_model, …")
+        return _named(name, "model.name")
+    source = "given by the user"
     if name and not all(key in data for key in REQUIRED):
-        try:
+        with suppress(UnknownModelError):
             shape = get_model(name)
-        except UnknownModelError:
-            shape = None
-        if shape is not None:
-            base = {key: getattr(shape, key) for key in SHAPE_KEYS}
-            base["source"] = f"{shape.source}, changed by the user"
-    return _shape(check, {**base, **data}, field, name, source=base.get("source", "given by the user"))
+            data = {key: getattr(shape, key) for key in SHAPE_KEYS} | data
+            source = f"{shape.source}, changed by the user"
+    return _shape(data, source, warnings)
 
 
-def _named(check: Checker, name: str, field: str) -> ModelShape | None:
+def _named(name: str, field: str) -> ModelShape:
     if not name.strip() or len(name) > 200:
-        check.fail(field, "must be the name of a model in at most 200 characters")
-        return None
+        raise ConfigError(field, "must be the name of a model in at most 200 characters")
     try:
         return get_model(name)
     except UnknownModelError as error:
         hint = f"did you mean {error.suggestion!r}?" if error.suggestion else "give layers, d_model, d_ff, heads, vocab"
-        check.fail(field, f"{shown(name)} is not in the catalogue of {len(load_catalogue())} models; {hint}")
-        return None
+        text = f"{shown(name)} is not in the catalogue of {len(load_catalogue())} models; {hint}"
+        raise ConfigError(field, text) from error
 
 
-def _shape(check: Checker, data: Mapping[str, Any], field: str, name: str, source: str) -> ModelShape | None:
-    before = len(check.errors)
-    values: dict[str, int] = {}
-    for key, high in LIMITS.items():
-        low = 1 if key in _AT_LEAST_ONE else 0
-        if data.get(key) is not None:
-            values[key] = check.required_integer(f"{field}.{key}", data[key], low, low=low, high=high)
-    if "d_ff" not in values and values.get("experts") and values.get("d_ff_expert"):
-        values["d_ff"] = values["d_ff_expert"]
-    for key in REQUIRED:
-        if key not in values:
-            check.fail(f"{field}.{key}", "is missing; a shape needs layers, d_model, d_ff, heads and vocab")
-    mlp = check.choice(f"{field}.mlp", data.get("mlp"), "gated", _MLP)
-    attention = check.choice(f"{field}.attention", data.get("attention"), "gqa", _ATTENTION)
-    tied = check.boolean(f"{field}.tied_embeddings", data.get("tied_embeddings"), False)
-    if len(check.errors) > before:
-        return None
-    values.setdefault("kv_heads", values["heads"])
-    values.setdefault("head_dim", max(1, values["d_model"] // values["heads"]))
-    if values.get("experts"):
-        values.setdefault("d_ff_expert", values["d_ff"])
-        values.setdefault("experts_per_token", 1)
-    _consistent(check, values, field, attention)
-    if len(check.errors) > before:
-        return None
-    shape = ModelShape(**values, name=name, mlp=mlp, attention=attention, tied_embeddings=tied, source=source)
-    known = recognised(shape, data) if not name else ""
+def _shape(data: Mapping[str, Any], source: str, warnings: list[str] | None = None) -> ModelShape:
+    if "d_ff" not in data and data.get("experts") and data.get("d_ff_expert"):
+        data = {**data, "d_ff": data["d_ff_expert"]}
+    shape = ShapeFile.model_validate(data, context=warnings).value(source)
+    if errors := [ConfigError(f"model.{key}", text) for key, text in _inconsistent(shape)]:
+        raise Complaints(errors)
+    known = recognised(shape, data) if not shape.name else ""
     return get_model(known) if known else shape
 
 
-def _consistent(check: Checker, values: Mapping[str, int], field: str, attention: str) -> None:
-    get = values.get
-    if values["heads"] % values["kv_heads"]:
-        check.fail(f"{field}.kv_heads", f"is {get('kv_heads')}, which does not divide the {get('heads')} heads")
-    experts, per_token = get("experts", 0), get("experts_per_token", 0)
-    if experts and not 1 <= per_token <= experts:
-        check.fail(f"{field}.experts_per_token", f"is {per_token}; give between 1 and the {experts} experts")
-    if experts and not get("d_ff_expert"):
-        check.fail(f"{field}.d_ff_expert", "is 0; give the width of one expert")
-    if get("first_dense_layers", 0) > values["layers"]:
-        check.fail(f"{field}.first_dense_layers", f"is more than the {values['layers']} layers")
-    if attention == "mla":
+def _inconsistent(shape: ModelShape) -> Iterator[tuple[str, str]]:
+    if shape.heads % shape.kv_heads:
+        yield "kv_heads", f"is {shape.kv_heads}, which does not divide the {shape.heads} heads"
+    if shape.experts and not 1 <= shape.experts_per_token <= shape.experts:
+        yield "experts_per_token", f"is {shape.experts_per_token}; give between 1 and the {shape.experts} experts"
+    if shape.experts and not shape.d_ff_expert:
+        yield "d_ff_expert", "is 0; give the width of one expert"
+    if shape.first_dense_layers > shape.layers:
+        yield "first_dense_layers", f"is more than the {shape.layers} layers"
+    if shape.attention == "mla":
         for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
-            if not get(key):
-                check.fail(f"{field}.{key}", 'is missing; attention "mla" needs it')
+            if not getattr(shape, key):
+                yield key, 'is missing; attention "mla" needs it'
 
 
-def _hugging_face(check: Checker, data: Mapping[str, Any], field: str) -> ModelShape | None:
+def _hugging_face(data: Mapping[str, Any]) -> ModelShape | None:
     """A config.json as Hugging Face transformers writes it; its keys that do not change the cost are ignored."""
     outer = data
     if "text_config" in data:
-        data = check.mapping(f"{field}.text_config", data["text_config"])
+        if not isinstance(data["text_config"], Mapping):
+            raise ConfigError(
+                "model.text_config", f"must be a mapping of keys to values, not {shown(data['text_config'])}"
+            )
+        data = data["text_config"]
         if not data:
             return None
     values: dict[str, Any] = {}
@@ -195,8 +201,8 @@ def _hugging_face(check: Checker, data: Mapping[str, Any], field: str) -> ModelS
             values["sliding_window_every"] = max(1, round(len(layer_types) / layer_types.count("full_attention")))
         elif data.get("sliding_window_pattern") is not None:
             values["sliding_window_every"] = data["sliding_window_pattern"]
-    name = check.text(f"{field}.name", outer.get("name") or outer.get("_name_or_path"), limit=200)
-    return _shape(check, values, field, name, source="a config.json given by the user")
+    values["name"] = outer.get("name") or outer.get("_name_or_path")
+    return _shape(values, "a config.json given by the user")
 
 
 def model_to_json(shape: ModelShape) -> dict[str, Any]:

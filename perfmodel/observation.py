@@ -105,7 +105,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
 
     Groups that share a bar divide it by their modelled time, among those that issue the kinds the profile names.
     """
-    talking = _talking(mesh)
+    talking = talking_on(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
     found: dict[str, float] = dict.fromkeys(talking, 0.0)
     unplaced = observation.parts_s.get("ici", 0.0)
@@ -115,7 +115,7 @@ def by_group(mesh: Mesh, observation: Observation, base: Priced) -> tuple[dict[s
         axes = frozenset(bar.removeprefix("ici:").split("+"))
         by_kind = _kinds_on(axes, observation.collectives)
         for kind, share in by_kind.items():
-            groups = _groups_on(axes, kind, talking, modelled)
+            groups = groups_on(axes, kind, talking, modelled)
             total = sum(modelled[name] for name in groups)
             for name in groups:
                 found[name] += seconds * share * modelled[name] / total
@@ -177,7 +177,7 @@ def equations_of(mesh: Mesh, observation: Observation, base: Priced, unit_s: flo
 def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tuple[str, ...], float, float]]:
     """(groups, exposed seconds, seconds in flight) of collectives that groups of axes issue together; groups of which
     nothing was seen count as zero."""
-    talking = _talking(mesh)
+    talking = talking_on(mesh)
     modelled = {name: float(base.resources_s[f"ici:{name}"].reshape(-1)[0]) for name in talking}
     found: dict[tuple[str, ...], list[float]] = {}
     for bar, seconds in observation.parts_s.items():
@@ -185,7 +185,7 @@ def _bars(mesh: Mesh, observation: Observation, base: Priced) -> list[tuple[tupl
             continue
         axes = frozenset(bar.removeprefix("ici:").split("+"))
         for kind, share in _kinds_on(axes, observation.collectives).items():
-            groups = _together(_groups_on(axes, kind, talking, modelled), modelled)
+            groups = _together(groups_on(axes, kind, talking, modelled), modelled)
             if groups:
                 entry = found.setdefault(groups, [0.0, 0.0])
                 entry[0] += seconds * share
@@ -204,7 +204,8 @@ def _together(groups: Sequence[str], modelled: Mapping[str, float]) -> tuple[str
     return tuple(sorted(named))
 
 
-def _talking(mesh: Mesh) -> dict[str, frozenset[str]]:
+def talking_on(mesh: Mesh) -> dict[str, frozenset[str]]:
+    """By group, the axes of a mesh on which it talks."""
     return {
         name: frozenset(axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in members)
         for name, members in GROUPS.items()
@@ -221,10 +222,15 @@ def _kinds_on(axes: frozenset[str], collectives: Sequence[ObservedCollective]) -
     return {kind: value / total for kind, value in times.items()} if total > 0 else {None: 1.0}
 
 
-def _groups_on(
-    axes: frozenset[str], kind: str | None, talking: Mapping[str, frozenset[str]], modelled: Mapping[str, float]
+def groups_on(
+    axes: frozenset[str],
+    kind: str | None,
+    talking: Mapping[str, frozenset[str]],
+    modelled: Mapping[str, float] | None = None,
 ) -> list[str]:
-    present = [name for name in talking if talking[name] and modelled[name] > 0]
+    """The groups whose collectives of a kind (None: any) run on these axes: those of exactly these, else those that
+    touch them.  modelled: their time; those without any are left out."""
+    present = [name for name in talking if talking[name] and (modelled is None or modelled[name] > 0)]
     exact = [name for name in present if talking[name] == axes]
     touching = [name for name in present if talking[name] & axes]
     for groups in (exact, touching):

@@ -65,6 +65,7 @@ def same_training(workload: Workload, base: Workload) -> np.ndarray:
         (mine.global_batch == theirs.global_batch)
         & (mine.seq_len == theirs.seq_len)
         & (mine.micro_batches == theirs.micro_batches)
+        & (mine.virtual_stages == theirs.virtual_stages)
         & (mine.remat == theirs.remat)
         & (mine.sharding == theirs.sharding)
     )

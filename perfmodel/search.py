@@ -1,16 +1,9 @@
-"""Search: every factorisation of the chips over the mesh axes, with batch, remat and weight sharding, as arrays.
-
-Meshes run along the first dimension of the arrays, batches, remat policies and weight shardings along three more, so
-what depends on the mesh alone is computed once per mesh.  Cost is linear in the number of candidates.
-"""
+"""Search: all candidates of a space priced as arrays, the legal ones ranked.  Cost is linear in their number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from itertools import combinations
-from math import comb, prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,51 +13,16 @@ from perfmodel import legality, memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
+from perfmodel.space import Constraints, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
-from perfmodel.topology import Floats, Ints, Links
-from perfmodel.workload import (
-    LOW_PRECISIONS,
-    MOMENT_BYTES,
-    REMAT,
-    REMAT_OPEN,
-    ROLE_FIELDS,
-    SHARDING,
-    TrainingNumbers,
-    Workload,
-    assemble_mesh,
-    chip_numbers,
-    chip_of,
-    mesh_links,
-    model_numbers,
-    recipe,
-)
+from perfmodel.topology import Floats
+from perfmodel.workload import ROLE_FIELDS, Workload
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
-#: Candidates a search may have: a few seconds of work, a few hundred megabytes of arrays.
-MOST_CANDIDATES = 5_000_000
 #: Rejected candidates listed by name; all are counted.
 LISTED_REJECTIONS = 200
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """What the search may vary.  None: as the configuration has it.
-
-    axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
-    mixture, `pipeline` on GPUs, where it lacks them).  dcn_axes: axes across slices to vary too, None to keep the
-    configuration's sizes there.  fixed, at_most: sizes by ICI axis.  global_batches, remats, weight_shardings: values
-    to try beside each other.
-    """
-
-    axes: tuple[str, ...] | None = None
-    dcn_axes: tuple[str, ...] | None = None
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    at_most: Mapping[str, int] = field(default_factory=dict)
-    global_batches: tuple[int, ...] | None = None
-    remats: tuple[str, ...] | None = None
-    weight_shardings: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,49 +83,6 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class Space:
-    """The candidates as arrays: sizes (meshes, axes) of the ICI axes, and the values tried beside them.
-
-    dcn_axes, dcn_sizes: the same across slices, (meshes, dcn axes).
-    """
-
-    config: ExperimentConfig
-    axes: tuple[str, ...]
-    sizes: Ints
-    global_batches: tuple[int, ...]
-    remats: tuple[str, ...]
-    weight_shardings: tuple[str, ...]
-    dcn_axes: tuple[str, ...]
-    dcn_sizes: Ints
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return len(self.sizes), len(self.global_batches), len(self.remats), len(self.weight_shardings)
-
-    @property
-    def count(self) -> int:
-        return int(np.prod(self.shape))
-
-    def mesh(self, index: int) -> Mesh:
-        sizes = tuple((axis, int(n)) for axis, n in zip(self.axes, self.sizes[index], strict=True))
-        across = tuple((axis, int(n)) for axis, n in zip(self.dcn_axes, self.dcn_sizes[index], strict=True))
-        return Mesh(sizes, across, self.config.mesh.axis_roles)
-
-    def take(self, rows: npt.NDArray[Any]) -> Space:
-        """Only these meshes."""
-        return replace(self, sizes=self.sizes[rows], dcn_sizes=self.dcn_sizes[rows])
-
-    def config_at(self, mesh: int, batch: int, remat: int, sharding: int) -> ExperimentConfig:
-        training = replace(
-            self.config.training,
-            global_batch=self.global_batches[batch],
-            remat=self.remats[remat],
-            weight_sharding=self.weight_shardings[sharding],
-        )
-        return replace(self.config, mesh=self.mesh(mesh), training=training, measured=None)
-
-
-@dataclass(frozen=True)
 class PricedSpace:
     """Arrays of the space's shape: estimate in seconds, memory in bytes, and the index in RULES of the first broken
     rule, -1 where there is none."""
@@ -176,165 +91,6 @@ class PricedSpace:
     estimate_s: Floats
     memory_bytes: Floats
     broken: npt.NDArray[np.int8]
-
-
-def divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
-
-
-@cache
-def factorisations(number: int, axes: int) -> Ints:
-    """All ordered ways to write `number` as a product of `axes` sizes: (ways, axes)."""
-    columns = np.ones((1, axes), dtype=np.int64)
-    for prime, power in _prime_powers(number):
-        # Distribute the prime's copies: bars between stars.
-        exponents = np.array(
-            [np.diff((-1, *bars, power + axes - 1)) - 1 for bars in combinations(range(power + axes - 1), axes - 1)],
-            dtype=np.int64,
-        )
-        columns = (columns[:, None, :] * (prime**exponents)[None, :, :]).reshape(-1, axes)
-    return columns
-
-
-def count_factorisations(number: int, axes: int) -> int:
-    """How many `factorisations` there are, without building them."""
-    return prod(comb(power + axes - 1, axes - 1) for _, power in _prime_powers(number))
-
-
-def _prime_powers(number: int) -> Iterator[tuple[int, int]]:
-    prime = 2
-    while number > 1:
-        power = 0
-        while number % prime == 0:
-            number //= prime
-            power += 1
-        if power:
-            yield prime, power
-        prime = prime + 1 if prime * prime <= number else max(number, prime + 1)
-
-
-def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
-    """The configuration's ICI axes, and the usual ones it lacks, each at its place from major to minor."""
-    mesh = config.mesh
-    names = [axis for axis, _ in mesh.ici]
-    roles = {mesh.role(axis) for axis in names}
-    wanted = ["seq", "model"]
-    if not roles & {"data", "fsdp"}:
-        wanted.insert(0, "data")
-    if config.model is not None and config.model.experts:
-        wanted.insert(-1, "expert")
-    if chip_of(config.hardware).kind == "gpu":
-        wanted.insert(0, "pipeline")
-    for role in wanted:
-        if role not in roles:
-            after = [i for i, axis in enumerate(names) if _ORDER.index(mesh.role(axis)) <= _ORDER.index(role)]
-            names.insert(max(after) + 1 if after else 0, role)
-    return tuple(names)
-
-
-_ORDER = ("pipeline", "replica", "data", "fsdp", "seq", "expert", "model")
-
-
-def build_space(config: ExperimentConfig, constraints: Constraints | None = None) -> Space:
-    """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
-    rules = constraints or Constraints()
-    axes = rules.axes or default_axes(config)
-    for axis in (*axes, *(rules.dcn_axes or ())):
-        if config.mesh.role(axis) not in ROLE_FIELDS:
-            raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
-    if rules.remats:
-        config = replace(config, extra={key: value for key, value in config.extra.items() if key != REMAT_OPEN})
-    training = config.training
-    batches = rules.global_batches or (() if training.global_batch is None else (training.global_batch,))
-    remats, shardings = rules.remats or (training.remat,), rules.weight_shardings or (training.weight_sharding,)
-    count = count_factorisations(config.hardware.chips_per_slice, len(axes))
-    count *= max(1, len(batches)) * len(remats) * len(shardings)
-    if rules.dcn_axes:
-        count *= count_factorisations(config.hardware.slices, len(rules.dcn_axes))
-    if count > MOST_CANDIDATES:
-        raise ConfigError(
-            "mesh.ici", f"{len(axes)} axes over these chips make {count:.2g} candidates; name fewer axes with --axes"
-        )
-    sizes = factorisations(config.hardware.chips_per_slice, len(axes))
-    keep = np.ones(len(sizes), dtype=bool)
-    for axis, size in rules.fixed.items():
-        keep &= sizes[:, _column(axes, axis)] == size
-    for axis, size in rules.at_most.items():
-        keep &= sizes[:, _column(axes, axis)] <= size
-    sizes = sizes[keep]
-    if rules.dcn_axes:
-        dcn_axes, across = rules.dcn_axes, factorisations(config.hardware.slices, len(rules.dcn_axes))
-    else:
-        dcn_axes = tuple(axis for axis, _ in config.mesh.dcn)
-        across = np.array([[size for _, size in config.mesh.dcn]], dtype=np.int64)
-    ways = len(across)
-    across = np.tile(across, (len(sizes), 1))
-    return Space(config, axes, np.repeat(sizes, ways, axis=0), batches, remats, shardings, dcn_axes, across)
-
-
-def _column(axes: Sequence[str], axis: str) -> int:
-    if axis not in axes:
-        raise ConfigError(f"axes.{axis}", f"is not searched; the axes are {' '.join(axes)}")
-    return list(axes).index(axis)
-
-
-def space_workload(space: Space, rows: slice) -> Workload:
-    """The meshes `rows` of the space, with every batch, remat and sharding, as a workload of shape (m, b, r, s)."""
-    config = space.config
-    training, hardware, mesh = config.training, config.hardware, config.mesh
-    assert config.model is not None
-    assert training.seq_len is not None
-    roles = [mesh.role(axis) for axis in space.axes]
-    sizes = space.sizes[rows]
-    layout, links = mesh_links(hardware, roles, sizes)
-    spread = {name: _spread(group) for name, group in links.items()}
-    ici = _by_role(roles, sizes)
-    # Where it is the same for all, one value will do for all.
-    varies = bool((space.dcn_sizes != space.dcn_sizes[:1]).any())
-    across = space.dcn_sizes[rows] if varies else space.dcn_sizes[:1]
-    dcn = _by_role([mesh.role(axis) for axis in space.dcn_axes], across)
-    numbers = assemble_mesh(hardware, ici, dcn, layout.regular.astype(np.float64)[:, None, None, None], spread)
-    batches = np.array(space.global_batches, dtype=np.float64)[None, :, None, None]
-    if training.micro_batch:
-        groups = numbers.replica * numbers.data * numbers.fsdp * numbers.expert
-        micro = np.maximum(1.0, batches / (groups * training.micro_batch))
-    else:
-        micro = np.full((1, 1, 1, 1), float(max(1, training.grad_accum)))
-    year = config.extra.get("software_year")
-    return Workload(
-        chip=chip_numbers(hardware, training.precision),
-        model=model_numbers(config.model, float(training.seq_len)),
-        mesh=numbers,
-        training=TrainingNumbers(
-            global_batch=batches,
-            seq_len=np.array([float(training.seq_len)]),
-            micro_batches=micro,
-            virtual_stages=np.array([float(training.virtual_stages)]),
-            remat=np.array([REMAT.index(name) for name in space.remats])[None, None, :, None],
-            sharding=np.array([SHARDING.index(name) for name in space.weight_shardings])[None, None, None, :],
-            moment_bytes=np.array([MOMENT_BYTES.get(training.optimizer, 8.0)]),
-            low_precision=np.array([1.0 if training.precision in LOW_PRECISIONS else 0.0]),
-            **recipe(training, config.extra, chip_of(hardware).kind),
-            software_year=np.array([float(year) if isinstance(year, int | float) else np.nan]),
-        ),
-    )
-
-
-def _by_role(roles: Sequence[str], sizes: Ints) -> dict[str, Floats]:
-    """Products of sizes over the axes of each role, of shape (meshes, 1, 1, 1)."""
-    return {
-        role: np.prod(sizes[:, [i for i, r in enumerate(roles) if r == role]], axis=1, dtype=np.float64)[
-            :, None, None, None
-        ]
-        for role in ROLE_FIELDS
-    }
-
-
-def _spread(links: Links) -> Links:
-    def shaped(value: Floats) -> Floats:
-        return value[:, None, None, None]
-
-    return Links(**{part.name: shaped(getattr(links, part.name)) for part in fields(Links)})
 
 
 def price_space(space: Space, efficiencies: Efficiencies, baseline: Baseline | None = None) -> PricedSpace:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from perfmodel import memory
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig, Mesh, product_errors
 from perfmodel.efficiency import CLASSES, Efficiencies, EfficiencyTable, ErrorRange, load_efficiencies
 from perfmodel.execution import ExecutionProfile, framework_of, profile_named
 from perfmodel.terms import Terms, Traffic, step_terms
@@ -75,16 +75,11 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
     speed = np.exp(np.asarray(e.software_per_year) * age)
     tall = t.rows / (t.rows + e.rows_half)
     # Times add up, so inverse efficiencies do: projections as wide as the heads, the MLP as wide as d_ff.
-    widths = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow) + (1.0 - t.mlp_share) * (
-        1.0 + e.width_half / t.heads_narrow
-    )
-    shape = tall / widths
-    expert_shape = (
-        t.expert_rows
-        / (t.expert_rows + e.expert_rows_half)
-        * (t.expert_narrow / (t.expert_narrow + e.expert_width_half))
-    )
-    expert_shape = np.where(t.expert_rows > 0, expert_shape, 1.0)
+    by_mlp = t.mlp_share * (1.0 + e.width_half / t.mlp_narrow)
+    shape = tall / (by_mlp + (1.0 - t.mlp_share) * (1.0 + e.width_half / t.heads_narrow))
+    expert_tall = t.expert_rows / (t.expert_rows + e.expert_rows_half)
+    expert_wide = t.expert_narrow / (t.expert_narrow + e.expert_width_half)
+    expert_shape = np.where(t.expert_rows > 0, expert_tall * expert_wide, 1.0)
     matmul = np.asarray(e.matmul) * shape
     dense = (t.dense_s + again * t.dense_forward_s) / matmul
     experts = (t.experts_s + again * t.experts_forward_s) / (np.asarray(e.matmul) * e.expert * expert_shape)
@@ -138,9 +133,8 @@ def combine(t: Terms, e: Efficiencies) -> Priced:
 
     bubble = t.bubble * (busy + in_layers + exposed["pipeline"])
     host = t.host_s * (1.0 - np.asarray(e.host_overlap))
-    straggling = (
-        np.asarray(e.straggler) * t.doublings_of_hosts + np.asarray(e.slice_straggler) * t.doublings_of_slices
-    ) * (busy + exposed_comms + bubble)
+    slow = np.asarray(e.straggler) * t.doublings_of_hosts + np.asarray(e.slice_straggler) * t.doublings_of_slices
+    straggling = slow * (busy + exposed_comms + bubble)
     overhead = e.step_s + host + straggling
     smooth = busy + exposed_comms + bubble + overhead
     # A pipelined job that has a slow host loses time at every micro-batch; whether it has one, its size alone tells.
@@ -231,11 +225,6 @@ def _slower(one: Floats, other: Floats) -> Floats:
     return both
 
 
-def price(workload: Workload, efficiencies: Efficiencies) -> Priced:
-    """Price many candidates at once."""
-    return combine(step_terms(workload), efficiencies)
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What the model says of one configuration.  Seconds, bytes, shares 0–1; None where `missing` names what lacks.
@@ -248,14 +237,14 @@ class Prediction:
     `step_time_s` of a step that stalls, None where nothing does.
     """
 
-    step_time_s: Mapping[str, float] | None
-    breakdown_s: Mapping[str, Any] | None
-    parts_s: Mapping[str, Any] | None
-    hbm_per_chip_bytes: Mapping[str, float | None] | None
-    fits: bool | None
-    mfu: float | None
-    hfu: float | None
-    tokens_per_s_per_chip: float | None
+    step_time_s: Mapping[str, float] | None = None
+    breakdown_s: Mapping[str, Any] | None = None
+    parts_s: Mapping[str, Any] | None = None
+    hbm_per_chip_bytes: Mapping[str, float | None] | None = None
+    fits: bool | None = None
+    mfu: float | None = None
+    hfu: float | None = None
+    tokens_per_s_per_chip: float | None = None
     mfu_convention: str = MFU_CONVENTION
     violations: tuple[Any, ...] = ()
     missing: tuple[str, ...] = ()
@@ -267,40 +256,31 @@ class Prediction:
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap predict`."""
         return {
-            "step_time_s": _plain(self.step_time_s),
-            "breakdown_s": _plain(self.breakdown_s),
-            "parts_s": _plain(self.parts_s),
-            "hbm_per_chip_bytes": _plain(self.hbm_per_chip_bytes),
-            "fits": self.fits,
-            "mfu": self.mfu,
-            "hfu": self.hfu,
-            "mfu_convention": self.mfu_convention,
-            "tokens_per_s_per_chip": self.tokens_per_s_per_chip,
+            **{name: getattr(self, name) for name in _NUMBERS},
             "violations": [getattr(v, "to_json", lambda v=v: v)() for v in self.violations],
             "missing": list(self.missing),
             "warnings": list(self.warnings),
             "framework": self.framework.name if self.framework else None,
             "error": self.error.to_json() if self.error else None,
-            "stall": _plain(self.stall),
+            "stall": self.stall,
         }
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+_NUMBERS = (
+    "step_time_s", "breakdown_s", "parts_s", "hbm_per_chip_bytes", "fits", "mfu", "hfu", "mfu_convention",
+    "tokens_per_s_per_chip",
+)  # fmt: skip
 
 
 def missing_facts(config: ExperimentConfig) -> tuple[str, ...]:
     """Dotted names of what a full prediction needs and the configuration lacks."""
-    lacking = []
-    if config.model is None:
-        lacking.append("model")
-    if config.training.global_batch is None:
-        lacking.append("training.global_batch")
-    if config.training.seq_len is None:
-        lacking.append("training.seq_len")
-    return tuple(lacking)
+    training = config.training
+    needed = {
+        "model": config.model,
+        "training.global_batch": training.global_batch,
+        "training.seq_len": training.seq_len,
+    }
+    return tuple(name for name, value in needed.items() if value is None)
 
 
 def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTable | None = None) -> Prediction:
@@ -316,14 +296,8 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     if config.model is None or missing:
         known = memory.parameters_only(config) if config.model is not None else None
         return Prediction(
-            step_time_s=None,
-            breakdown_s=None,
-            parts_s=None,
             hbm_per_chip_bytes=known,
             fits=memory.fits_so_far(known),
-            mfu=None,
-            hfu=None,
-            tokens_per_s_per_chip=None,
             violations=legality.check(config),
             missing=missing,
         )
@@ -342,7 +316,6 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     used = memory.per_chip(workload)
     estimate = _first(priced.estimate_s)
     peak = _first(workload.chip.peak)
-    hbm = {name: _first(value) for name, value in used.parts().items()}
     return Prediction(
         step_time_s={
             "lower": lower,
@@ -353,7 +326,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         },
         breakdown_s=breakdown | {"exposed_comms": _first(priced.exposed_comms_s)},
         parts_s=by_axis(config.mesh, priced.parts_s, workload),
-        hbm_per_chip_bytes=hbm,
+        hbm_per_chip_bytes={name: _first(value) for name, value in used.parts().items()},
         fits=bool(used.fits.reshape(-1)[0]),
         mfu=_first(terms.model_flops_per_chip) / (estimate * peak),
         hfu=_first(priced.hardware_flops_s) / estimate,
@@ -399,18 +372,8 @@ def _assumptions(used: memory.MemoryUse) -> tuple[str, ...]:
 
 def check_products(config: ExperimentConfig) -> None:
     """Raise ConfigError unless the mesh names every chip once (contract, section 4)."""
-    hardware, mesh = config.hardware, config.mesh
-    if mesh.ici_product != hardware.chips_per_slice:
-        raise ConfigError(
-            "mesh.ici",
-            f"multiplies to {mesh.ici_product}, but the topology has {hardware.chips_per_slice} chips per slice; "
-            "make the product of the axes equal to it",
-        )
-    if mesh.dcn_product != hardware.slices:
-        raise ConfigError(
-            "mesh.dcn",
-            f"multiplies to {mesh.dcn_product}, but there are {hardware.slices} slices; make the products equal",
-        )
+    for error in product_errors(config.mesh, config.hardware):
+        raise error
 
 
 def by_axis(mesh: Mesh, values: Mapping[str, Floats], workload: Workload) -> dict[str, Any]:

@@ -297,19 +297,13 @@ def _traffic(
         np.where(zero1, WEIGHT_BYTES + gradient_bytes, 2.0 * gradient_bytes),
     )
     calls = np.where(sharded, (GATHERS + 1.0) * passes, 2.0 * busiest)
+    weights, routed_weights = links["weights"], links["expert_weights"]
+    expert_calls = np.where(experts > 0, calls, 0.0)
+    across_slices = dcn["weights"]
     traffic = {
-        "weights": _gather(
-            "weights", "weights", links["weights"], dcn["weights"], rounds * dense_all, calls, none, zero1
-        ),
+        "weights": _gather("weights", "weights", weights, across_slices, rounds * dense_all, calls, none, zero1),
         "expert_weights": _gather(
-            "expert_weights",
-            "weights",
-            links["expert_weights"],
-            dcn["weights"],
-            rounds * experts,
-            np.where(experts > 0, calls, 0.0),
-            none,
-            zero1,
+            "expert_weights", "weights", routed_weights, across_slices, rounds * experts, expert_calls, none, zero1
         ),
     }
     # Pure data parallelism sums what the sharded groups left to each chip.
@@ -317,15 +311,8 @@ def _traffic(
     owned_experts = experts / np.where(none, 1.0, _expert_shards(w))
     inside_dense = owned_dense / np.where(none, links["weights"].size, 1.0)
     inside_experts = owned_experts / np.where(none, links["expert_weights"].size, 1.0)
-    replica = _gather(
-        "replica",
-        "weights",
-        links["replica"],
-        dcn["gradients"],
-        2.0 * gradient_bytes * (owned_dense + owned_experts),
-        2.0 * busiest,
-        np.ones(1),
-    )
+    summed = 2.0 * gradient_bytes * (owned_dense + owned_experts)
+    replica = _gather("replica", "weights", links["replica"], dcn["gradients"], summed, 2.0 * busiest, np.ones(1))
     across = gather_transfer(dcn["gradients"], 2.0 * gradient_bytes * inside_dense).time_s
     across = across + gather_transfer(dcn["expert_gradients"], 2.0 * gradient_bytes * inside_experts).time_s
     across = across / np.where(links["replica"].size > 1, links["replica"].size, 1.0)
@@ -333,19 +320,12 @@ def _traffic(
 
     # Tensor: gather and scatter the activations around both blocks, forward, backward, and forward again if recomputed.
     activation = group_tokens * busiest * model.d_model * ACTIVATION_BYTES
-    traffic["model"] = _gather(
-        "model",
-        "tensor",
-        links["model"],
-        dcn["model"],
-        (8.0 + 3.0 * recomputes) * activation,
-        (8.0 + 3.0 * recomputes) * passes,
-    )
+    often = 8.0 + 3.0 * recomputes
+    traffic["model"] = _gather("model", "tensor", links["model"], dcn["model"], often * activation, often * passes)
     # Sequence: keys and values gathered forward and backward, their gradient scattered (or passed round a ring: equal).
     kv = group_tokens * mesh.seq * busiest * model.kv_width / mesh.model * ACTIVATION_BYTES
-    traffic["seq"] = _gather(
-        "seq", "seq", links["seq"], dcn["seq"], (3.0 + recomputes) * kv, (3.0 + recomputes) * passes
-    )
+    often = 3.0 + recomputes
+    traffic["seq"] = _gather("seq", "seq", links["seq"], dcn["seq"], often * kv, often * passes)
     # Experts: out and back, forward and backward.
     routed = group_tokens * model.moe_layers * layer_share * model.experts_per_token * model.d_model * ACTIVATION_BYTES
     routed = routed / mesh.model

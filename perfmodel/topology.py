@@ -138,6 +138,10 @@ def _torus(
         rate = np.where(used, extent * per_link / np.maximum(steps, 1.0), 0.0)
     total = rate.sum(axis=1)
     gather = np.where(total > 0, 1.0 / np.maximum(total, 1.0), 0.0)
+    # Whatever the schedule, every chip takes in all but its own share; at the corner of dimensions without wraparound
+    # it has one link for each of them, not two.
+    ingress = np.where(used, per_link * np.where(ring, 2.0, 1.0), 0.0).sum(axis=1)
+    gather = np.maximum(gather, np.where(size > 1, (1.0 - 1.0 / size) / np.maximum(ingress, 1.0), 0.0))
     # Of what a chip spreads, the busiest link of a dimension carries n/8 shares on a ring, n/4 on a line (book 3.3.1).
     spread = np.where(used, np.where(ring, extent / 8.0, extent / 4.0) / per_link, 0.0).max(axis=1)
     neighbour = np.where(used, 1.0 / per_link, np.inf).min(axis=1)

@@ -7,7 +7,7 @@ every field broadcasts against the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -197,8 +197,6 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
 
 def chip_of(hardware: Hardware) -> Chip:
     """The chip with a site's link overrides applied.  Raises ConfigError naming the nearest known chip."""
-    from dataclasses import replace
-
     try:
         chip = get_chip(hardware.chip)
     except KeyError as error:
@@ -217,17 +215,17 @@ def chip_of(hardware: Hardware) -> Chip:
 def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
     count = accounting.parameters(shape)
     flops = accounting.forward_flops(shape, seq_len)
-    width = accounting.activation_widths(shape)
     if shape.attention == "mla":
         qk, v = shape.qk_nope_head_dim + shape.qk_rope_head_dim, shape.v_head_dim
-        kv = float(shape.heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim))
-        heads_wide = float(shape.heads * shape.v_head_dim)
+        kv = float(shape.heads * (qk + v))
     else:
         qk = v = shape.head_dim
-        kv = 2.0 * shape.kv_heads * shape.head_dim
-        heads_wide = float(shape.heads * shape.head_dim)
+        kv = 2.0 * shape.kv_heads * v
     per_key = 2.0 * shape.heads * accounting.score_width(shape)
     local = accounting.local_layers(shape, seq_len)
+    dense_mlp = count.layer_dense_mlp if count.dense_layers else 0.0
+    experts = count.layer_experts + count.layer_shared_experts if count.moe_layers else 0.0
+    expert_width = accounting.expert_width(shape)
     values = {
         "flops_projections": flops.attention_projections,
         "flops_scores": flops.attention_scores,
@@ -243,32 +241,20 @@ def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
         "params_dense": count.dense,
         "params_experts": count.experts,
         "params_vocabulary": count.vocabulary,
-        "params_layer_largest": count.layer_attention
-        + max(
-            count.layer_dense_mlp if count.dense_layers else 0.0,
-            count.layer_experts + count.layer_shared_experts if count.moe_layers else 0.0,
-        ),
+        "params_layer_largest": count.layer_attention + max(dense_mlp, experts),
         "layers": shape.layers,
         "moe_layers": count.moe_layers,
         "d_model": shape.d_model,
         "vocab": shape.vocab,
-        "heads_narrow": heads_wide,
+        "heads_narrow": shape.heads * v,
         "score_heads": shape.heads,
-        "mlp_narrow": shape.d_ff
-        if count.dense_layers
-        else (shape.shared_experts or 1) * accounting.expert_width(shape),
+        "mlp_narrow": shape.d_ff if count.dense_layers else (shape.shared_experts or 1) * expert_width,
         "mlp_share": flops.dense_mlp / (flops.dense_mlp + flops.attention_projections),
-        "expert_narrow": accounting.expert_width(shape),
+        "expert_narrow": expert_width,
         "experts": shape.experts,
         "experts_per_token": shape.experts_per_token,
         "kv_width": kv,
-        "traffic_model": width.traffic_model,
-        "traffic_sharded": width.traffic_sharded,
-        "saved_none_model": width.saved_none_model,
-        "saved_none_sharded": width.saved_none_sharded,
-        "saved_mlp_product": width.saved_mlp_product,
-        "saved_minimal_model": width.saved_minimal_model,
-        "saved_minimal_sharded": width.saved_minimal_sharded,
+        **asdict(accounting.activation_widths(shape)),
     }
     return ModelNumbers(**{name: _array(float(value)) for name, value in values.items()})
 
@@ -391,8 +377,7 @@ def from_config(config: ExperimentConfig) -> Workload:
     """One configuration as a workload of length one.  Raises ConfigError where model, batch or length is absent."""
     if config.model is None:
         raise ConfigError("model", "is missing, so the step cannot be priced; name a model or give its shape")
-    kind = chip_of(config.hardware).kind
-    training = training_numbers(config.training, config.mesh, config.extra, kind)
+    training = training_numbers(config.training, config.mesh, config.extra, chip_of(config.hardware).kind)
     return Workload(
         chip=chip_numbers(config.hardware, config.training.precision),
         model=model_numbers(config.model, float(training.seq_len[0])),

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from perfmodel.data_file import EXACT, DataError, read_rows
 
 _FILE = Path(__file__).with_name("xla_flags.toml")
 CAUSES = (
@@ -32,8 +36,18 @@ _ON_ICI = {
 _ON_DCN = {"all-gather": "dcn_all_gather", "all-reduce": "dcn_all_reduce", "reduce-scatter": "dcn_all_reduce"}
 
 
-class FlagDataError(ValueError):
-    """xla_flags.toml has a set without a source, chip, cause or flag, or an unknown one."""
+_FUSION = "--xla_tpu_enable_async_collective_fusion"
+
+
+class FlagRow(BaseModel):
+    """A set as the file has it."""
+
+    model_config = EXACT
+    cause: str
+    chips: tuple[str, ...] = Field(min_length=1)
+    flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
+    note: str = Field(min_length=1)
+    sources: tuple[str, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -67,32 +81,37 @@ def missing(found: FlagSet, given: Iterable[str]) -> tuple[str, ...]:
     return tuple(flag for flag in found.flags if flag.partition("=")[0] not in names)
 
 
+def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Names of flags whose passes made these ops (name, kind): they are on, by default where nobody set them.
+
+    ``async-collective-start`` is what fusing an asynchronous collective with the ops beside it leaves, ``-start`` and
+    ``-done`` what making it asynchronous does.  One of unknown kind (`collective`) is an all-gather: XLA fuses no other
+    by default.
+    """
+    found = set()
+    for name, kind in collectives:
+        words = "all_gather" if kind == "collective" else kind.replace("-", "_")
+        fused = name.lstrip("%").replace("_", "-").startswith("async-collective")
+        if fused:
+            found |= {_FUSION, f"{_FUSION}_fuse_{words}"}
+        if fused or "-start" in name or "-done" in name:
+            found.add(f"--xla_enable_async_{words}")
+    return frozenset(found)
+
+
 @cache
 def _sets() -> tuple[FlagSet, ...]:
     return read(tomllib.loads(_FILE.read_text()))
 
 
 def read(data: Mapping[str, Any]) -> tuple[FlagSet, ...]:
-    """The sets of a parsed file.  Raises FlagDataError on a set that is incomplete or cites no known source."""
-    sources = {name: (str(title), str(url)) for name, (title, url) in data.get("sources", {}).items()}
+    """The sets of a parsed file.  Raises DataError on a set that is incomplete or cites no known source."""
+    sources = {name: (str(title), str(url)) for name, (title, url) in data["sources"].items()}
     found = []
-    for row in data.get("set", ()):
-        cause, cited = row.get("cause"), row.get("sources", ())
-        if cause not in CAUSES:
-            raise FlagDataError(f"{cause!r} is no known cause; known: {', '.join(CAUSES)}")
-        if not cited or not set(cited) <= set(sources):
-            raise FlagDataError(f"{cause}: a set of flags without a known source does not load")
-        if not row.get("chips") or not row.get("flags") or not row.get("note"):
-            raise FlagDataError(f"{cause}: chips, flags and a note are needed")
-        if any(not flag.startswith("--") or "=" not in flag for flag in row["flags"]):
-            raise FlagDataError(f"{cause}: write every flag as --name=value")
-        found.append(
-            FlagSet(
-                cause,
-                tuple(row["chips"]),
-                tuple(row["flags"]),
-                str(row["note"]),
-                tuple(sources[name] for name in cited),
-            )
-        )
+    for row in read_rows(FlagRow, {str(number): row for number, row in enumerate(data["set"], start=1)}).values():
+        if row.cause not in CAUSES:
+            raise DataError(f"{row.cause!r} is no known cause; known: {', '.join(CAUSES)}")
+        if not set(row.sources) <= set(sources):
+            raise DataError(f"{row.cause}: a set of flags without a known source does not load")
+        found.append(FlagSet(row.cause, row.chips, row.flags, row.note, tuple(sources[name] for name in row.sources)))
     return tuple(found)

@@ -9,6 +9,7 @@ from typing import Any
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.config_file import with_mesh
 from perfmodel.workload import REMAT_OPEN
+from proposals.constraints import MeshSizes
 
 #: Keys of a proposal's changes that are the hardware's.
 HARDWARE_KEYS = ("topology", "slices")
@@ -19,7 +20,7 @@ def changes_chips(changes: Collection[str]) -> bool:
     return not set(HARDWARE_KEYS).isdisjoint(changes)
 
 
-def candidate(config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> ExperimentConfig:
+def candidate(config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration as a proposal would run it.  Raises ConfigError where mesh and chips do not match.
 
     changes: training keys; where fewer chips are asked for, `topology` and `slices` of the hardware too.

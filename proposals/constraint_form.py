@@ -8,21 +8,47 @@ from typing import Any
 
 from django.http import QueryDict
 
+from experiments.form_fields import Quantity, Rows, Sheet, Tick, Whole, whole
 from proposals.constraints import Constraints
 
-#: Training keys that can be held: field, words.
-HELD = (
-    ("keep_batch", "Keep the global batch"),
-    ("keep_remat", "Keep the remat policy"),
-    ("keep_weight_sharding", "Keep the weight sharding"),
-    ("keep_micro_batches", "Keep the micro-batches"),
-    ("no_flags", "No XLA flags"),
-)
-#: What can be asked of an axis: value, words, whether it takes a size.
+#: What can be asked of an axis: value, words.
 AXIS_RULES = (
-    ("", "may change", False), ("keep", "stays", False), ("fixed", "exactly", True), ("at_least", "at least", True),
-    ("at_most", "at most", True),
+    ("", "may change"), ("keep", "stays"), ("fixed", "exactly"), ("at_least", "at least"), ("at_most", "at most"),
 )  # fmt: skip
+
+
+class Share(Quantity):
+    """A share as per cent; none is 0."""
+
+    def to_python(self, value: str | None) -> Any:
+        return super().to_python(value) or ""
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value * 100:g}" if isinstance(value, float) else value
+
+
+class ConstraintForm(Sheet):
+    keep_batch = Tick("Keep the global batch")
+    keep_remat = Tick("Keep the remat policy")
+    keep_weight_sharding = Tick("Keep the weight sharding")
+    keep_micro_batches = Tick("Keep the micro-batches")
+    no_flags = Tick("No XLA flags")
+    axes = Rows("axis", "rule", "size")
+    at_most_chips = Whole(label="Maximum number of chips", attrs={"class": "input"})
+    memory_margin = Share(
+        {"": 0.01, "%": 0.01}, label="Memory to keep free, %", help_text="of usable memory; at most 50",
+        attrs={"inputmode": "decimal", "placeholder": "0"},
+    )  # fmt: skip
+
+    def ticks(self) -> list[Any]:
+        return [self[name] for name, field in self.fields.items() if isinstance(field, Tick)]
+
+
+def filled(asked: Constraints, chips: int | None) -> ConstraintForm:
+    """The form with these constraints.  chips: of the experiment."""
+    form = ConstraintForm(initial=asked.to_json(), auto_id="c-%s")
+    form.fields["at_most_chips"].widget.attrs["placeholder"] = chips or ""
+    return form
 
 
 @dataclass(frozen=True)
@@ -45,33 +71,13 @@ class Chip:
 
 def from_form(form: QueryDict) -> dict[str, Any]:
     """What was filled in; text that is no number is passed on, so that the check can name it."""
-    found: dict[str, Any] = {name: True for name, _ in HELD if form.get(name)}
-    for axis, rule, size in zip(form.getlist("axis"), form.getlist("rule"), form.getlist("size"), strict=False):
+    found = ConstraintForm(form).given()
+    for axis, rule, size in found.pop("axes", ()):
         if rule == "keep":
             found.setdefault("keep_axes", []).append(axis)
         elif rule in ("fixed", "at_least", "at_most"):
-            found.setdefault(rule, {})[axis] = _whole(size)
-    if chips := form.get("at_most_chips", "").strip():
-        found["at_most_chips"] = _whole(chips)
-    if margin := form.get("memory_margin", "").strip().rstrip("%").strip():
-        try:
-            percent = float(margin)
-        except ValueError:
-            found["memory_margin"] = margin
-        else:
-            if percent:
-                found["memory_margin"] = round(percent / 100, 6)
+            found.setdefault(rule, {})[axis] = whole(size)
     return found
-
-
-def _whole(text: str) -> Any:
-    cleaned = text.strip().replace(",", "")
-    return int(cleaned) if cleaned.isascii() and cleaned.isdecimal() and len(cleaned) < 16 else text.strip()
-
-
-def percent(share: float | None) -> str:
-    """A share as the form's field holds it: `0.1` is `10`."""
-    return f"{share * 100:g}" if share else ""
 
 
 def axes(mesh: Mapping[str, Any], asked: Constraints) -> list[AxisRule]:

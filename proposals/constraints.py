@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import reduce
-from math import isfinite
+from functools import cache, reduce
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from perfmodel.checks import Bool, complaints, mapping
 from perfmodel.config import ROLE_SYNONYMS, ROLES, ConfigError, ExperimentConfig, Mesh
 
 #: How the rule of a candidate begins that a constraint left out.
@@ -19,7 +21,31 @@ MOST_MARGIN = 0.5
 MOST_NAMED = 100
 MOST_CHIPS = 10**7
 
+#: A mesh as plain values: `{"ici": {axis: size}, "dcn": {axis: size}}`.
+MeshSizes = Mapping[str, Mapping[str, int]]
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+def _axis_name(value: str) -> str:
+    if not value or len(value) > 40 or not value.isprintable():
+        raise ValueError("takes axis names of at most 40 characters")
+    return value
+
+
+def _is_mesh(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "ici" not in value or set(value) - {"ici", "dcn"}:
+        raise ValueError('must be a mesh, such as {"ici": {"data": 4, "model": 2}}')
+    return value
+
+
+AxisName = Annotated[str, AfterValidator(_axis_name)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MOST_CHIPS)]
+Sizes = Annotated[Mapping[AxisName, Count], Field(max_length=MOST_NAMED)]
+WrittenMesh = Annotated[Mapping[str, Sizes], AfterValidator(_is_mesh)]
+Names = Annotated[
+    tuple[AxisName, ...], Field(max_length=MOST_NAMED), AfterValidator(lambda names: tuple(dict.fromkeys(names)))
+]
 
 
 @dataclass(frozen=True)
@@ -32,18 +58,18 @@ class Constraints:
     program can fill which must stay free, 0 to 0.5.  excluded: meshes ({"ici": {…}, "dcn": {…}}) that must not come.
     """
 
-    keep_batch: bool = False
-    keep_axes: tuple[str, ...] = ()
-    fixed: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    at_least: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    at_most: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    at_most_chips: int | None = None
-    memory_margin: float = 0.0
-    keep_remat: bool = False
-    keep_weight_sharding: bool = False
-    keep_micro_batches: bool = False
-    no_flags: bool = False
-    excluded: tuple[Mapping[str, Mapping[str, int]], ...] = ()
+    keep_batch: Bool = False
+    keep_axes: Names = ()
+    fixed: Sizes = field(default_factory=lambda: _NOTHING)
+    at_least: Sizes = field(default_factory=lambda: _NOTHING)
+    at_most: Sizes = field(default_factory=lambda: _NOTHING)
+    at_most_chips: Count | None = None
+    memory_margin: Annotated[float, Field(strict=True, ge=0.0, le=MOST_MARGIN, allow_inf_nan=False)] = 0.0
+    keep_remat: Bool = False
+    keep_weight_sharding: Bool = False
+    keep_micro_batches: Bool = False
+    no_flags: Bool = False
+    excluded: Annotated[tuple[WrittenMesh, ...], Field(max_length=MOST_NAMED)] = ()
 
     def __bool__(self) -> bool:
         """Whether anything is asked for at all."""
@@ -94,30 +120,18 @@ class Constraints:
     @classmethod
     def from_json(cls, data: Any) -> Constraints:
         """Raises ConfigError with one sentence that names the key at fault."""
-        if not isinstance(data, Mapping):
-            raise ConfigError("constraints", "must be a mapping of constraints to values")
-        known = {item.name for item in fields(cls)}
-        for key in data:
-            if key not in known:
-                raise ConfigError(f"constraints.{str(key)[:40]}", f"is unknown; known keys: {', '.join(sorted(known))}")
-        values: dict[str, Any] = {}
-        for key, value in data.items():
-            path = f"constraints.{key}"
-            if key in ("fixed", "at_least", "at_most"):
-                values[key] = _sizes(path, value)
-            elif key == "keep_axes":
-                values[key] = _names(path, value)
-            elif key == "excluded":
-                values[key] = _meshes(path, value)
-            elif key == "at_most_chips":
-                values[key] = None if value is None else _count(path, value, MOST_CHIPS)
-            elif key == "memory_margin":
-                values[key] = _share(path, value)
-            elif isinstance(value, bool):
-                values[key] = value
-            else:
-                raise ConfigError(path, "must be true or false")
-        return cls(**values)
+        known = cls.__dataclass_fields__
+        try:
+            for key in mapping(data):
+                if key not in known:
+                    raise ConfigError(f"constraints.{key[:40]}", f"is unknown; known keys: {', '.join(sorted(known))}")
+            return _reader().validate_python(data)
+        except ConfigError:
+            raise
+        except ValidationError as error:
+            raise complaints(error, "constraints")[0] from error
+        except ValueError as error:
+            raise ConfigError("constraints", str(error)) from error
 
     def check(self, config: ExperimentConfig) -> None:
         """Raise ConfigError where an axis named here is neither one of the mesh nor a role, or bounds contradict."""
@@ -178,17 +192,17 @@ def axes_named(mesh: Mesh, name: str) -> tuple[str, ...]:
     return tuple(axis for axis in axes if mesh.role(axis) == role)
 
 
-def mesh_text(mesh: Mapping[str, Mapping[str, int]]) -> str:
+def mesh_text(mesh: MeshSizes) -> str:
     """`data 4 · model 2`, DCN axes as `dcn.data 2` where larger than one."""
     parts = [f"{axis} {size}" for axis, size in mesh["ici"].items()]
     parts += [f"dcn.{axis} {size}" for axis, size in mesh.get("dcn", {}).items() if size > 1]
     return " · ".join(parts)
 
 
-def same_mesh(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> bool:
+def same_mesh(one: MeshSizes, other: MeshSizes) -> bool:
     """Whether two meshes give every axis the same size; axes of size 1 do not count."""
 
-    def wide(mesh: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str, int]]:
+    def wide(mesh: MeshSizes) -> set[tuple[str, str, int]]:
         return {(place, axis, n) for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1}
 
     return wide(one) == wide(other)
@@ -200,45 +214,6 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _name(path: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or len(value) > 40 or not value.isprintable():
-        raise ConfigError(path, "takes axis names of at most 40 characters")
-    return value
-
-
-def _names(path: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_NAMED:
-        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} axis names")
-    return tuple(dict.fromkeys(_name(path, item) for item in value))
-
-
-def _count(path: str, value: Any, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigError(path, f"must be a whole number from 1 to {most:,}")
-    return value
-
-
-def _sizes(path: str, value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping) or len(value) > MOST_NAMED:
-        raise ConfigError(path, "must be a mapping of axes to sizes, such as {model: 4}")
-    return {_name(path, axis): _count(f"{path}.{str(axis)[:40]}", size, MOST_CHIPS) for axis, size in value.items()}
-
-
-def _share(path: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise ConfigError(path, f"must be a share from 0 to {MOST_MARGIN:g}, such as 0.1")
-    if not 0.0 <= value <= MOST_MARGIN:
-        raise ConfigError(path, f"is {value:g}; give a share from 0 to {MOST_MARGIN:g}, such as 0.1 for a tenth")
-    return float(value)
-
-
-def _meshes(path: str, value: Any) -> tuple[dict[str, dict[str, int]], ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MOST_NAMED:
-        raise ConfigError(path, f"must be a list of at most {MOST_NAMED} meshes")
-    found = []
-    for number, item in enumerate(value):
-        place = f"{path}[{number}]"
-        if not isinstance(item, Mapping) or "ici" not in item or set(item) - {"ici", "dcn"}:
-            raise ConfigError(place, 'must be a mesh, such as {"ici": {"data": 4, "model": 2}}')
-        found.append({key: _sizes(f"{place}.{key}", sizes) for key, sizes in item.items()})
-    return tuple(found)
+@cache
+def _reader() -> TypeAdapter[Constraints]:
+    return TypeAdapter(Constraints)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,23 +10,40 @@ from typing import Any
 from django.http import QueryDict
 
 from experiments.config_form import PRECISIONS, REMATS, WEIGHT_SHARDINGS
+from experiments.form_fields import Choice, Rows, Sheet, Whole, Words, whole
 from perfmodel.config import ROLE_SYNONYMS, ROLES
 
-#: Training keys that can be typed: field, words.
-NUMBERS = (
-    ("global_batch", "Global batch"),
-    ("grad_accum", "Micro-batches"),
-    ("micro_batch", "Micro-batch size"),
-    ("virtual_stages", "Virtual stages"),
-)
-#: Training keys that can be chosen: field, words, values.
-CHOICES = (
-    ("remat", "Remat", REMATS),
-    ("weight_sharding", "Weight sharding", WEIGHT_SHARDINGS),
-    ("precision", "Precision", PRECISIONS),
-)
 #: Longest mesh or changes in an address.
 MAX_GIVEN = 4000
+_CURRENT = {"placeholder": "current"}
+
+
+class OwnForm(Sheet):
+    """Axes and training keys; an empty key stays as it runs."""
+
+    ici = Rows("ici_name", "ici_size")
+    dcn = Rows("dcn_name", "dcn_size")
+    offered = Rows("offered")
+    global_batch = Whole(label="Global batch", attrs=_CURRENT)
+    grad_accum = Whole(label="Micro-batches", attrs=_CURRENT)
+    micro_batch = Whole(label="Micro-batch size", attrs=_CURRENT)
+    virtual_stages = Whole(label="Virtual stages", attrs=_CURRENT)
+    remat = Choice(REMATS, label="Remat")
+    weight_sharding = Choice(WEIGHT_SHARDINGS, label="Weight sharding")
+    precision = Choice(PRECISIONS, label="Precision")
+    xla_flags = Words(label="XLA flags, all of them", attrs={**_CURRENT, "class": "input mono", "spellcheck": "false"})
+
+    def settings(self) -> list[Any]:
+        """The training keys except the flags."""
+        return [self[name] for name in self.fields if name not in ("ici", "dcn", "offered", "xla_flags")]
+
+
+def filled(training: Mapping[str, Any], changes: Mapping[str, Any]) -> OwnForm:
+    """The form with these changes; each field says what runs."""
+    form = OwnForm(initial=dict(changes), auto_id="s-%s")
+    for name, field in form.fields.items():
+        field.help_text = "" if training.get(name) is None else f"now {training[name]}"
+    return form
 
 
 @dataclass(frozen=True)
@@ -41,17 +57,6 @@ class AxisSize:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One training key of the form: what runs in words, and what was typed or chosen; empty: as it runs."""
-
-    name: str
-    words: str
-    now: str
-    value: str
-    options: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Given:
     """What the form says."""
 
@@ -60,30 +65,18 @@ class Given:
 
 
 def from_form(form: QueryDict) -> Given:
-    """What was filled in.  An axis left empty has size 1; text that is no number is passed on, to be named."""
-    mesh: dict[str, dict[str, Any]] = {"ici": {}, "dcn": {}}
-    for place in mesh:
-        for name, size in zip(form.getlist(f"{place}_name"), form.getlist(f"{place}_size"), strict=False):
-            mesh[place][name] = _whole(size) if size.strip() else 1
-    changes: dict[str, Any] = {}
-    for name, _ in NUMBERS:
-        if text := form.get(name, "").strip():
-            changes[name] = _whole(text)
-    for name, _, _ in CHOICES:
-        if text := form.get(name, "").strip():
-            changes[name] = text
-    if flags := form.get("xla_flags", "").split():
-        changes["xla_flags"] = flags
-    return Given(_without_new_ones(mesh, form), changes)
-
-
-def _without_new_ones(mesh: dict[str, dict[str, Any]], form: QueryDict) -> dict[str, dict[str, Any]]:
-    """Axes that only the form offered, and that stay at size 1, are not in the mesh."""
-    offered = set(form.getlist("offered"))
-    return {
+    """What was filled in.  An axis left empty has size 1, and is not in the mesh where only the form offered it."""
+    changes = OwnForm(form).given()
+    offered = {name for (name,) in changes.pop("offered", ())}
+    mesh = {
+        place: {name: whole(size) if size.strip() else 1 for name, size in changes.pop(place, ())}
+        for place in ("ici", "dcn")
+    }
+    kept = {
         place: {name: size for name, size in axes.items() if size != 1 or name not in offered}
         for place, axes in mesh.items()
     }
+    return Given(kept, changes)
 
 
 def from_query(form: QueryDict) -> Given | None:
@@ -99,11 +92,6 @@ def from_query(form: QueryDict) -> Given | None:
         return None
     places = {place: mesh.get(place) or {} for place in ("ici", "dcn")}
     return Given(places, changes) if all(isinstance(axes, dict) for axes in places.values()) else None
-
-
-def _whole(text: str) -> Any:
-    cleaned = text.strip().replace(",", "")
-    return int(cleaned) if re.fullmatch(r"[+-]?\d{1,15}", cleaned) else text.strip()
 
 
 def axes(config: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> list[AxisSize]:
@@ -126,21 +114,3 @@ def offered(config: Mapping[str, Any], shown: list[AxisSize]) -> list[str]:
     if "data" in taken:
         taken.add("fsdp")
     return [role for role in ROLES if role not in ROLE_SYNONYMS and role not in taken]
-
-
-def settings(training: Mapping[str, Any], changes: Mapping[str, Any]) -> list[Setting]:
-    """The training keys, numbers first."""
-    rows = [Setting(name, words, _now(training.get(name)), _text(changes.get(name))) for name, words in NUMBERS]
-    rows += [
-        Setting(name, words, _now(training.get(name)), _text(changes.get(name)), options)
-        for name, words, options in CHOICES
-    ]
-    return rows
-
-
-def _now(value: Any) -> str:
-    return "" if value is None else f"now {value}"
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)

@@ -12,7 +12,8 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 from experiments.codec import Codec
-from proposals.constraints import same_mesh
+from experiments.sentences import Text
+from proposals.constraints import MeshSizes, same_mesh
 
 #: `own`: a mesh or an edit of the user's, priced by `evaluate`.
 KINDS = ("recommendation", "safer", "bolder", "keep", "alternative", "own")
@@ -121,7 +122,11 @@ class ProposalPlan:
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
     constraints that *keep what runs* breaks; empty for every other proposal.  doublings: factors of two moved between
     axes, how far it is from what ran.  support: `proven` where the reasons cite a record of a measured gain,
-    `hypothesis` where they cite none; empty where the built-in reasoner wrote them.
+    `hypothesis` where they cite none; empty where the built-in reasoner wrote them.  speedup_per_chip: per token and
+    chip, where fewer chips are asked for.
+
+    A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
+    are summed.
     """
 
     rank: int
@@ -131,12 +136,12 @@ class ProposalPlan:
     changes: dict[str, Any]
     predicted: Predicted
     confidence: float
-    reasoning: tuple[str, ...]
-    expected_impact: tuple[str, ...]
-    trade_offs: tuple[str, ...]
+    reasoning: tuple[Text, ...]
+    expected_impact: tuple[Text, ...]
+    trade_offs: tuple[Text, ...]
     citations: tuple[Citation, ...] = ()
-    raises: tuple[str, ...] = ()
-    lowers: tuple[str, ...] = ()
+    raises: tuple[Text, ...] = ()
+    lowers: tuple[Text, ...] = ()
     findings: tuple[str, ...] = ()  # rules of the findings it answers
     sensitivity: tuple[Neighbour, ...] = ()
     memory_headroom_bytes: float | None = None
@@ -145,13 +150,14 @@ class ProposalPlan:
     violations: tuple[Broken, ...] = ()
     doublings: float = 0.0
     support: str = ""
+    speedup_per_chip: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object, with its reasons as one text."""
-        return {**PROPOSAL.write(self), "reasoning": " ".join(self.reasoning)}
+        return {**PROPOSAL.plain(self), "reasoning": " ".join(self.reasoning)}
 
 
-def is_same(proposal: ProposalPlan, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]) -> bool:
+def is_same(proposal: ProposalPlan, mesh: MeshSizes, changes: Mapping[str, Any]) -> bool:
     """Whether a proposal is this configuration; axes of size 1 do not count."""
     return same_mesh(proposal.mesh, mesh) and proposal.changes == dict(changes)
 
@@ -191,7 +197,8 @@ class Listed:
 class Plan:
     """Three proposals and what was considered on the way.
 
-    observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}.
+    observed: what the step spent its time on, as the proposals' sentences cite it: {name: {"time_s", "share"}}; further
+    `exposed` communication, and `listed`, the share of the step whose ops the profile lists.
     considered: meshes; priced: legal candidates, each mesh with every further change.  constraints: the user's, as
     `Constraints.to_json`.  notes: sentences on what could not be done as asked.  author: the model that chose and
     argued the proposals; empty: the built-in reasoner.  basis: what is known of the step that ran, as
@@ -207,13 +214,13 @@ class Plan:
     observed: dict[str, dict[str, float]] = field(default_factory=dict)
     priced: int = 0
     constraints: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     author: str = ""
     basis: str = "profile"
     model_error: dict[str, Any] | None = None
 
     def to_json(self, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
-        data = {**PLAN.write(self), "proposals": [proposal.to_json() for proposal in self.proposals]}
+        data = {**PLAN.plain(self), "proposals": [proposal.to_json() for proposal in self.proposals]}
         return data if diagnosis is None else {"diagnosis": diagnosis.to_json(), **data}
 
 

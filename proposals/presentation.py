@@ -16,6 +16,7 @@ from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from proposals import facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS
+from proposals.constraints import MeshSizes
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Neighbour, ProposalPlan, Rejected
 
@@ -293,7 +294,7 @@ def _query(row: Neighbour) -> str:
 
 
 def changed_settings(
-    config: Mapping[str, Any], proposed: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]
+    config: Mapping[str, Any], proposed: MeshSizes, changes: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
     """Settings that differ: name, before, after; mesh axes first, then training keys."""
     mesh = config.get("mesh") or {}

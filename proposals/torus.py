@@ -8,6 +8,7 @@ from math import ceil, prod, sqrt
 from typing import Any
 
 from experiments.bars import canonical_role
+from proposals.constraints import MeshSizes
 
 #: More chips than this are dots too small to read.
 MAX_CHIPS = 1024
@@ -144,7 +145,7 @@ def _square(x: float, y: float, grow: float = 0.0) -> str:
 
 
 def before_and_after(
-    config: Mapping[str, Any], mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+    config: Mapping[str, Any], mesh: MeshSizes, changes: Mapping[str, Any] | None = None
 ) -> tuple[Drawing | None, Drawing | None]:
     """The configured mesh and a proposed one: on the same topology, or on the smaller one that its changes name."""
     hardware, old = config.get("hardware") or {}, config.get("mesh") or {}

@@ -11,6 +11,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
+from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
@@ -43,9 +44,8 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "newest_plan": known[-1],
             "chips": constraint_form.chips(plan.asked),
             "axis_rules": constraint_form.axes(page.experiment.mesh or {}, plan.asked),
-            "form": constraint_form,
-            "constraints": plan.asked.to_json(),
-            "margin_percent": constraint_form.percent(plan.asked.memory_margin),
+            "rules": constraint_form.AXIS_RULES,
+            "constraint_form": constraint_form.filled(plan.asked, page.experiment.chips),
             "notes": value.notes,
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             **asked_context(regenerating.newest(page.experiment)),
@@ -68,9 +68,9 @@ def _chosen_plan(request: HttpRequest, page: ExperimentPage) -> PlanRecord | Non
     given = request.GET.get("plan", "")
     if not given:
         return plans.newest(page.experiment)
-    if not (given.isascii() and given.isdecimal() and len(given) < 18):
+    if (pk := whole_number(given)) is None:
         raise Http404("No such plan.")
-    return get_object_or_404(regenerating.of_experiment(page.experiment).select_related("run"), pk=int(given))
+    return get_object_or_404(regenerating.of_experiment(page.experiment).select_related("run"), pk=pk)
 
 
 @require(Role.VIEWER)

@@ -11,6 +11,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
+from accounts.text import whole_number
 from experiments.pages import experiment_page
 from proposals import constraint_form
 from proposals.constraints import Constraints
@@ -28,15 +29,14 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
     """
     page = experiment_page(request, pk, Role.ENGINEER)
     constraints = constraint_form.from_form(request.POST)
-    given = request.POST.get("plan", "")
-    if given.isascii() and given.isdecimal() and len(given) < 18:
-        plan = get_object_or_404(regenerating.of_experiment(page.experiment), pk=int(given))
+    given, excluded = (whole_number(request.POST.get(name, "")) for name in ("plan", "exclude"))
+    if given is not None:
+        plan = get_object_or_404(regenerating.of_experiment(page.experiment), pk=given)
         base = plan.asked
-        excluded = request.POST.get("exclude", "")
         if "without" in request.POST:
             constraints = base.without(request.POST["without"]).to_json()
-        elif excluded.isascii() and excluded.isdecimal() and len(excluded) < 18:
-            mesh = get_object_or_404(Proposal, plan=plan, pk=int(excluded)).value.mesh
+        elif excluded is not None:
+            mesh = get_object_or_404(Proposal, plan=plan, pk=excluded).value.mesh
             constraints = base.joined(Constraints(excluded=(mesh,))).to_json()
         elif base.excluded:  # the form does not show them, their chips do
             constraints["excluded"] = base.to_json()["excluded"]

@@ -10,6 +10,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import require
+from accounts.text import whole_number
 from experiments.pages import experiment_page
 from proposals.consulted import state
 from proposals.services import consulting, regenerating
@@ -39,9 +40,8 @@ def consultation(request: HttpRequest, pk: int) -> HttpResponse:
     where = request.GET.get("where", "")
     if not request.htmx or where not in PAGES:  # type: ignore[attr-defined]
         return redirect(PAGES.get(where, "proposals"), pk)
-    given = request.GET.get("plan", "")
-    shown = None  # the plan on the page, which stays there when another one comes
-    if given.isascii() and given.isdecimal() and len(given) < 18:
-        shown = regenerating.of_experiment(page.experiment).filter(pk=int(given)).first()
+    # The plan on the page stays there when another one comes.
+    given = whole_number(request.GET.get("plan", ""))
+    shown = regenerating.of_experiment(page.experiment).filter(pk=given).first() if given is not None else None
     context = page.context(where, **state(page.experiment, where, shown))
     return render(request, "proposals/_consulting.html", context)

@@ -12,6 +12,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
+from accounts.text import whole_number
 from experiments import config_form, views_step_time
 from experiments.models import Experiment
 from experiments.services import uploads
@@ -109,8 +110,7 @@ def step_time(request: HttpRequest, pk: int) -> HttpResponse:
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Count an experiment as the run of the proposal, or say that it is none."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
-    given = request.POST.get("experiment", "")
-    number = int(given) if given.isascii() and given.isdecimal() and len(given) < 18 else 0
+    number = whole_number(request.POST.get("experiment", "")) or 0
     experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
     try:
         if request.POST.get("answer") == "no":

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.models import Role
 from accounts.permissions import get_for, require
+from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
 from proposals import own_form, presentation
@@ -28,9 +29,8 @@ def own(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _start(request: HttpRequest, plan: PlanRecord) -> own_form.Given:
-    chosen = request.GET.get("proposal", "")
-    if chosen.isascii() and chosen.isdecimal() and len(chosen) < 18:
-        value = get_object_or_404(Proposal, plan=plan, pk=int(chosen)).value
+    if (chosen := whole_number(request.GET.get("proposal", ""))) is not None:
+        value = get_object_or_404(Proposal, plan=plan, pk=chosen).value
         return own_form.Given(value.mesh, value.changes)
     mesh = plan.priced_with.get("mesh") or {}
     now = own_form.Given({place: dict(mesh.get(place) or {}) for place in ("ici", "dcn")}, {})
@@ -74,8 +74,7 @@ def _page(
         plan=plan,
         axes=shown,
         offered=own_form.offered(config, shown),
-        settings=own_form.settings(config.get("training") or {}, given.changes),
-        flags=" ".join(given.changes.get("xla_flags") or ()),
+        form=own_form.filled(config.get("training") or {}, given.changes),
         refused=refused,
         **_answer(plan, given),
     )

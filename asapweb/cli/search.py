@@ -9,7 +9,8 @@ from typing import Any
 from asapweb.user_error import UserError
 from perfmodel.config import ConfigError
 from perfmodel.config_file import read_config
-from perfmodel.search import Constraints, search
+from perfmodel.search import search
+from perfmodel.space import Constraints
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

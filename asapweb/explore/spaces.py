@@ -16,7 +16,8 @@ from perfmodel import legality
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.efficiency import Efficiencies, load_efficiencies
-from perfmodel.search import Constraints, PricedSpace, Space, build_space, price_space, ranking, space_workload
+from perfmodel.search import PricedSpace, price_space, ranking
+from perfmodel.space import Constraints, Space, build_space, space_workload
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import chip_of

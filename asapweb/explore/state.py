@@ -14,11 +14,13 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
+from accounts.text import whole_number
 from experiments import config_form
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
-from perfmodel.search import default_axes
+from perfmodel.config_schema import MAX_CHIPS, OverridesFile, SoftwareFile
+from perfmodel.space import default_axes
 
 #: What the page shows to somebody who has asked for nothing yet.
 START: Mapping[str, Any] = {
@@ -103,10 +105,10 @@ def read(query: QueryDict) -> State:
             own_axes=own_axes,
             automatic=automatic,
             notes=notes,
-            experiment=_whole(query.get("experiment", "")),
+            experiment=whole_number(query.get("experiment", ""), 9),
             show=show if show in SHOWN else "legal",
             sort=sort if sort in SORTS else "step",
-            page=_whole(query.get("page", "")) or 1,
+            page=whole_number(query.get("page", ""), 9) or 1,
         )
     )
 
@@ -160,19 +162,15 @@ def _data(query: QueryDict) -> dict[str, Any]:
         name = query.get("shape_name", "").strip()
         if model:
             data["model"] = {**({"name": name} if name else {}), **model}
-    overrides = {key: _number(query.get(f"override_{key}", "")) for key in config_file.OVERRIDE_KEYS}
+    overrides = {key: _number(query.get(f"override_{key}", "")) for key in OverridesFile.model_fields}
     overrides = {key: value for key, value in overrides.items() if value is not None}
     if overrides:
         data["hardware"] = {**data["hardware"], "overrides": overrides}
-    software = {key: query.get(f"software_{key}", "").strip() for key in config_file.SOFTWARE_KEYS}
+    software = {key: query.get(f"software_{key}", "").strip() for key in SoftwareFile.model_fields}
     software["framework"] = query.get("framework", "").strip() or software["framework"]
     if any(software.values()):
         data["software"] = {key: value for key, value in software.items() if value}
     return data
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _number(text: str) -> Any:
@@ -255,7 +253,7 @@ def chips_per_slice(data: Mapping[str, Any]) -> int | None:
     if not isinstance(dims, list) or not dims or not all(isinstance(d, int) and 0 < d <= 10**7 for d in dims):
         return None
     total = prod(dims)
-    return total if total <= config_file.MAX_CHIPS else None
+    return total if total <= MAX_CHIPS else None
 
 
 def first_follower(names: list[str]) -> str:

@@ -27,10 +27,10 @@ from experiments.models import Experiment
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.services import configuration as configurations
 from perfmodel.catalogue import model_names
-from perfmodel.checks import Checker
+from perfmodel.checks import Complaints
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError
-from perfmodel.config_file import OPTIMIZERS
+from perfmodel.config_schema import OPTIMIZERS
 from perfmodel.model_file import model_to_json, read_model
 from perfmodel.step_time import missing_facts, predict
 from perfmodel.strict_text import parse_text
@@ -280,13 +280,12 @@ def _pasted(text: str) -> dict[str, Any] | str:
         return "Paste the text of a config.json first."
     if len(text) > MAX_PASTED:
         return f"That is {len(text):,} characters; a config.json has a few thousand."
-    check = Checker()
     try:
-        shape = read_model(check, parse_text(text))
+        shape = read_model(parse_text(text))
     except ConfigError as error:
         return f"{error}."
-    if check.errors:
-        return f"{check.errors[0]}."
+    except Complaints as refused:
+        return f"{refused.errors[0]}."
     if shape is None:
         return "That contains no model: a config.json has num_hidden_layers, hidden_size and more."
     return model_to_json(shape)

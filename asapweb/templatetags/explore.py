@@ -67,9 +67,3 @@ def _middle(part: Part) -> tuple[str, str, str]:
     box = part.box
     css = "on-free" if part.term.key == "free" else "on-mem"
     return css, f"{box.x + box.width / 2:.3f}", f"{box.y + box.height / 2:.3f}"
-
-
-@register.filter
-def percent(value: float | None, decimals: int = 1) -> str:
-    """A share 0–1 in percent with the same decimals in every row of a column."""
-    return "–" if value is None else f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"

@@ -55,10 +55,14 @@ def shell(context: Mapping[str, Any]) -> dict[str, Any]:
             places.append((place, reverse(place.url)))
         except NoReverseMatch:
             continue
-    return {"membership": membership, "places": places, "waiting": waiting_count(membership)}
+    return {
+        "membership": membership,
+        "places": places,
+        "waiting": waiting_count(membership),
+        "initials": initials(membership.user),
+    }
 
 
-@register.filter
 def initials(user: Any) -> str:
     """Two letters for the account mark."""
     full = user.get_full_name() or user.get_username()

@@ -75,7 +75,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         not_measured=facts.not_measured,
         bottleneck=verdict,
         findings=findings,
-        ops=tuple(to_diagnosis(op, step is not None, profile.device.measured_cores) for op in facts.ops),
+        ops=tuple(to_diagnosis(op, profile.device.measured_cores) for op in facts.ops),
         breakdown_s=breakdown.seconds(facts.shares, step),
         breakdown_share=facts.shares,
         collectives=tables.collectives(facts),
@@ -84,6 +84,7 @@ def _diagnose(profile: StepProfile, config: ExperimentConfig | None) -> Diagnosi
         report=report.write(facts, verdict, findings),
         groups=tables.groups(facts),
         timeline=profile.timeline,
+        coverage=facts.coverage,
         warnings=(*_mismatch(profile, config), *_above_links(facts), *_severe(profile)),
     )
 

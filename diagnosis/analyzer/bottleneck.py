@@ -146,13 +146,10 @@ def _quality(facts: Facts) -> float:
 def judge(facts: Facts) -> Bottleneck:
     """The contract's bottleneck: verdict, statement, evidence, contradictions resolved."""
     verdict = decide(facts)
-    text, rows = statement.state(facts, verdict)
-    resolved, more = statement.contradictions(facts, verdict)
     return Bottleneck(
         primary=verdict.primary,
         confidence=verdict.confidence,
-        statement=text,
-        evidence=(*rows, *more),
-        contradictions=resolved,
+        statement=statement.state(facts, verdict),
+        contradictions=statement.contradictions(facts, verdict),
         secondary=verdict.secondary,
-    )
+    ).numbered()

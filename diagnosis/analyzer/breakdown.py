@@ -23,10 +23,11 @@ def group_of(bar: str) -> str:
 
 
 def bar_label(bar: str) -> str:
-    """``ici:data+seq`` as ``ICI data+seq``, ``hbm`` as ``HBM``."""
+    """``ici:data+seq`` as ``collectives on data+seq``, ``hbm`` as ``HBM``: links are ICI on TPUs only."""
     name, _, axes = bar.partition(":")
-    name = name.upper() if name in ("hbm", "ici", "dcn") else name.replace("_", " ")
-    return f"{name} {axes}".rstrip()
+    if name == "ici":
+        return f"collectives on {axes}" if axes else "collectives"
+    return name.upper() if name in ("hbm", "dcn") else name.replace("_", " ")
 
 
 def axis_label(fact: OpFacts) -> str:

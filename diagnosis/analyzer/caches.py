@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnosis.analyzer import collectives, names
 from experiments.hlo import groups
 from experiments.hlo import text as hlo
+from experiments.passes import pass_of
 
 
 def forget() -> None:
@@ -16,6 +17,7 @@ def forget() -> None:
         collectives.dashed,
         names.module,
         names.phase,
+        pass_of,
         names.family,
         names.segment_module,
         names.normal_category,

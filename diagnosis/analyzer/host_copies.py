@@ -56,6 +56,23 @@ def host_link_rate(facts: Facts) -> tuple[Evidence, Evidence | None] | None:
     )  # fmt: skip
 
 
+def link_time_s(facts: Facts) -> Evidence | None:
+    """Least time per step and core for the bytes of the busier direction; None where bytes, step or link are unknown.
+
+    Both directions of the link run at once, each at its full bandwidth.
+    """
+    ops = tuple(op for op in facts.ops if op.family == HOST_TRANSFER)
+    time = sum(op.op.self_time_s for op in ops)
+    per_step = sum(op.time_s or 0.0 for op in ops)
+    link = facts.chip.host_link_bytes_per_s / facts.chip.devices_per_chip if facts.chip else 0.0
+    if time <= 0 or per_step <= 0 or not link:
+        return None
+    return evidence(
+        "time the host link needs per step", max(bytes_each_way(ops)) * per_step / time / link, "s", "computed",
+        "bytes per step of the busier direction ÷ host-link bandwidth", "HLO shapes and chips.toml", keys(ops),
+    )  # fmt: skip
+
+
 def _in_flight_s(facts: Facts) -> float | None:
     """Merged time in which a copy was in flight, summed over steps and cores; None without such intervals."""
     times = [core.host_transfer_s for core in facts.profile.cores if core.host_transfer_s]

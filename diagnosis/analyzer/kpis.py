@@ -20,6 +20,15 @@ MFU_CONVENTION = (
     "{chips} chips"
 )
 
+#: KPIs that follow from others; the profiler reports the rest.
+COMPUTED = frozenset(
+    ("mfu", "goodput", "communication_exposed", "communication_overlapped", "communication_ops", "stragglers",
+     "step_time_spread", "memory_peak_share")
+)  # fmt: skip
+
+#: Share of the time in kernels without FLOPs from which a FLOPs utilisation over all of the time says too little.
+UNCOUNTED = 0.05
+
 _REASONS = {
     "step_time_s": "the profile has no step markers",
     "duty_cycle": "not reported by the profile; XProf computes it from device planes over marked steps",
@@ -117,6 +126,13 @@ def measure(
     complete = complete and profile.source_kind not in GPU_TRACES
     if complete and peak_flops and profile_has_flops(profile):
         flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
+    reasons = dict(profile.not_measured)
+    uncounted = total_share(op for op in ops if _lacks_flops(op)) if profile.source_kind not in GPU_TRACES else 0.0
+    if flops is not None and uncounted >= UNCOUNTED and stated.get("mxu_utilization") is None:
+        reasons["flops_utilization"] = (
+            f"at least {flops:.1%}: kernels that report no FLOPs take {uncounted:.1%} of the time"
+        )
+        flops = None
     kpis["flops_utilization"] = flops
     hbm = stated.get("hbm_utilization")
     if complete and peak_bytes:
@@ -130,7 +146,12 @@ def measure(
     kpis["mfu"] = mfu
     kpis["goodput"] = stated.get("goodput")
     kpis["communication_ops"] = min(1.0, listed) if ops and (listed or communication is not None) else None
-    kpis["communication_exposed"], kpis["communication_overlapped"] = _exposed(profile)
+    exposed, overlapped = _exposed(profile, ops)
+    if communication is None and kpis["communication_ops"] is None:
+        exposed = overlapped = None  # nothing tells whether there was any
+        if (unknown := reasons.get("communication")) is not None:
+            reasons |= {"communication_exposed": unknown, "communication_overlapped": unknown}
+    kpis["communication_exposed"], kpis["communication_overlapped"] = exposed, overlapped
     lag = straggler_lag_s(profile.cores)
     kpis["stragglers"] = max(0.0, lag[0]) / step if lag and step else None
     memory = profile.memory
@@ -139,7 +160,6 @@ def measure(
     spread = profile.step_time_stdev_s
     kpis["step_time_spread"] = spread / step if spread is not None and step and len(profile.steps) != 1 else None
     kpis = {key: value if value is None or isfinite(value) else None for key, value in kpis.items()}
-    reasons = dict(profile.not_measured)
     for key, value in kpis.items():
         if value is None:
             reason = reasons.get(key) or reasons.get(key.removesuffix("_s"))
@@ -161,9 +181,24 @@ def _first(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _exposed(profile: StepProfile) -> tuple[float | None, float | None]:
-    """Exposed and overlapped communication as shares of the step, from merged intervals, mean over cores."""
+def _lacks_flops(fact: OpFacts) -> bool:
+    """Whether an op computes, by its kind, and reports no FLOPs: kernels of libraries that no cost model counts."""
+    return fact.family in ("matmul", "attention kernel", "custom call") and not fact.op.flops
+
+
+def _exposed(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[float | None, float | None]:
+    """Exposed communication, and collectives in flight beside other ops, as shares of the step: from merged intervals,
+    mean over cores.  Without a step, of device time, from each collective's own intervals.
+    """
     step = profile.step_time_s
+    if not step:
+        talking = [op for op in ops if op.collective]
+        hidden = [op.hidden_share for op in talking]
+        if not talking or None in hidden:
+            return None, None
+        exposed = sum(op.exposed_share for op in talking)
+        beside = sum(op.share * (op.op.in_flight_s or 0.0) / op.op.self_time_s for op in talking if op.op.self_time_s)
+        return min(1.0, exposed), max(0.0, min(1.0, beside) - exposed)
     timed = [core for core in profile.cores if core.collective_s is not None and core.exposed_s is not None]
     if not step or not timed:
         return None, None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from experiments.passes import OPTIMIZER, pass_of
+
 #: In order of precedence where one path segment matches several.
 _MODULES = (
     ("experts", re.compile(r"moe|expert|router|gating_dispatch|megablox|gmm|ragged_dot|mixture", re.I)),
@@ -89,17 +91,8 @@ def segment_module(segment: str) -> str:
 
 @lru_cache(maxsize=65536)
 def phase(path: str) -> str:
-    """forward, backward, recompute or optimizer: the path's head, or from the wrappers JAX leaves in it; else empty."""
-    head = path.partition("/")[0]
-    if head in ("forward", "backward", "recompute", "optimizer"):  # as traces of PyTorch are read
-        return head
-    if "rematted_computation" in path or "remat2" in path:
-        return "recompute"
-    if "transpose(" in path:
-        return "backward"
-    if "jvp(" in path:
-        return "forward"
-    return "optimizer" if module(path) == "optimizer" else ""
+    """Pass of the step (`experiments.passes`), the optimizer's also where only its module tells; else empty."""
+    return pass_of(path) or (OPTIMIZER if module(path) == "optimizer" else "")
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import Op, StepProfile
+from experiments.step_profile import OVER_ROOF, Op, StepProfile
 from perfmodel.chips import Chip
 
 #: What limits a family of ops on any accelerator where the profile holds no roofline.
@@ -45,6 +45,11 @@ def coverage(profile: StepProfile) -> float:
     return min(1.0, listed / busy) if busy > 0 else 0.0
 
 
+def overlapping(profile: StepProfile) -> bool:
+    """Whether ops ran beside each other on several streams, so that together they take longer than the device time."""
+    return sum(max(0.0, op.time_share) for op in profile.ops) > 1.02
+
+
 def step_share_scale(profile: StepProfile) -> float:
     """Share of the step over `Op.time_share`: 1, as XProf counts idle time in, unless busy and idle exceed the step.
 
@@ -62,8 +67,9 @@ def limit_of(
 ) -> tuple[str, str, float | None]:
     """(limit, its source, efficiency 0–1 of that roof).
 
-    XProf's label stands where the profile has FLOPs at all (without them it calls everything HBM-bound); otherwise the
-    roofline is worked out from FLOPs, bytes and peaks; otherwise the family's usual limit.
+    The label stands where the profile has FLOPs at all (without them XProf calls everything HBM-bound), replaced by
+    `_on_roofline` where FLOPs, bytes and peaks contradict it; otherwise the roofline is worked out from those; else
+    the family's usual limit.
     """
     efficiency = _measured(op.credible_efficiency)
     label = (op.bound_by or "").strip().lower()
@@ -121,9 +127,10 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
     scale = step_share_scale(profile)
     has_flops = profile_has_flops(profile)
     peaks = peaks_per_core(profile, chip)
+    on_gpu = "GPU" in profile.device.kind.upper() or (chip is not None and chip.kind == "gpu")
     facts = []
     for recorded in profile.ops:
-        op = _consistent(recorded)
+        op = _on_roofline(_consistent(recorded), peaks, on_gpu)
         found = _within_links(op, collectives.read(op), chip)
         category = names.normal_category(op.category)
         opcode = ""
@@ -167,6 +174,24 @@ def _consistent(op: Op) -> Op:
     return replace(op, exposed_s=None, in_flight_s=None)
 
 
+def _on_roofline(op: Op, peaks: tuple[float | None, float | None], on_gpu: bool) -> Op:
+    """The op with the bound and the efficiency that its FLOPs, bytes and the device's peaks give, where the label says
+    the other side of the ridge.  Without memory spaces (on GPUs) XProf attributes only some of the bytes to HBM: all
+    that an op accesses counts there.
+    """
+    peak, bandwidth = peaks
+    moved = op.bytes_accessed if on_gpu else op.hbm_bytes
+    label = (op.bound_by or "").strip().lower()
+    if not (op.flops and moved and peak and bandwidth and op.self_time_s > 0) or label not in ("compute", "hbm"):
+        return op
+    compute_s, memory_s = op.flops / peak, moved / bandwidth
+    bound = "Compute" if compute_s >= memory_s else "HBM"
+    reached = max(compute_s, memory_s) / op.self_time_s
+    if bound.lower() == label or reached > OVER_ROOF:
+        return op
+    return replace(op, bound_by=bound, roofline_efficiency=reached)
+
+
 def _within_links(op: Op, found: Collective | None, chip: Chip | None) -> Collective | None:
     """The collective without a bandwidth that no link carries: its bytes, its groups or its time are not what they
     seem, so neither bandwidth nor exposure follows from them.
@@ -192,13 +217,13 @@ def _on_core(fact: OpFacts, total: float | None, cores: int) -> float | None:
     return None if per_step is None or not cores else per_step * cores
 
 
-def to_diagnosis(fact: OpFacts, has_step: bool, cores: int) -> OpDiagnosis:
+def to_diagnosis(fact: OpFacts, cores: int) -> OpDiagnosis:
     op, found = fact.op, fact.collective
     return OpDiagnosis(
         name=op.name,
         key=op.key,
         category=op.category,
-        time_share=op.time_share,
+        time_share=fact.share,
         time_s=fact.time_s,
         occurrences=op.occurrences,
         bound_by=op.bound_by,
@@ -220,7 +245,6 @@ def to_diagnosis(fact: OpFacts, has_step: bool, cores: int) -> OpDiagnosis:
         tensor=found.tensor if found else "",
         axis_source=found.match.source if found and found.match else "",
         resource_source="collective" if found else fact.limit_source,
-        step_share=fact.share if has_step else None,
         flops=fact.per_step(op.flops),
         hbm_bytes=fact.per_step(op.hbm_bytes),
         in_flight_s=fact.per_step(op.in_flight_s),

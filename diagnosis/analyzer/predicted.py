@@ -14,14 +14,13 @@ from typing import Any
 from scipy.special import ndtr
 
 from diagnosis.analyzer import report
-from diagnosis.analyzer.bottleneck import COMMUNICATION_THRESHOLD, STALL_THRESHOLD
-from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts
-from diagnosis.analyzer.quantity import digits, evidence, format_time
+from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.memory_traffic import near_capacity
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding
+from experiments.sentences import Sentence, join, say
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, Measured
 from perfmodel.from_baseline import baseline_of, lacking
 from perfmodel.step_time import missing_facts, predict
 
@@ -33,7 +32,19 @@ MOST_CONFIDENT = 0.75
 WORTH_SAYING = 1.25
 SOURCE = "performance model"
 _NAMES = {"bubble": "idle", "overhead": "other"}
-_WORDS = {"compute": "compute", "memory": "HBM traffic", "communication": "exposed communication", "idle": "the bubble"}
+_WORDS = {
+    "compute": "compute", "memory": "HBM traffic", "communication": "exposed communication",
+    "idle": "the pipeline bubble", "launches": "waits for kernel launches",
+}  # fmt: skip
+#: Words of the contract for parts that it does not name.
+_PRIMARY = {"launches": "idle"}
+_LIMITS = {
+    "compute": "compute takes the largest part of the step",
+    "memory": "HBM traffic takes the largest part of the step",
+    "communication": "exposed communication takes the largest part of the step",
+    "idle": "the pipeline bubble takes the largest part of the step",
+    "launches": "kernel launches of small micro-batches keep the chip waiting for the largest part of the step",
+}
 WHAT_A_PROFILE_ADDS = (
     "A profile adds what is missing here: ops and their roofline position, exposed communication per mesh "
     "axis, input and host stalls, stragglers."
@@ -58,17 +69,16 @@ def read(profile: StepProfile, config: ExperimentConfig | None) -> Basis | None:
     if profile.basis == PROFILE or config is None or missing_facts(config):
         return None
     if profile.basis == MODEL:
-        found = predict(config)
-        if found.step_time_s is None or found.parts_s is None:
-            return None
-        return Basis(MODEL, _flat(found.parts_s), found.step_time_s["estimate"])
+        # Divided as a measured step of the predicted length is.
+        alone = predict(config).step_time_s
+        config = replace(config, measured=Measured(step_time_s=alone["estimate"])) if alone else config
     if lacking(config):
         return None
     baseline = baseline_of(config)
     priced = baseline.price([config])[0].prediction
     if priced.parts_s is None or baseline.predicted.step_time_s is None:
         return None
-    return Basis(STEP_TIME, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
+    return Basis(profile.basis, _flat(priced.parts_s), baseline.predicted.step_time_s["estimate"])
 
 
 def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
@@ -81,6 +91,7 @@ def diagnose(facts: Facts, basis: Basis) -> Diagnosis:
         *(one.finding for one in near_capacity(facts)),
         _missing_profile(basis),
     )
+    findings = tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(findings))
     return Diagnosis(
         kpis=facts.kpis,
         not_measured=facts.not_measured,
@@ -109,50 +120,43 @@ def _flat(parts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _judge(facts: Facts, basis: Basis, shares: Mapping[str, float]) -> Bottleneck:
-    """The largest predicted part by the thresholds that hold for measured ones (`bottleneck`)."""
-    talk = sum(value for name, value in shares.items() if name.startswith("ici") or name == "dcn")
-    by = {"compute": shares.get("compute", 0.0), "memory": shares.get("hbm", 0.0), "communication": talk}
-    bubble = shares.get("idle", 0.0)
-    over = {"communication": talk} if talk >= COMMUNICATION_THRESHOLD else {}
-    over |= {"idle": bubble} if bubble >= STALL_THRESHOLD else {}
-    if over:
-        primary = max(over, key=lambda name: over[name])
-        threshold = COMMUNICATION_THRESHOLD if primary == "communication" else STALL_THRESHOLD
-        sure = _certain(over[primary], threshold)
-    else:
-        primary = max(("compute", "memory"), key=lambda name: by[name])
-        other = by["memory" if primary == "compute" else "compute"]
-        sure = min(_certain(by[primary], other, sqrt(2.0)), _certain(COMMUNICATION_THRESHOLD, talk))
-    rest = {name: value for name, value in {**by, "idle": bubble}.items() if name != primary and value > 0.05}
+    """The largest predicted part.  Input and host stalls are in no prediction; waits for launches are idle time."""
+    parts = {
+        "compute": shares.get("compute", 0.0),
+        "memory": shares.get("hbm", 0.0),
+        "communication": sum(value for name, value in shares.items() if name.startswith("ici") or name == "dcn"),
+        "idle": shares.get("idle", 0.0),
+        "launches": shares.get("kernel_launches", 0.0),
+    }
+    first, second, *_ = sorted(parts, key=lambda name: -parts[name])
     step = facts.step_time_s
     # Of what no term explains, nobody knows where it goes.
     explained = min(1.0, basis.predicted_s / step, step / basis.predicted_s) if step else 1.0
+    sure = _certain(parts[first], parts[second])
     confidence = min(MOST_CONFIDENT, 0.5 + (sure - 0.5) * explained)
-    rows = [_share(_WORDS[name], value) for name, value in {**by, "idle": bubble}.items() if value >= 0.0005]
+    rows = [_share(_WORDS[name], value) for name, value in parts.items() if value >= 0.0005]
     return Bottleneck(
-        primary=primary,
+        primary=_PRIMARY.get(first, first),
         confidence=round(confidence, 2),
-        statement=_statement(facts, basis, primary, rows),
-        evidence=(*rows, *_times(facts, basis)),
-        secondary=max(rest, key=lambda name: rest[name]) if rest else None,
-    )
+        statement=_statement(facts, basis, first, rows),
+        evidence=tuple(_times(facts, basis)),
+        secondary=_PRIMARY.get(second, second) if parts[second] > 0.05 else None,
+    ).numbered()
 
 
-def _certain(larger: float, smaller: float, spreads: float = 1.0) -> float:
-    """Probability that the one is the larger, where so many predicted parts err as SPREAD_OF_A_PART says."""
+def _certain(larger: float, smaller: float) -> float:
+    """Probability that the one part is the larger, where both err as SPREAD_OF_A_PART says."""
     if smaller <= 0:
         return 1.0
-    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * spreads)))
+    return float(ndtr(log(max(larger, 1e-9) / smaller) / (SPREAD_OF_A_PART * sqrt(2.0))))
 
 
 def _share(words: str, value: float) -> Evidence:
-    row = evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
-    return replace(row, text=f"{digits(100.0 * value, 2)} %")
+    return evidence(f"predicted share of {words}", value, "share", "predicted", "predicted part ÷ step", SOURCE)
 
 
 def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     predicted = evidence("predicted step time", basis.predicted_s, "s", "predicted", "asap predict", SOURCE)
-    predicted = replace(predicted, text=format_time(basis.predicted_s, 2))
     if facts.step_time_s is None:
         return [predicted]
     return [
@@ -161,25 +165,25 @@ def _times(facts: Facts, basis: Basis) -> list[Evidence]:
     ]
 
 
-def _statement(facts: Facts, basis: Basis, primary: str, rows: list[Evidence]) -> str:
-    named = ", ".join(f"{row} {row.label.removeprefix('predicted share of ')}" for row in rows)
+def _statement(facts: Facts, basis: Basis, largest: str, rows: list[Evidence]) -> Sentence:
+    named = join(", ", (say("{} {}", row, row.label.removeprefix("predicted share of ")) for row in rows))
     measured, predicted = (_times(facts, basis)[0], _times(facts, basis)[-1])
-    limit = {
-        "compute": "compute limits the step",
-        "memory": "HBM bandwidth limits the step",
-        "communication": "communication limits the step",
-        "idle": "the pipeline bubble limits the step",
-    }[primary]
-    text = f"Predicted, not measured: {limit} ({named})."
+    text = say("Predicted, not measured: {} ({}).", _LIMITS[largest], named)
     if facts.step_time_s is None:
-        return f"{text} This run was not measured; the performance model predicts a step time of {predicted}."
+        return say("{} This run was not measured; the performance model predicts a step time of {}.", text, predicted)
     ratio = facts.step_time_s / basis.predicted_s
     if ratio >= WORTH_SAYING:
-        return (
-            f"{text} The measured step time of {measured} is {digits(ratio, 2)}× the predicted {predicted}; "
-            "attributing the difference takes a profile."
+        formula = "measured ÷ predicted step time"
+        return say(
+            "{} The measured step time of {} is {} the predicted {}; attributing the difference takes a profile.",
+            text,
+            measured,
+            evidence(formula, ratio, "speedup", "predicted", formula, SOURCE),
+            predicted,
         )
-    return f"{text} Only the step time of {measured} was measured; the performance model alone predicts {predicted}."
+    return say(
+        "{} Only the step time of {} was measured; the performance model alone predicts {}.", text, measured, predicted
+    )
 
 
 def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
@@ -188,15 +192,19 @@ def _above_prediction(facts: Facts, basis: Basis) -> list[Finding]:
         return []
     measured, predicted = _times(facts, basis)
     gap = step - basis.predicted_s
-    row = evidence("measured less predicted step time", gap, "s", "computed", "measured − predicted step time", SOURCE)
-    row = replace(row, text=format_time(gap, 2))
+    row = evidence("measured less predicted step time", gap, "s", "predicted", "measured − predicted step time", SOURCE)
     return [
         Finding(
             rule="step_above_prediction",
             title="Step time above prediction",
             insight=(
-                f"The step takes {measured}, the performance model predicts {predicted} for this configuration: "
-                f"{row} per step is unexplained."
+                say(
+                    "The step takes {}, the performance model predicts {} for this configuration: {} per step is "
+                    "unexplained.",
+                    measured,
+                    predicted,
+                    row,
+                )
             ),
             action=(
                 "Record a profile to attribute it. Without one, check the data loader, checkpointing within the "
@@ -226,17 +234,15 @@ def _report(
     facts: Facts, basis: Basis, shares: Mapping[str, float], verdict: Bottleneck, findings: tuple[Finding, ...]
 ) -> dict[str, list[str]]:
     """The report's four sections; the first two are those of a profile, with what is unavailable said once."""
-    details = [line for line in report.details(facts) if not line.startswith("Profile:")]
     measured = "its step time was measured" if basis.kind == STEP_TIME else "nothing was measured"
-    known = [line for line in report.health(facts) if "not measured" not in line]
-    parts = ", ".join(f"{bar_label(name)} {digits(100.0 * value, 2)} %" for name, value in shares.items())
+    parts = report.terms(shares, "predicted")
     return {
-        report.DETAILS: [*details, f"Profile: none, {measured}."],
-        report.HEALTH: [*known, "All other KPIs: not measured (they need a profile)."],
+        report.DETAILS: [*report.details(facts), f"Profile: none, {measured}."],
+        report.HEALTH: [*report.health(facts, known_only=True), "All other KPIs: not measured (they need a profile)."],
         report.IDENTIFICATION: ["No profile was recorded, so there are no ops."],
         report.CORRELATION: [
             verdict.statement,
-            f"Predicted breakdown of the step: {parts}.",
-            *(f"{item.title}. {item.insight}" for item in findings),
+            say("Predicted breakdown of the step: {}.", parts),
+            *(say("{}. {}", item.title, item.insight) for item in findings),
         ],
     }

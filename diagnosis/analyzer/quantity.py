@@ -1,8 +1,4 @@
-"""Numbers in sentences: each is an `Evidence`, so that text and table cannot drift apart.
-
-They are formatted as on pages (experiments.formatting), with plain spaces: three significant digits, two where a number
-is predicted.
-"""
+"""The numbers of findings as `Evidence`, and numbers as plain text, formatted as on pages (experiments.formatting)."""
 
 from __future__ import annotations
 
@@ -11,11 +7,6 @@ from math import isfinite
 
 from diagnosis.report import Evidence
 from experiments import formatting
-
-
-def digits(value: float, significant: int = 3) -> str:
-    """`value` with so many significant digits, never in exponent notation, thousands with a comma."""
-    return formatting.significant(value, significant)
 
 
 def format_share(value: float) -> str:
@@ -43,8 +34,7 @@ def evidence(
     source: str = "",
     ops: Iterable[str] = (),
 ) -> Evidence:
-    """One number with its origin; `str()` of it is the number as a sentence prints it."""
+    """One number with its origin, to stand in a sentence or beside it."""
     if value is not None and not isfinite(value):
         value = None  # a time near zero under a rate
-    text = "not measured" if value is None else format_value(value, unit)
-    return Evidence(label, value, unit, origin, formula, source, tuple(ops), text)
+    return Evidence(label, value, unit, origin, formula, source, tuple(ops))

@@ -9,14 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from diagnosis.analyzer.breakdown import bar_label
 from diagnosis.analyzer.facts import Facts, total_share
-from diagnosis.analyzer.quantity import format_share, format_time, format_value
+from diagnosis.analyzer.kpis import COMPUTED
+from diagnosis.analyzer.ops import overlapping
 from diagnosis.report import Bottleneck, Finding
+from experiments.sentences import Sentence, Value, join, say
 from perfmodel.config import Training
 
 DETAILS = "Experiment details"
 HEALTH = "KPIs and initial hypothesis"
 IDENTIFICATION = "Ops and roofline"
 CORRELATION = "Correlation and structured analysis"
+
+SECTIONS = (DETAILS, HEALTH, IDENTIFICATION, CORRELATION)
 
 #: Sums below this share are left out of a sentence.
 LEAST_SHARE = 1e-4
@@ -40,7 +44,7 @@ _KPI_WORDS = {
 
 def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> dict[str, list[str]]:
     return {
-        DETAILS: details(facts),
+        DETAILS: [*details(facts), _recorded(facts)],
         HEALTH: [*health(facts), _hypothesis(facts)],
         IDENTIFICATION: _ops(facts),
         CORRELATION: _correlation(facts, bottleneck, findings),
@@ -48,9 +52,9 @@ def write(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -
 
 
 def details(facts: Facts) -> list[str]:
-    profile, config = facts.profile, facts.config
-    device = profile.device
-    said = []
+    """What ran: hardware, mesh, model and training."""
+    config = facts.config
+    said: list[str] = []
     if config:
         hardware = config.hardware
         shape = "×".join(str(size) for size in hardware.topology)
@@ -65,16 +69,19 @@ def details(facts: Facts) -> list[str]:
         said.append(training_line(config.training))
     else:
         said.append("Configuration: not given, so mesh axes and MFU are unknown.")
+    return said
+
+
+def _recorded(facts: Facts) -> str:
+    """What was recorded of it."""
+    profile, device = facts.profile, facts.profile.device
     hosts = f"{device.host_count} {'host' if device.host_count == 1 else 'hosts'}"
     steps = (
         f"{len(profile.steps)} {'step' if len(profile.steps) == 1 else 'steps'}" if profile.steps else "no marked steps"
     )
     origin = "Reconstructed profile" if profile.provenance == "reconstructed" else "Profile"
     label = f" ({profile.label})" if profile.label else ""
-    said.append(
-        f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
-    )
-    return said
+    return f"{origin}{label}: {device.kind}, {device.core_count} cores on {hosts}, {steps}, {len(profile.ops):,} ops."
 
 
 def training_line(training: Training, given: Collection[str] | None = None) -> str:
@@ -101,22 +108,27 @@ def mark_defaults(
     return marked
 
 
-def health(facts: Facts) -> list[str]:
-    said = []
+def health(facts: Facts, known_only: bool = False) -> list[str]:
+    """Each KPI; one that was not measured with the reason, unless only the known ones are asked for."""
+    said: list[str] = []
     if facts.step_time_s:
         spread = facts.kpis.get("step_time_spread")
-        said.append(
-            f"Step time: {format_time(facts.step_time_s)}{f', spread {format_share(spread)}' if spread else ''}."
-        )
-    else:
+        more = say(", spread {}", _kpi(facts, "step_time_spread")) if spread else ""
+        said.append(say("Step time: {}{}.", _kpi(facts, "step_time_s", "s"), more))
+    elif not known_only:
         said.append(f"Step time: not measured ({_reason(facts, 'step_time_s', 'no step markers')}).")
     for key, words in _KPI_WORDS.items():
         value = facts.kpis.get(key)
         if value is not None:
-            said.append(f"{words}: {format_share(value)}.")
-        elif key not in ("communication_exposed", "memory_peak_share", "stragglers"):
+            said.append(say("{}: {}.", words, _kpi(facts, key)))
+        elif not known_only and key not in ("communication_exposed", "memory_peak_share", "stragglers"):
             said.append(f"{words}: not measured ({_reason(facts, key, 'not in the profile')}).")
     return said
+
+
+def _kpi(facts: Facts, key: str, unit: str = "share") -> Value:
+    origin = "computed" if key in COMPUTED else "measured"
+    return Value(_KPI_WORDS.get(key, key.replace("_", " ")), facts.kpis.get(key), unit, origin, field=f"kpi-{key}")
 
 
 def _reason(facts: Facts, key: str, otherwise: str) -> str:
@@ -144,59 +156,70 @@ def _hypothesis(facts: Facts) -> str:
 def _ops(facts: Facts) -> list[str]:
     if not facts.ops:
         return ["The profile lists no ops."]
-    said = []
+    said: list[str] = []
     for rank, fact in enumerate(facts.ops[:5], start=1):
-        op = fact.op
-        parts = [f"{rank}. {op.name} ({op.category}): {format_share(op.time_share)} of device time"]
-        if fact.collective and fact.collective.axis:
-            axis = fact.collective.axis
+        op, sent = fact.op, fact.collective
+
+        def of(column: str, value: float, unit: str = "share", origin: str = "measured", rank: int = rank) -> Value:
+            return Value(column.replace("_", " "), value, unit, origin, field=f"op-{rank}-{column}")
+
+        share = of("time_share", fact.share)
+        parts: list[str] = [say("{}. {} ({}): {} {}", rank, op.name, op.category, share, facts.base)]
+        if sent and sent.axis:
+            axis = sent.axis
             parts.append(f"on {axis if isinstance(axis, str) else ' and '.join(axis)}")
-        if fact.collective and fact.collective.achieved_bytes_per_s and fact.collective.possible_bytes_per_s:
-            reached = format_value(fact.collective.achieved_bytes_per_s, "bytes_per_s")
-            parts.append(f"{reached} of {format_value(fact.collective.possible_bytes_per_s, 'bytes_per_s')} possible")
+        if sent and sent.achieved_bytes_per_s and sent.possible_bytes_per_s:
+            achieved = of("achieved_bytes_per_s", sent.achieved_bytes_per_s, "bytes_per_s", "computed")
+            possible = of("possible_bytes_per_s", sent.possible_bytes_per_s, "bytes_per_s", "computed")
+            parts.append(say("{} of {} possible", achieved, possible))
         parts.append(f"bound by {op.bound_by or 'unknown'}")
         if op.roofline_efficiency is not None:
-            parts.append(f"roofline efficiency {format_share(op.roofline_efficiency)}")
-        said.append(", ".join(parts) + ".")
-    groups: dict[str, float] = {}
-    for fact in facts.ops:
-        groups[fact.family] = groups.get(fact.family, 0.0) + fact.op.time_share
-    largest = sorted(groups.items(), key=lambda item: -item[1])[:6]
-    # What rounds to nothing is no news: `control 0.000279 %`.
-    said.append(
-        "By family: "
-        + ", ".join(f"{name} {format_share(share)}" for name, share in largest if share >= LEAST_SHARE)
-        + " of device time."
-    )
-    modules: dict[str, float] = {}
-    for fact in facts.ops:
-        if fact.module:
-            modules[fact.module] = modules.get(fact.module, 0.0) + fact.op.time_share
-    if modules:
-        ranked = sorted(modules.items(), key=lambda item: -item[1])[:6]
-        said.append(
-            "By module: "
-            + ", ".join(f"{name} {format_share(share)}" for name, share in ranked if share >= LEAST_SHARE)
-            + " of device time."
-        )
+            parts.append(say("roofline efficiency {}", of("roofline_efficiency", op.roofline_efficiency)))
+        said.append(join(", ", parts) + ".")
+    for column in ("family", "module"):
+        sums: dict[str, float] = {}
+        for fact in facts.ops:
+            if name := getattr(fact, column):
+                sums[name] = sums.get(name, 0.0) + fact.share
+        # What rounds to nothing is no news: `control 0.000279 %`.
+        largest = [item for item in sorted(sums.items(), key=lambda item: -item[1])[:6] if item[1] >= LEAST_SHARE]
+        if largest:
+            parts = [
+                say("{} {}", name, Value(name, share, "share", "measured", field=f"group-{column}-{name}"))
+                for name, share in largest
+            ]
+            said.append(say("By {}: {} {}.", column, join(", ", parts), facts.base))
+    if overlapping(facts.profile):
+        said.append("Ops of several streams overlap: times and shares count overlapping time once.")
     if facts.thin:
-        said.append(f"These ops account for {format_share(facts.coverage)} of op time; the rest is not in the profile.")
+        listed = Value("listed ops", facts.coverage, "share", "computed", field="listed")
+        said.append(say("These ops account for {} of op time; the rest is not in the profile.", listed))
     return said
+
+
+def terms(shares: Mapping[str, float], origin: str = "computed") -> Sentence:
+    """`compute 41.6 %, hbm 20.1 %`: terms of the breakdown, those that round to nothing left out."""
+    rows = (
+        say("{} {}", bar_label(bar), Value(bar_label(bar), value, "share", origin, field=f"term-{bar}"))
+        for bar, value in shares.items()
+        if value >= 0.0005
+    )
+    return join(", ", rows)
 
 
 def _correlation(facts: Facts, bottleneck: Bottleneck, findings: tuple[Finding, ...]) -> list[str]:
     said = [bottleneck.statement, *bottleneck.contradictions]
     if facts.shares and not facts.thin:
-        parts = [f"{bar_label(bar)} {format_share(value)}" for bar, value in facts.shares.items() if value >= 0.0005]
-        said.append(f"Breakdown {facts.base}: " + ", ".join(parts) + ".")
+        said.append(say("Breakdown {}: {}.", facts.base, terms(facts.shares)))
     talking = facts.collectives
     if talking and not facts.thin:
         waiting = total_share(op for op in talking if op.collective and op.collective.part == "done")
         if waiting >= 0.0005:
-            said.append(f"Waiting for asynchronous collectives accounts for {format_share(waiting)} {facts.base}.")
+            value = Value("waiting for asynchronous collectives", waiting, "share", "measured", field="waiting")
+            said.append(say("Waiting for asynchronous collectives accounts for {} {}.", value, facts.base))
     for finding in findings:
-        bound = f" {finding.impact}" if finding.saving_share is not None else ""
-        said.append(f"{finding.title}. {finding.insight}{bound}")
+        bound = " " + finding.impact if finding.saving_share is not None else ""
+        said.append(say("{}. {}{}", finding.title, finding.insight, bound))
     if not findings:
         said.append("No rule found a significant cost.")
     return said

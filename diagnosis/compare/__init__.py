@@ -18,7 +18,8 @@ from diagnosis.compare.comparison import (
 from diagnosis.compare.matching import op_changes
 from diagnosis.compare.sides import Side, changes, comparability
 from diagnosis.compare.words import state
-from diagnosis.report import Diagnosis
+from diagnosis.report import Diagnosis, cited, numbered
+from experiments.sentences import citing
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
 
@@ -56,7 +57,8 @@ def compare(before: Diagnosed, after: Diagnosed) -> Comparison:
     significant = _significant(one, two, fit)
     changed = changes(one.config, two.config)
     shares = matched[0], matched[1]
-    said, rows = state(fit, (one, two), totals, significant, changed, terms, ops, shares)
+    said = state(fit, (one, two), totals, significant, changed, terms, ops, shares)
+    rows = numbered(cited(*said))
     return Comparison(
         comparability=fit,
         configuration=changed,
@@ -71,8 +73,8 @@ def compare(before: Diagnosed, after: Diagnosed) -> Comparison:
         bottleneck=(one.diagnosis.bottleneck.primary, two.diagnosis.bottleneck.primary),
         speedup=totals[0] / totals[1] if totals[0] and totals[1] else None,
         significant=significant,
-        statement=said,
-        evidence=rows,
+        statement=tuple(citing(text, rows) for text in said),
+        evidence=tuple(rows.values()),
     )
 
 

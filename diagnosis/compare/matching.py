@@ -46,8 +46,7 @@ def _item(op: OpDiagnosis, fact: Op | None) -> Item:
     # The -start of a pair is matched to a -start: its kind alone would mix it with the wait.
     part = next((ending for ending in ("-start", "-done") if ending in op.name or ending in op.category), "")
     what = f"{op.collective}{part}" if op.collective else op.family
-    share = op.step_share if op.step_share is not None else op.time_share
-    return Item(op, _LOOP.sub("#", path), stem, what, fact.hlo if fact else "", share)
+    return Item(op, _LOOP.sub("#", path), stem, what, fact.hlo if fact else "", op.time_share)
 
 
 #: From what says most to what says least; each looks only at what the ones before left over.

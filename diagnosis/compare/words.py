@@ -9,6 +9,7 @@ from diagnosis.analyzer.statement import bar_words
 from diagnosis.compare.comparison import Comparability, ConfigChange, OpChange, TermChange
 from diagnosis.compare.sides import Side
 from diagnosis.report import Evidence
+from experiments.sentences import join, say
 
 _TERMS = {
     "compute": "compute", "hbm": "ops bound by HBM", "host": "the host", "input": "input", "idle": "idle time",
@@ -31,17 +32,14 @@ def state(
     terms: Sequence[TermChange],
     ops: Sequence[OpChange],
     matched: tuple[float, float],
-) -> tuple[tuple[str, ...], tuple[Evidence, ...]]:
-    """(sentences, the numbers in them)."""
-    rows: list[Evidence] = []
+) -> tuple[str, ...]:
+    """Sentences on what changed; the evidence of each is in its values."""
     said: list[str] = []
 
     def number(
         label: str, value: float, unit: str, origin: str = "computed", formula: str = "", keys: Sequence[str] = ()
     ) -> Evidence:
-        row = evidence(label, value, unit, origin, formula, "both profiles", keys)
-        rows.append(row)
-        return row
+        return evidence(label, value, unit, origin, formula, "both profiles", keys)
 
     unit = "share" if fit.basis == "share" else "s"
     per = {"step": "per step", "token": "of chip time per token", "share": "of the step"}[fit.basis]
@@ -52,15 +50,20 @@ def state(
         noun = "The step takes" if fit.basis == "step" else "A token takes"
         after = "" if fit.basis == "step" else " of chip time"
         if significant is False:
-            said.append(f"{noun} {two}{after}, before {one}: the difference is within the variation of step times.")
+            said.append(
+                say("{} {}{}, before {}: the difference is within the variation of step times.", noun, two, after, one)
+            )
         elif now == was:
-            said.append(f"{noun} {two}{after}, unchanged.")
+            said.append(say("{} {}{}, unchanged.", noun, two, after))
         else:
             faster = number(
-                "speed-up" if was > now else "slow-down", max(was / now, now / was), "", formula="longer ÷ shorter"
+                "speed-up" if was > now else "slow-down",
+                max(was / now, now / was),
+                "speedup",
+                formula="longer ÷ shorter",
             )
             word = "faster" if was > now else "slower"
-            said.append(f"{noun} {two}{after}, before {one}: {faster}× {word}.")
+            said.append(say("{} {}{}, before {}: {} {}.", noun, two, after, one, faster, word))
         said += _moved(terms, was, per, unit, number)
     elif fit.basis == "share":
         said.append("Times are not comparable; the following are shares of each run's own step.")
@@ -80,13 +83,13 @@ def state(
             amount = number(f"change of {best.label}", abs(best.change), unit, keys=keys, formula="|after − before|")
             alone = {"after": " (not in the second profile)", "before": " (not in the first profile)"}
             where = next((text for side, text in alone.items() if getattr(best, side) is None), "")
-            said.append(f"{verb} {_short(best)}: {amount} {per}{where}.")
+            said.append(say("{} {}: {} {}{}.", verb, _short(best), amount, per, where))
     if ops:
         least = number("op time matched in the other run", min(matched), "share", formula="least of both runs")
-        said.append(f"Ops accounting for {least} of the time are matched in the other run.")
+        said.append(say("Ops accounting for {} of the time are matched in the other run.", least))
     a, b = (side.diagnosis.bottleneck.primary for side in sides)
     said.append(f"Both are limited by {a}." if a == b else f"The bottleneck moved from {a} to {b}.")
-    return tuple(said), tuple(rows)
+    return tuple(said)
 
 
 def _short(op: OpChange) -> str:
@@ -102,12 +105,12 @@ def _moved(
     for term in sorted(terms, key=lambda item: -abs(item.change))[:6]:
         if abs(term.change) >= WORTH_SAYING * whole:
             row = number(f"change of {term_words(term.term)}", abs(term.change), unit, formula="|after − before|")
-            parts[1 if term.change > 0 else -1].append(f"{term_words(term.term)} ({row} {per})")
-    said = []
+            parts[1 if term.change > 0 else -1].append(say("{} ({} {})", term_words(term.term), row, per))
+    said: list[str] = []
     if parts[-1]:
-        said.append(f"Less time is spent in {_listed(parts[-1], 6)}.")
+        said.append(say("Less time is spent in {}.", _listed(parts[-1], 6)))
     if parts[1]:
-        said.append(f"More time is spent in {_listed(parts[1], 6)}.")
+        said.append(say("More time is spent in {}.", _listed(parts[1], 6)))
     return said
 
 
@@ -115,4 +118,4 @@ def _listed(words: Sequence[str], most: int) -> str:
     shown = list(words[:most])
     if len(words) > most:
         shown.append("more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return shown[0] if len(shown) == 1 else say("{} and {}", join(", ", shown[:-1]), shown[-1])

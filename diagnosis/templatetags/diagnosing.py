@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -15,39 +15,13 @@ from diagnosis import module_tree, presentation
 from diagnosis.analyzer import names
 from diagnosis.compare import OpChange
 from diagnosis.module_tree import ANY_NUMBER
-from diagnosis.report import Evidence
-from diagnosis.report_lines import Item, Line
 from diagnosis.strips import HEIGHT, WIDTH, Strip
 from experiments import bars, formatting
-from experiments.templatetags.quantities import citations, evidence_link, inline_code, prose
 
 register = template.Library()
 
 _RESOURCES = (("compute", "compute"), ("hbm", "hbm"), ("ici", "ici"), ("other", "idle"))
 _PHASES = (("forward", "Forward"), ("backward", "Backward"), ("recompute", "Recompute"))
-
-
-@register.simple_tag(takes_context=True)
-def cited_line(context: Mapping[str, Any], line: Line) -> SafeString:
-    """A sentence of the report whose numbers open their panel, or the page of their op."""
-    base = context.get("evidence_base")
-    pieces: list[SafeString] = []
-    at = 0
-    for start, end, item in _places(line) if base else ():
-        pieces.append(prose(context, line.text[at:start]))
-        href = item.href or f"{base}{quote(item.ref)}/"
-        pieces.append(evidence_link(href, line.text[start:end], item.origin, item.label))
-        at = end
-    pieces.append(prose(context, line.text[at:]))
-    return mark_safe("".join(pieces))  # every piece is escaped above
-
-
-def _places(line: Line) -> list[tuple[int, int, Item]]:
-    """(start, end, item) in order; items that say where they stand are not searched for."""
-    placed = [(item.start, item.start + len(item.text), item) for item in line.items if item.start is not None]
-    if placed:
-        return placed
-    return [(start, end, line.items[index]) for start, end, index in citations(line.text, line.items)]
 
 
 @register.simple_tag(takes_context=True)
@@ -131,20 +105,6 @@ def _node_line(node: Mapping[str, Any], level: int, whole: float) -> SafeString:
         min(level, 8), shown, many, rects,
         "–" if node["time_s"] is None else formatting.seconds(node["time_s"]), formatting.share(node["share"]), phases,
     )  # fmt: skip
-
-
-@register.simple_tag(takes_context=True)
-def compared(context: Mapping[str, Any], text: str, evidence: Sequence[Evidence]) -> SafeString:
-    """A sentence of a comparison whose numbers open their panel."""
-    pieces: list[SafeString] = []
-    at = 0
-    for start, end, index in citations(text, evidence):
-        pieces.append(inline_code(text[at:start]))
-        href = f"{context['evidence_base']}evidence/{index}/?{context['pair']}"
-        pieces.append(evidence_link(href, text[start:end], evidence[index].origin, evidence[index].label))
-        at = end
-    pieces.append(inline_code(text[at:]))
-    return mark_safe("".join(pieces))  # every piece is escaped above
 
 
 @register.filter

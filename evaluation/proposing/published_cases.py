@@ -24,15 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.steps.generated import Scenario, made
+from evaluation.optico import tuned_runs
+from evaluation.published import PublishedRun, load_published
+from evaluation.steps.generated import made
+from evaluation.steps.scenario import Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import Memory, StepProfile
 from perfmodel import legality
-from perfmodel.calibration import mesh_distance
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.optico import tuned_runs
-from perfmodel.published import PublishedRun, load_published
-from perfmodel.search import build_space, default_axes
+from perfmodel.prices import mesh_distance
+from perfmodel.space import build_space, default_axes
 from perfmodel.step_time import predict
 from perfmodel.workload import micro_batches
 

@@ -10,7 +10,8 @@ from typing import Any
 from agent.events import ToolReturned
 from agent.messages import ToolCall
 from agent.tools import Tool, call_tool
-from evaluation.steps import generated
+from evaluation.steps.generated import profile
+from evaluation.steps.scenario import config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.shipped import sample
 from proposals.agents.tools import all_tools
@@ -46,7 +47,7 @@ def bench(name: str = "asap-experiment-3") -> Workbench:
     if name in SAMPLES:
         return Workbench.of_values(*sample(name))
     scenario = next(item for item in SCENARIOS if item.name == name)
-    return Workbench.of_values(generated.profile(scenario), generated.config(scenario))
+    return Workbench.of_values(profile(scenario), config(scenario))
 
 
 def returned(tools: dict[str, Tool], name: str, arguments: dict[str, Any], result: str = "r1") -> ToolReturned:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from math import log2
 
+from evaluation.optico import FLOPS_PER_TOKEN, TunedRun, tuned_runs
 from history.record import Record, Side, outcome_of
 from perfmodel.catalogue import architecture
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import config_to_json
-from perfmodel.optico import FLOPS_PER_TOKEN, TunedRun, tuned_runs
 
 PAPER = "OptiCo: Adaptive Distributed Training Optimization via Collaborative Agent Reasoning"
 URL = "https://github.com/TangZhe96/OptiCo-public"

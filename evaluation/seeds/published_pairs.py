@@ -1,4 +1,4 @@
-"""Pairs of the published runs in `perfmodel/data`: two runs of the same model on the same chips.
+"""Pairs of the published runs in `evaluation/data/published`: two runs of the same model on the same chips.
 
 Rules.  A pair shares model, chip, number of chips and sequence length, and differs in at most two kinds of setting
 (three, where the software release is one of them).  It goes
@@ -22,8 +22,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from evaluation.published import PublishedRun, load_published
 from perfmodel.config_file import config_to_json
-from perfmodel.published import PublishedRun, load_published
 
 #: Kinds of setting that may differ, without and with a change of release.
 KINDS, KINDS_WITH_RELEASE = 2, 3

@@ -8,10 +8,10 @@ from math import gcd
 from statistics import median
 from typing import Any
 
+from evaluation.published import load_published
 from evaluation.seeds.published_pairs import Pair, Run, pairs
 from history.record import Record, Side, outcome_of
 from perfmodel.accounting import parameters
-from perfmodel.published import load_published
 
 #: Characters of a change that a title gives in full; of a longer one it names the setting.
 LONGEST_IN_TITLE = 60

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import prod
 
-from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario, made
+from evaluation.steps.generated import made
+from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Ledger, Scenario
 from evaluation.steps.variants import perturbed
 from experiments.step_profile import StepProfile
 
@@ -76,9 +76,3 @@ def step(seed: int) -> tuple[Scenario, StepProfile, Ledger]:
     drawn = scenario(seed)
     profile, ledger = made(drawn, seed)
     return drawn, perturbed(profile, seed), ledger
-
-
-def with_stalls(drawn: Scenario) -> Scenario:
-    """The same with stalls that leave room for a step at all."""
-    total = drawn.idle + drawn.input + drawn.host
-    return drawn if total <= 0.8 else replace(drawn, input=0.0, host=0.0)

@@ -20,7 +20,8 @@ from diagnosis.analyzer import diagnose, read_facts, rules
 from diagnosis.analyzer.rules import laws
 from diagnosis.report import BOTTLENECKS, Diagnosis
 from evaluation.steps import drawn, paper, real
-from evaluation.steps.generated import Ledger, Scenario, config, made
+from evaluation.steps.generated import made
+from evaluation.steps.scenario import Ledger, Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile

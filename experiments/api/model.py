@@ -18,7 +18,8 @@ from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument
 from perfmodel.from_baseline import Baseline, answer, baseline_of
-from perfmodel.search import count_factorisations, default_axes, search
+from perfmodel.search import search
+from perfmodel.space import count_factorisations, default_axes
 
 MAX_CONFIGS = 100
 #: Meshes that a search may price while somebody waits: about a second.

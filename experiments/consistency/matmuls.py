@@ -8,6 +8,7 @@ meant.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
@@ -16,6 +17,7 @@ from math import isqrt, prod
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
 from experiments.hlo.text import Shape
+from experiments.passes import FORWARD, pass_of
 from experiments.step_profile import Op, StepProfile
 
 #: What a matmul belongs to, by the words of its framework path: MaxText, Flax, AXLearn, Hugging Face, Megatron.
@@ -32,15 +34,17 @@ _COLLECTIVE = re.compile(r"^(all-|reduce-scatter|collective|async-collective|sen
 _STATED_PER_CORE = (1, 2)
 _TOLERANCE = 0.05
 _MOST_ARRAYS = 12
+_NAMED = re.compile(r"^aten::\w+\[(\d+)x(\d+), (\d+)x(\d+)\]")
 _SMALLEST = 8
 
 
 @dataclass(frozen=True)
 class Matmul:
-    """One matmul op.  dims: its three dimensions, ascending (per device).  dtype: of the narrower operand.
+    """One matmul op.  dims: its three dimensions, ascending (per device).  dtype: of the narrower operand, "" where
+    none is stated.
 
-    kind: ATTENTION (projections), MLP, LOGITS or "" where its path does not say.  phase: `forward`, `backward` or
-    `recomputed`; "" without a path.  flops: 2·m·k·n of one occurrence.
+    kind: ATTENTION (projections), MLP, LOGITS or "" where its path does not say.  phase: its pass
+    (`experiments.passes`), forward where its path names none; "" without a path.  flops: 2·m·k·n of one occurrence.
     """
 
     op: Op
@@ -52,6 +56,11 @@ class Matmul:
     @property
     def flops(self) -> float:
         return 2.0 * prod(self.dims)
+
+    @property
+    def stated_flops(self) -> float | None:
+        """FLOPs of one occurrence as the profile states them."""
+        return self.op.flops / self.op.occurrences if self.op.flops and self.op.occurrences else None
 
     def other(self, pair: tuple[int, int]) -> int | None:
         """The dimension beside the two given ones; None where it does not have both."""
@@ -71,10 +80,10 @@ def matmuls(profile: StepProfile) -> tuple[Matmul, ...]:
     """Every op whose arrays are those of one matmul, longest first."""
     found = []
     for op in profile.ops:
-        if _may_be(op) and (match := _dims(op)) is not None:
+        if (match := _dims_in_name(op.name) if not op.hlo else _dims(op) if _may_be(op) else None) is not None:
             dims, dtype = match
             path = op.op_name.lower()
-            found.append(Matmul(op, dims, dtype, kind_of(path), phase_of(path)))
+            found.append(Matmul(op, dims, dtype, kind_of(path), pass_of(op.op_name) or (FORWARD if path else "")))
     return tuple(sorted(found, key=lambda matmul: -matmul.op.self_time_s))
 
 
@@ -86,15 +95,6 @@ def kind_of(path: str) -> str:
     return next((kind for kind, words in _KINDS if words.search(lower)), "")
 
 
-def phase_of(path: str) -> str:
-    """Pass of the step that a framework path names."""
-    if not path:
-        return ""
-    if "rematted_computation" in path:
-        return "recomputed"
-    return "backward" if "transpose(" in path else "forward"
-
-
 def _may_be(op: Op) -> bool:
     category, path = op.category.lower(), op.op_name.lower()
     if not op.hlo or _COLLECTIVE.search(category) or _COLLECTIVE.search(op.name):
@@ -104,6 +104,18 @@ def _may_be(op: Op) -> bool:
     if "conv" in target:
         return False
     return any(word in category or word in target for word in named) or "dot_general" in path or "matmul" in path
+
+
+def _dims_in_name(name: str) -> tuple[tuple[int, int, int], str] | None:
+    """Of an op of PyTorch: its two matrices as ``aten::mm[8x4, 4x2]``, of a linear layer ``[8x4, 2x4]``."""
+    shown = _NAMED.search(name)
+    if shown is None:
+        return None
+    m, k, first, second = (int(size) for size in shown.groups())
+    if k not in (first, second):
+        return None
+    low, middle, high = sorted((m, k, second if k == first else first))
+    return (low, middle, high), ""
 
 
 def _dims(op: Op) -> tuple[tuple[int, int, int], str] | None:
@@ -141,6 +153,14 @@ def _large(shapes: tuple[Shape, ...]) -> list[Shape]:
     """Arrays with at least two dimensions above one, the largest first."""
     found = [s for s in shapes if sum(d > 1 for d in s.dims) >= 2 and prod(s.dims) >= _SMALLEST**2]
     return sorted(found, key=lambda shape: -prod(shape.dims))[:_MOST_ARRAYS]
+
+
+def executed_flops(found: Sequence[Matmul]) -> tuple[float, ...]:
+    """FLOPs of one occurrence of each: 2·m·k·n, or as stated where that is less and other matmuls' FLOPs are stated in
+    full: the op is then only a part of the matmul whose arrays it names.
+    """
+    whole = any(m.stated_flops and abs(m.flops / m.stated_flops - 1.0) <= _TOLERANCE for m in found)
+    return tuple(min(m.flops, m.stated_flops) if whole and m.stated_flops else m.flops for m in found)
 
 
 @lru_cache(maxsize=65536)

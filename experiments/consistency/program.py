@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from experiments.consistency.facts import Fact
-from experiments.consistency.matmuls import Matmul
+from experiments.consistency.matmuls import Matmul, executed_flops
 from experiments.consistency.names import short
 from experiments.hlo import text as hlo_text
+from experiments.passes import BACKWARD, FORWARD, RECOMPUTE, pass_of
 from experiments.step_profile import Op, StepProfile
 
 _LAYER = re.compile(r"\blayers?[_.](\d+)\b")
@@ -93,28 +94,32 @@ def _stacked(profile: StepProfile) -> tuple[int, Op] | None:
 def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     """`full`, `minimal` or `none`, or why that is unavailable.
 
-    full: most of the forward matmuls run again in the backward pass; minimal: other ops do; none: a backward pass is
-    named, and nothing in it as recomputed.
+    full: most of the forward matmuls run again in the backward pass (of the forward time where no matmul of readable
+    shapes does); minimal: other ops do; none: a backward pass is named, and nothing in it as recomputed.
     """
-    backward = [op for op in profile.ops if "transpose(" in op.op_name]
+    backward = [op for op in profile.ops if pass_of(op.op_name) == BACKWARD]
     if not backward:
         return "no op name belongs to a backward pass"
-    again = [op for op in profile.ops if "rematted_computation" in op.op_name]
+    again = [op for op in profile.ops if pass_of(op.op_name) == RECOMPUTE]
     share = sum(op.time_share for op in again)
     flops: defaultdict[str, float] = defaultdict(float)
     for m in found:
         flops[m.phase] += m.flops * m.op.occurrences
-    if share < _SOME and not any(m.phase == "recomputed" for m in found):
-        if not flops["forward"] or not flops["backward"]:
+    if share < _SOME and not any(m.phase == RECOMPUTE for m in found):
+        if not flops[FORWARD] or not flops[BACKWARD]:
             return "no matmul can be attributed to both passes"
         what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
         return Fact("none", "none", (what,))
-    part = flops["recomputed"] / flops["forward"] if flops["forward"] else 0.0
-    basis = [f"{share:.1%} of the time is ops in rematted_computation (recompute in the backward pass)."]
+    basis = [f"{share:.1%} of the time is forward ops that run again in the backward pass, by name."]
+    ahead = sum(op.time_share for op in profile.ops if pass_of(op.op_name) == FORWARD)
+    part = flops[RECOMPUTE] / flops[FORWARD] if flops[FORWARD] else 0.0
     if part:
         basis.append(f"They recompute {min(part, 1.0):.0%} of the forward matmul FLOPs.")
+    elif ahead:
+        part = share / ahead
+        basis.append(f"They take {part:.0%} of the forward pass's time.")
     policy = "full" if part >= _FULL else "minimal"
-    return Fact(policy, policy, tuple(basis), "computed" if part else "likely")
+    return Fact(policy, policy, tuple(basis), "computed" if flops[RECOMPUTE] else "likely")
 
 
 def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
@@ -128,7 +133,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
             flops[name] += round(m.flops * m.op.occurrences)
             example.setdefault(name, m)
     if not flops:
-        return "no matmuls with readable shapes"
+        return "no matmul states the type of its operands" if found else "no matmuls with readable shapes"
     name, most = flops.most_common(1)[0]
     if most < 0.6 * sum(flops.values()):
         return "the matmuls use several precisions"
@@ -137,7 +142,7 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     return Fact(name, name, (what,))
 
 
-def flops_per_step(profile: StepProfile) -> Fact | str:
+def flops_per_step(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
     """FLOPs of one step on one device (core), as counted by XLA, or why they are unavailable."""
     if not any(op.flops for op in profile.ops):
         return profile.not_measured.get("flops", "the profile contains no FLOP counts")
@@ -146,7 +151,11 @@ def flops_per_step(profile: StepProfile) -> Fact | str:
     if not steps or not cores or profile.step_time_s is None:
         return "no step markers, so nothing can be given per step"
     total = sum(op.flops or 0.0 for op in profile.ops) / steps / cores
-    return Fact(total, f"{total / 1e12:.3g} TFLOP", (f"Sum over all ops, over {steps:,} steps and {cores:,} cores.",))
+    basis = [f"Sum over all ops, over {steps:,} steps and {cores:,} cores."]
+    uncounted = sum(m.op.flops is None or m.op.flops <= 0 for m in found)
+    if uncounted:
+        basis.append(f"At least that: {uncounted:,} matmuls report none.")
+    return Fact(total, f"{'at least ' if uncounted else ''}{total / 1e12:.3g} TFLOP", tuple(basis))
 
 
 def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
@@ -154,14 +163,15 @@ def matmul_params(found: Sequence[Matmul], tokens: int | None) -> Fact | str:
 
     The attention scores are left out.  Occurrences are counted against those of ops that run once per step.
     """
-    forward = [m for m in found if m.kind and m.phase == "forward" and m.op.occurrences]
+    forward = [m for m in found if m.kind and m.phase == FORWARD and m.op.occurrences]
     if tokens is None or not forward:
         return "no forward matmuls with readable shapes and tokens"
     once = [m.op.occurrences for m in found if m.kind and not _LOOP.search(m.op.op_name)]
     if not once:
         return "the number of steps is unknown"
     steps = median(once)
-    params = sum(m.flops * m.op.occurrences for m in forward) / (2.0 * tokens * steps)
+    flops = sum(each * m.op.occurrences for each, m in zip(executed_flops(forward), forward, strict=True))
+    params = flops / (2.0 * tokens * steps)
     return Fact(
         params,
         f"{params / 1e9:.3g} × 10⁹ weights",

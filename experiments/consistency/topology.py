@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.chips import Chip
-from perfmodel.search import factorisations
+from perfmodel.space import factorisations
 
 
 def near(chip: Chip, chips: int) -> list[int]:

@@ -58,7 +58,7 @@ def bottleneck(name: str) -> SafeString:
 
 _BOTTLENECK_WORDS = {
     "compute": "Bound by compute", "memory": "Bound by HBM bandwidth", "communication": "Bound by communication",
-    "input": "Bound by input", "host": "Bound by the host", "idle": "Mostly idle",
+    "input": "Bound by input", "host": "Bound by the host", "idle": "Bound by idle time",
     "unknown": "Bottleneck not determined",
 }  # fmt: skip
 

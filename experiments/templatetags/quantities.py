@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from django import template
@@ -13,7 +13,8 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments import formatting, glossary
+from experiments import formatting
+from experiments.sentences import Value, spans_of, values
 
 register = template.Library()
 
@@ -24,14 +25,6 @@ ORIGINS = {
 }
 
 
-def probability(value: float) -> str:
-    """As people say it: `73 %`; never 0 or 100 unless it is."""
-    percent = round(value * 100)
-    if 0 < value < 1:
-        percent = min(max(percent, 1), 99)
-    return f"{percent}{formatting.NBSP}%"
-
-
 def parameters(value: float) -> str:
     """Of a model: `8 B`, `1.02 T`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
@@ -40,15 +33,31 @@ def parameters(value: float) -> str:
     return formatting.number(value) if value else "–"
 
 
+def percent(value: float, decimals: int) -> str:
+    return f"{formatting.number(value * 100, decimals)}{formatting.NBSP}%"
+
+
+def against_prediction(value: float) -> str:
+    """How a measured speed-up stands to the predicted one: `7 % less than predicted`."""
+    size = abs(value)
+    if size < 0.005:
+        return "as predicted"
+    return f"{percent(size, 1 if size < 0.1 else 0)} {'more' if value > 0 else 'less'} than predicted"
+
+
 #: Units of pages alone, beside those of `formatting.quantity`.
 _MORE_UNITS: dict[str, Callable[[float], object]] = {
     "s_per_token": formatting.seconds,
     "ms": lambda value: formatting.seconds(value / 1e3),
     "duration": formatting.duration,
     "usd": formatting.dollars,
-    "probability": probability,
     "correlation": lambda value: formatting.number(value, 2),
     "parameters": parameters,
+    # A column in percent has the same decimals in every row.
+    "percent": lambda value: percent(value, 1),
+    "whole_percent": lambda value: percent(value, 0),
+    "width": lambda value: f"{min(max(value, 0.0), 1.0) * 100:.1f}%",
+    "against_prediction": against_prediction,
 }
 
 
@@ -80,13 +89,6 @@ def signed(value: float, unit: str) -> str:
         text = str(formatting.quantity(abs(value), unit))
         text = "0" if value == 0 else text if value > 0 else f"{formatting.MINUS}{text}"
     return f"+{text}" if value > 0 and text != "0" else text
-
-
-@register.filter
-def tooltip(name: str) -> str:
-    """What the glossary says of a KPI, by its key, or of a term; empty where it is not in the glossary."""
-    known = glossary.by_key().get(name) or next((term for term in glossary.load() if term.term == name), None)
-    return known.meaning if known else ""
 
 
 @register.filter
@@ -161,114 +163,32 @@ def prose(context: Mapping[str, Any], text: str) -> SafeString:
     return mark_safe("".join([*pieces, escape(text[at:])]))  # every piece is escaped
 
 
-class Cited(Protocol):
-    """What a number of a sentence rests on, such as `diagnosis.report.Evidence`: text is how the sentence prints it."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def value(self) -> float | None: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-def _matches(found: formatting.WrittenNumber, evidence: Cited) -> bool:
-    """A written number is an evidence's if it agrees within its last digit and their kinds do not contradict."""
-    value = evidence.value
-    if value is None:
-        return False
-    unit = {"count": "", "flops": "flops_per_s"}.get(evidence.unit, evidence.unit)
-    if found.unit != unit:
-        return False
-    return abs(found.value - abs(value)) <= max(found.tolerance * 1.05, abs(value) * 1e-9)
-
-
 @register.simple_tag(takes_context=True)
-def cited(context: Mapping[str, Any], text: str, evidence: Sequence[Cited], ref: str) -> SafeString:
-    """A sentence whose numbers open their evidence.
+def sentence(context: Mapping[str, Any], text: str) -> SafeString:
+    """A sentence whose values open the panel that shows them; one without a panel says on hover what it is.
 
-    evidence: of a bottleneck or finding; ref: where they stand (`bottleneck`, `finding-2`), for the panel's address.
-    A number that no item carries stays plain text.
+    evidence_base: address of the panels, evidence_query: what follows a panel's name there.
     """
+    pieces = (prose(context, span) if isinstance(span, str) else _value(context, span) for span in spans_of(text))
+    return mark_safe("".join(pieces))  # every piece is escaped
+
+
+def _value(context: Mapping[str, Any], value: Value) -> SafeString:
     base = context.get("evidence_base")
-    pieces: list[SafeString] = []
-    at = 0
-    for start, end, index in citations(text, evidence) if base else ():
-        pieces.append(prose(context, text[at:start]))
-        item = evidence[index]
-        pieces.append(evidence_link(f"{base}{ref}-{index}/", text[start:end], item.origin, item.label))
-        at = end
-    pieces.append(prose(context, text[at:]))
-    return mark_safe("".join(pieces))  # every piece is escaped above
-
-
-def citations(text: str, evidence: Sequence[Cited]) -> list[tuple[int, int, int]]:
-    """(start, end, index of the evidence) of the numbers in a sentence, in order, none inside `code`.
-
-    An evidence that says how the sentence prints it is found by that; the others by value and unit.
-    """
-    spans = _code_spans(text)
-    found = []
-    for written in formatting.written_numbers(text):
-        if any(start <= written.start < end for start, end in spans):
-            continue
-        exact = [
-            index
-            for index, item in enumerate(evidence)
-            if item.text and _printed(item.text, text, _sign(text, written.start))
-        ]
-        if exact:
-            index = max(exact, key=lambda i: (len(evidence[i].text), _shared_words(evidence[i].label, text)))
-            start = _sign(text, written.start)
-            end = start + len(evidence[index].text)
-            found.append((start, end + (text[end : end + 1] == formatting.TIMES), index))
-            continue
-        near = next((i for i, item in enumerate(evidence) if not item.text and _matches(written, item)), None)
-        if near is not None:
-            found.append((written.start, written.end, near))
-    kept: list[tuple[int, int, int]] = []
-    for span in found:
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
-
-
-def _printed(number: str, text: str, start: int) -> bool:
-    """Whether the number stands there as a whole, not as the beginning of a longer one."""
-    return text.startswith(number, start) and not re.match(r"\d|[.,]\d", text[start + len(number) :])
-
-
-def _shared_words(label: str, sentence: str) -> int:
-    """How many words of the label stand in the sentence: tells two equal numbers apart."""
-    words = set(label.lower().split())
-    return len(words & set(sentence.lower().split()))
-
-
-def _sign(text: str, start: int) -> int:
-    """Where the number begins with its sign."""
-    return start - 1 if start and text[start - 1] in "-+\u2212" else start
+    if base and value.panel:
+        href = f"{base}{quote(value.panel)}/{context.get('evidence_query', '')}"
+        return evidence_link(href, value.text, value.origin, value.label)
+    title = f"{value.origin.capitalize()}: {value.label}"
+    return format_html('<span class="nowrap" title="{}">{}</span>', title, value.text)
 
 
 @register.simple_tag
-def uncited(evidence: Sequence[Cited], *texts: Any) -> list[tuple[int, Cited]]:
-    """Evidence whose number stands in none of the sentences, with its index; to be listed below them."""
-    sentences = [line for text in texts for line in ([text] if isinstance(text, str) else text or ())]
-    seen = {index for line in sentences for _, _, index in citations(line, evidence)}
-    values = {(evidence[index].value, evidence[index].unit) for index in seen}
-    return [
-        (index, item)
-        for index, item in enumerate(evidence)
-        if item.value is not None and index not in seen and (item.value, item.unit) not in values
-    ]
-
-
-def _code_spans(text: str) -> list[tuple[int, int]]:
-    marks = [at for at, letter in enumerate(text) if letter == "`"]
-    return list(zip(marks[::2], marks[1::2], strict=False))
+def uncited(evidence: Sequence[Value], ref: str, *texts: str | Sequence[str]) -> list[tuple[str, Value]]:
+    """Evidence that none of the sentences cites, with its panel; to be listed below them."""
+    lines = [line for text in texts for line in ([text] if isinstance(text, str) else text)]
+    seen = {value.field for value in values(*lines)}
+    panels = ((item.field or f"{ref}-{index}", item) for index, item in enumerate(evidence))
+    return [(panel, item) for panel, item in panels if item.value is not None and panel not in seen]
 
 
 def evidence_link(href: str, text: str, origin: str, label: str = "") -> SafeString:
@@ -289,23 +209,6 @@ def ev(context: Mapping[str, Any], value: float, unit: str, origin: str, ref: st
 
 
 @register.filter
-def total_size(files: Sequence[Any]) -> int:
-    """Bytes of all files together."""
-    return sum(file.size_bytes for file in files)
-
-
-@register.filter
-def percent_of(fraction: float) -> str:
-    """A share as a width: `38.0%`."""
-    return f"{min(max(fraction, 0.0), 1.0) * 100:.1f}%"
-
-
-@register.filter
-def since_s(moment: datetime) -> float:
-    return max(0.0, (timezone.now() - moment).total_seconds())
-
-
-@register.filter
 def get(mapping: Mapping[Any, Any] | None, key: Any) -> Any:
     """`{{ mapping|get:key }}`, empty where it is not there."""
     return (mapping or {}).get(key, "")
@@ -317,10 +220,9 @@ def ratio(value: float, whole: float) -> float | None:
 
 
 @register.simple_tag(takes_context=True)
-def evidence_item(context: Mapping[str, Any], item: Cited, ref: str, index: int) -> SafeString:
+def evidence_item(context: Mapping[str, Any], item: Value, panel: str) -> SafeString:
     """The number of an evidence that has one, opening its panel."""
-    text = str(formatting.quantity(float(item.value or 0.0), item.unit))
-    return evidence_link(f"{context['evidence_base']}{ref}-{index}/", text, item.origin, item.label)
+    return evidence_link(f"{context['evidence_base']}{panel}/", item.text, item.origin, item.label)
 
 
 @register.filter
@@ -331,12 +233,10 @@ def ref(kind: str, index: int) -> str:
 
 @register.filter
 def words(key: str) -> str:
-    """`kv_heads` as a label, a rule's name as people say it: `KV heads`, `Your constraint: …`."""
-    special = {"d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads"}
+    """`kv_heads` as a label, a rule's or a column's name as people say it: `KV heads`, `Your constraint: …`."""
+    special = {
+        "d_model": "d_model", "d_ff": "d_ff", "d_ff_expert": "d_ff of an expert", "kv heads": "KV heads",
+        "bound_by": "Bound", "mesh_axis": "Axis", "source": "Source line", "scope": "Module path",
+    }  # fmt: skip
     spoken = key.replace("_", " ").strip()
     return special.get(key) or special.get(spoken) or spoken[:1].upper() + spoken[1:]
-
-
-@register.filter
-def article(word: str) -> str:
-    return f"an {word}" if word[:1] in "aeiou" else f"a {word}"

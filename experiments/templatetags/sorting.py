@@ -30,35 +30,28 @@ def _address(context: Mapping[str, Any], url: str, changes: Mapping[str, Any]) -
 
 
 @register.simple_tag(takes_context=True)
-def narrowed(context: Mapping[str, Any], url: str, target: str, **changes: Any) -> SafeString:
-    """Attributes of a link: `href`, and the same by htmx into `target`."""
-    address = _address(context, url, changes)
-    return format_html('href="{0}" hx-get="{0}" hx-target="{1}" hx-push-url="true"', address, target)
-
-
-@register.simple_tag(takes_context=True)
-def narrowed_here(
-    context: Mapping[str, Any], url: str, target: str, *, column: str = "", value: str = "", **changes: Any
+def narrowed(
+    context: Mapping[str, Any],
+    url: str,
+    target: str,
+    *,
+    query: str | None = None,
+    here: bool = False,
+    column: str = "",
+    value: str = "",
+    **changes: Any,
 ) -> SafeString:
-    """As `narrowed`, for a part of a page: the page's own address stays.  column, value: a filter by its name."""
-    address = _address(context, url, changes | ({column: value} if column else {}))
-    return format_html('href="{0}" hx-get="{0}" hx-target="{1}"', address, target)
+    """Attributes of a link: `href`, and the same by htmx into `target`.
 
-
-@register.simple_tag
-def query_link(url: str, target: str, query: str) -> SafeString:
-    """Attributes of a link to a list under another query: `href`, and the same by htmx into `target`."""
-    address = reverse(url) + (f"?{query}" if query else "")
-    return format_html('href="{0}" hx-get="{0}" hx-target="{1}" hx-push-url="true"', address, target)
-
-
-_COLUMN_WORDS = {"bound_by": "bound", "mesh_axis": "axis", "source": "source line", "scope": "module path"}
-
-
-@register.filter
-def group_word(column: str) -> str:
-    """A column as a reader names it."""
-    return _COLUMN_WORDS.get(column, column.replace("_", " "))
+    query: in place of this request's with the changes.  here: a part of a page, whose own address stays.
+    column, value: a filter by its name.
+    """
+    if query is None:
+        address = _address(context, url, changes | ({column: value} if column else {}))
+    else:
+        address = reverse(url) + (f"?{query}" if query else "")
+    push = SafeString("" if here else ' hx-push-url="true"')
+    return format_html('href="{0}" hx-get="{0}" hx-target="{1}"{2}', address, target, push)
 
 
 @register.simple_tag(takes_context=True)
@@ -75,7 +68,6 @@ def sort_head(
     """A column head that sorts; a second click turns the order round.  descending: what the first click gives."""
     now = {key: "ascending", f"-{key}": "descending"}.get(sort)
     first, second = (f"-{key}", key) if descending else (key, f"-{key}")
-    tag = narrowed_here if url.startswith("/") else narrowed
-    link = tag(context, url, target, sort=second if sort == first else first)
+    link = narrowed(context, url, target, here=url.startswith("/"), sort=second if sort == first else first)
     order = format_html(' aria-sort="{}"', now) if now else SafeString("")
     return format_html('<th class="{}"{}><a class="sort" {}>{}</a></th>', css, order, link, label)

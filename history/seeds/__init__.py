@@ -1,7 +1,7 @@
 """The records that every installation starts with: optimisations that others measured and published.
 
 `asap.json` and `cases.json` are written by hand from their sources; `runs.json` and `optico.json` are drawn by
-`evaluation.seeds.build` from the published tables in `perfmodel/data`, `sweeps.json` by
+`evaluation.seeds.build` from the published tables in `evaluation/data/published`, `sweeps.json` by
 `evaluation.history_from_sweeps` from the measured sweeps.
 """
 

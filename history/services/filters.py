@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
+from accounts.text import whole_number
 from experiments.services.text import clean
 
 #: `effect` is the fastest first, `worst` the failed and slowest first.
@@ -73,13 +74,13 @@ class Filters:
         sort = query.get("sort") or ""
         if sort not in SORTS or (sort == "relevance" and not q):
             sort = "relevance" if q else "newest"
-        size = _number(query.get("size"))
+        size = whole_number(query.get("size", "").strip(), 9)
         before = Position.read(query.get("before") or "")
         return cls(
             q=q,
             **{name: _values(query.getlist(name)) for name in CHOICES},
-            chips_min=_number(query.get("chips_min")),
-            chips_max=_number(query.get("chips_max")),
+            chips_min=whole_number(query.get("chips_min", "").strip(), 9),
+            chips_max=whole_number(query.get("chips_max", "").strip(), 9),
             sort=sort,
             size=min(size, MAX_SIZE) if size else 25,
             before=before,
@@ -132,8 +133,3 @@ class Filters:
 
 def _values(given: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(clean(value).strip()[:100] for value in given if value.strip()))[:50]
-
-
-def _number(text: str | None) -> int | None:
-    text = (text or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -44,8 +44,8 @@ def provenance_badge(record: Any) -> SafeString:
 
 
 @register.simple_tag
-def effect(record: Any) -> SafeString:
-    """The speed-up with its mark; why there is none otherwise."""
+def effect(record: Any, bar: bool = False) -> SafeString:
+    """The speed-up with its mark, and as a bar; why there is none otherwise."""
     if record.speedup is None:
         words = "did not run" if record.outcome == "failed" else "no figure"
         return format_html('<span class="faint">{}</span>', words)
@@ -53,11 +53,13 @@ def effect(record: Any) -> SafeString:
     origin, how = _ORIGINS.get(record.provenance, ("computed", ""))
     how = f"{how}, {record.measure}" if record.measure else how
     text = str(formatting.quantity(record.speedup, "speedup"))
-    return format_html('<span class="nowrap"><span class="big {}">{}</span>{}</span>', css, text, pv(origin, how))
+    drawn = _effect_bar(record) if bar else ""
+    return format_html(
+        '<span class="nowrap"><span class="big {}">{}</span>{}</span>{}', css, text, pv(origin, how), drawn
+    )
 
 
-@register.simple_tag
-def effect_bar(record: Any) -> SafeString:
+def _effect_bar(record: Any) -> SafeString:
     """The speed-up from the middle: to the right faster, to the left slower, by doublings; decorative."""
     if not record.speedup:
         return SafeString("")
@@ -74,10 +76,3 @@ def effect_bar(record: Any) -> SafeString:
 def facet_label(value: str, facet: str) -> str:
     """A facet's value as a reader names it: `xla_flags` is XLA flags."""
     return facets.label(facet, value)
-
-
-@register.filter
-def both_meshes(record: Any) -> bool:
-    """Whether both sides name a mesh and they differ, so that showing them says something."""
-    before, after = record.before.get("mesh"), record.after.get("mesh")
-    return bool(before and after and before != after)

@@ -14,7 +14,8 @@ from django.db.models import Count, QuerySet
 from django.http import QueryDict
 
 from accounts.models import Team
-from knowledge.models import Document, Passage
+from accounts.text import whole_number
+from knowledge.models import HARDWARE, Document, Passage
 from knowledge.passage_file import BOTTLENECKS
 from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
 from knowledge.services.search import names_of, seen_by, visible, whole
@@ -27,7 +28,6 @@ SIZE = 20
 DEEPEST = 200
 #: Values of a facet that are counted; the rarest are left out.
 LISTED = 60
-HARDWARE = {"tpu": "TPU", "gpu": "GPU"}
 BOTTLENECK_WORDS = {
     "compute": "Compute", "memory": "HBM bandwidth", "capacity": "Memory capacity", "communication": "Communication",
     "input": "Input", "host": "Host", "idle": "Idle",
@@ -57,13 +57,13 @@ class Filters:
         mode = given.get("mode", "")
         return cls(
             q=_text(given.get("q", ""), 1000),
-            topic=_number(given.get("topic", "")),
+            topic=whole_number(given.get("topic", ""), 9),
             source=_text(given.get("source", ""), 300),
             hardware=found if (found := given.get("hardware", "")) in (*HARDWARE, *load_chips()) else "",
             bottleneck=found if (found := given.get("bottleneck", "")) in BOTTLENECKS else "",
             tag=_text(given.get("tag", ""), 60),
             mode=next((each for each in MODES if each == mode), "fused"),
-            offset=_number(given.get("offset", "")) or 0,
+            offset=whole_number(given.get("offset", ""), 9) or 0,
         )
 
     def query(self) -> str:
@@ -306,7 +306,3 @@ def _value(filters: Filters, name: str, value: Any, label: str, count: int, own:
 
 def _text(value: str, longest: int) -> str:
     return value.replace("\0", " ").strip()[:longest]
-
-
-def _number(value: str) -> int | None:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None

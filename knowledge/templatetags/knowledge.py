@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django import template
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from knowledge.models import Document, Kind, Passage, State
-from knowledge.services.browse import BOTTLENECK_WORDS, HARDWARE
+from knowledge.services.browse import BOTTLENECK_WORDS
 
 register = template.Library()
 
@@ -64,42 +63,10 @@ def _tame(tokens: Sequence[Token]) -> None:
 
 
 @register.filter
-def stands_in(passage: Passage) -> str:
-    """Where it is to be looked up: the section of the work it rests on, or the place in the document."""
-    if passage.team_id is not None:
-        return f"{passage.document.title}, {passage.place}"
-    return f"{passage.source}, section {passage.section}" if passage.section[:1].isdigit() else ", ".join(
-        part for part in (passage.source, passage.section) if part
-    )  # fmt: skip
-
-
-@register.filter
-def hardware_words(passage: Passage) -> str:
-    """`TPU`, `GPU`; empty for all hardware."""
-    names = [name for name in passage.hardware if name != "any"]
-    return "" if "any" in passage.hardware else ", ".join(HARDWARE.get(name, name) for name in names)
-
-
-@register.filter
 def bottleneck_label(name: str) -> str:
     """In a sentence: `memory capacity`, `HBM bandwidth`."""
     label = BOTTLENECK_WORDS.get(name, name)
     return label if label[:2].isupper() else label.lower()
-
-
-@register.filter
-def tag_words(tag: str) -> str:
-    return tag.replace("_", " ")
-
-
-@register.simple_tag
-def fragments(hit: Any) -> SafeString:
-    """The text around the matched words, these marked."""
-    return mark_safe(
-        "".join(
-            format_html("<mark>{}</mark>", piece.text) if piece.matched else escape(piece.text) for piece in hit.excerpt
-        )
-    )
 
 
 @register.simple_tag

@@ -7,12 +7,13 @@ from typing import Any
 
 from perfmodel.config import ExperimentConfig
 from proposals.candidate import candidate
+from proposals.constraints import MeshSizes
 from proposals.launch import axlearn, maxtext, megatron, own_yaml, plain_jax
 from proposals.launch.file import Header, LaunchFile
 
 
 def files(
-    config: ExperimentConfig, mesh: Mapping[str, Any], changes: Mapping[str, Any], title: str = ""
+    config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any], title: str = ""
 ) -> tuple[LaunchFile, ...]:
     """Launch files of one proposal, for every tool; what a tool cannot express has no text and says why.
 

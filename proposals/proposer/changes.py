@@ -1,4 +1,5 @@
-"""Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, batch, flags.
+"""Further changes that are tried beside every mesh: rematerialisation, weight sharding, micro-batches, virtual stages,
+batch, flags.
 
 Each is a mapping of training keys to new values; the empty one comes first.  Those that cannot be priced, because the
 model, the batch or the sequence length is not known, are not tried.
@@ -11,17 +12,17 @@ from itertools import product
 from math import log2
 from typing import Any
 
-from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
+from diagnosis.report import AxisCollective, Diagnosis
+from experiments.step_profile import XLA_PROFILES, StepProfile
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
+from perfmodel.observation import KINDS, groups_on, talking_on
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
 
 Change = dict[str, Any]
 
-#: Factors by which micro-batches and the global batch are tried: one step either way, and two towards less memory.
-MICRO_BATCH_FACTORS = (0.5, 2.0, 4.0)
+#: Factors by which the global batch is tried: one step either way.
 BATCH_FACTORS = (0.5, 2.0)
 #: Training keys that change together on every mesh; more of them on the best meshes (`Pricer`).
 MOST_AT_FIRST = 2
@@ -40,11 +41,12 @@ def further_changes(
         return ({},)
     remats = [training.remat, *(() if constraints.keep_remat else REMAT)]
     shardings = [training.weight_sharding, *(() if constraints.keep_weight_sharding else SHARDING)]
-    splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(training))]
+    splits: list[Change] = [{}, *(() if constraints.keep_micro_batches else _splits(config))]
     batches: list[Change] = [{}, *(() if constraints.keep_batch else _batches(training))]
+    virtual: list[Change] = [{}, *(() if constraints.keep_micro_batches else _virtual_stages(config))]
     found: dict[str, Change] = {}
-    for remat, sharding, split, batch in product(remats, shardings, splits, batches):
-        change = {**batch, **split}
+    for remat, sharding, split, batch, stages in product(remats, shardings, splits, batches, virtual):
+        change = {**batch, **split, **stages}
         if remat != training.remat:
             change["remat"] = remat
         if sharding != training.weight_sharding:
@@ -64,14 +66,29 @@ def key(change: Mapping[str, Any]) -> str:
     return repr(sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in change.items()))
 
 
-def _splits(training: Training) -> Iterator[Change]:
-    for factor in MICRO_BATCH_FACTORS:
-        if training.micro_batch:
-            size = training.micro_batch / factor
-            if size >= 1 and size == int(size):
-                yield {"micro_batch": int(size)}
-        elif (count := training.grad_accum * factor) >= 1 and count == int(count):
-            yield {"grad_accum": int(count)}
+def _splits(config: ExperimentConfig) -> Iterator[Change]:
+    """Micro-batches twice as large as those that ran, and smaller ones by factors of two, until one holds a sequence:
+    on the batch shards that ran, from the largest batch that is tried."""
+    training = config.training
+    if size := training.micro_batch:
+        yield {"micro_batch": 2 * size}
+        while size % 2 == 0:
+            size //= 2
+            yield {"micro_batch": size}
+        return
+    count = training.grad_accum
+    if count % 2 == 0:
+        yield {"grad_accum": count // 2}
+    most = max(BATCH_FACTORS) * (training.global_batch or 0) / config.mesh.size("replica", "data", "fsdp", "expert")
+    while (count := 2 * count) <= most:
+        yield {"grad_accum": count}
+
+
+def _virtual_stages(config: ExperimentConfig) -> Iterator[Change]:
+    """Of a pipeline, virtual stages by factors of two: fewer by one, more as the layers allow, by two."""
+    count = config.training.virtual_stages
+    if config.mesh.size("pipeline") > 1:
+        yield from ({"virtual_stages": new} for new in (count // 2, 2 * count, 4 * count) if new >= 1)
 
 
 def _batches(training: Training) -> Iterator[Change]:
@@ -102,9 +119,11 @@ def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterato
 def schedule_flags(
     config: ExperimentConfig, profile: StepProfile, diagnosis: Diagnosis, constraints: Constraints
 ) -> Change | None:
-    """Flags that hide collectives, where communication is exposed and they are not set."""
+    """Flags that hide collectives, where XLA compiled the program, communication is exposed and they are not set."""
     if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
         return None  # on a CPU, or a device we do not know, these flags mean nothing
+    if profile.source_kind not in XLA_PROFILES:
+        return None
     new = missing_flags(config, diagnosis)
     return {"xla_flags": [*config.training.xla_flags, *new]} if new else None
 
@@ -116,18 +135,39 @@ def missing_flags(config: ExperimentConfig, diagnosis: Diagnosis) -> tuple[str, 
     return tuple(dict.fromkeys(flag for found, _ in sets for flag in xla_flags.missing(found, given)))
 
 
-def share_of_schedule(config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis) -> float:
-    """Of the exposed communication, the share on which the flags bear that a change adds; negative for those it takes
-    away.
+def shares_of_schedule(
+    config: ExperimentConfig, change: Mapping[str, Any], diagnosis: Diagnosis
+) -> Mapping[str, float]:
+    """By part of the step (`ici:<group>`, `dcn`, `ici` for what has no axis): of its exposed communication, the share
+    on which the flags bear that a change adds; negative for those it takes away.  A part that the profile does not show
+    is absent: nothing is known of its exposure.
     """
-    total = sum(exposed_by_cause(config, diagnosis).values())
-    if "xla_flags" not in change or total <= 0:
-        return 0.0
+    if "xla_flags" not in change:
+        return {}
     before, after = set(config.training.xla_flags), set(change["xla_flags"])
-    return sum(
-        exposed / total * sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
-        for found, exposed in _flag_sets(config, diagnosis)
-    )
+    bears = {
+        found.cause: sum((flag in after) - (flag in before) for flag in found.flags) / len(found.flags)
+        for found, _ in _flag_sets(config, diagnosis)
+    }
+    whole: dict[str, float] = {}
+    borne: dict[str, float] = {}
+    for row in diagnosis.collectives:
+        exposed = _exposed(row, diagnosis)
+        for part in _parts_of(row, config):
+            whole[part] = whole.get(part, 0.0) + exposed
+            borne[part] = borne.get(part, 0.0) + exposed * bears.get(_cause(row, config), 0.0)
+    return {part: borne[part] / seconds for part, seconds in whole.items() if seconds > 0}
+
+
+def _parts_of(row: AxisCollective, config: ExperimentConfig) -> Iterator[str]:
+    """The parts of the step in which the time of a collective may stand."""
+    talking = talking_on(config.mesh)
+    if row.axis == "dcn":
+        yield "dcn"
+    elif row.axis:
+        yield from (f"ici:{name}" for name in groups_on(frozenset(row.axis.split("+")), row.kind, talking))
+    else:
+        yield from ("ici", *(f"ici:{name}" for name, axes in talking.items() if axes and row.kind in KINDS[name]))
 
 
 def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla_flags.FlagSet, float]]:
@@ -140,19 +180,25 @@ def _flag_sets(config: ExperimentConfig, diagnosis: Diagnosis) -> list[tuple[xla
 
 
 def exposed_by_cause(config: ExperimentConfig, diagnosis: Diagnosis) -> dict[str, float]:
-    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for.
-
-    The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it.
-    """
+    """Exposed share of the step by what flags know it as; empty for a collective that no flag is documented for."""
     found: dict[str, float] = {}
-    step = diagnosis.kpis.get("step_time_s")
     for row in diagnosis.collectives:
-        roles = {config.mesh.role(axis) for axis in row.axis.split("+")} if row.axis else set()
-        kind = xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
-        cause = "collective_matmul" if "model" in roles else kind
-        exposed = row.exposed_s / step if row.exposed_s is not None and step else row.share
-        found[cause] = found.get(cause, 0.0) + exposed
+        cause = _cause(row, config)
+        found[cause] = found.get(cause, 0.0) + _exposed(row, diagnosis)
     return found
+
+
+def _cause(row: AxisCollective, config: ExperimentConfig) -> str:
+    """The next matmul waits for a tensor-parallel collective, so that only collective matmul overlaps it."""
+    if row.axis and "model" in {config.mesh.role(axis) for axis in row.axis.split("+")}:
+        return "collective_matmul"
+    return xla_flags.cause_of(row.kind, row.axis == "dcn") or ""
+
+
+def _exposed(row: AxisCollective, diagnosis: Diagnosis) -> float:
+    """Share of the step that a collective is exposed."""
+    step = diagnosis.kpis.get("step_time_s")
+    return row.exposed_s / step if row.exposed_s is not None and step else row.share
 
 
 def exposed_share(diagnosis: Diagnosis) -> float:
@@ -163,7 +209,7 @@ def exposed_share(diagnosis: Diagnosis) -> float:
 def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:
     """How far each training key moves, in doublings or steps of a policy; keys that stay are absent."""
     moved: dict[str, float] = {}
-    for name in ("global_batch", "grad_accum", "micro_batch"):
+    for name in ("global_batch", "grad_accum", "micro_batch", "virtual_stages"):
         before, after = getattr(training, name), change.get(name)
         if after and before and after != before:
             moved[name] = log2(after / before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,19 +13,19 @@ from perfmodel.config import ConfigError
 from perfmodel.step_time import Z80, missing_facts
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import claimed
-from proposals.proposer.pricing import Prices
+from proposals.proposer.pricing import OFF_CHIP, Prices
 from proposals.proposer.ranking import Ranked, Weights, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates
-from proposals.proposer.verdict import OFF_CHIP, Asked, asked_by
+from proposals.proposer.verdict import Asked, asked_by
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Below this expected gain the best legal candidate is not worth a change, where model, batch and length are known.
+#: A smaller gain, as a logarithm of time per token, is not worth a change: published repeats differ by as much.
 WORTH_A_CHANGE = 0.01
-#: What a mesh must gain to come first where the chips wait for something else: the cause is worth mending before it.
-WORTH_BEFORE_THE_CAUSE = 0.1
+#: Gains below this, as a logarithm, are the model's rounding.
+NO_DIFFERENCE = 0.001
 #: Two moves whose directions differ by less than this cosine are one hypothesis.
 SAME_WAY = 0.8
 #: Meshes on which every combination of training keys is tried: the best ones, beside those one step away.
@@ -49,48 +49,50 @@ def choose(
     diagnosis: Diagnosis,
     keep_is_asked_away: bool = False,
     weights: Weights | None = None,
-) -> tuple[Choice, Choice, Choice]:
-    """Always three, all distinct; the first is the recommendation: the largest utility among what is more likely than
-    not to gain, without the parts that add next to nothing to it.
+    least: int = 3,
+) -> tuple[Choice, ...]:
+    """Three, all distinct; fewer, down to `least`, where the others would change nothing.
 
-    To keep what runs comes first where the chips are not what limits the step and no mesh is likely to gain much all
-    the same, or where nothing is gained.  A batch is never changed first, unless nothing else is left.  One of the
-    three gives what the verdict asks for, where anything legal does that may gain (`left_out` says why not).
+    The first is the recommendation: the largest utility among what is more likely than not to gain what is worth a
+    change, without the parts that add next to nothing to it; to keep what runs where nothing is.  A batch is changed
+    first only where nothing at the same batch is that likely to gain.  One of the three gives what the verdict asks
+    for, where anything legal does that may gain (`left_out` says why not).
     keep_is_asked_away: what runs breaks a constraint, so that it stands last if at all.  Raises ConfigError where the
-    constraints leave fewer than three.
+    constraints leave fewer than `least`.
     """
     c, base = candidates, candidates.baseline
     share = (weights or shipped_weights()).simplify
-    flags = c.changes_kind("xla_flags")
     order = _order(c, ranked)
+    order = order[offered(c)[order]]
     # Schedule flags go with any mesh: they are added to what is chosen, and never decide it.
-    plain = order[_priced(c)[order] & ~flags[order]]
-    batch = c.changed[:, CHANGE_KINDS.index("global_batch")]
-    plain = _or(plain, batch[plain] >= 0)  # a smaller batch is for memory alone
-    first = _likely_first(ranked, _or(plain, batch[plain] == 0))
-    alone = flags & (steps(c) == 1)
-    hide = next((Choice("safer", int(i)) for i in order if alone[i]), None)
+    flags = c.changes_kind("xla_flags")
+    plain = order[~flags[order]]
+    plain = _or(plain, ~_dominated(c, ranked)[plain])
+    same = plain[~c.changes_kind("global_batch")[plain]]
+    alone = order[flags[order] & (steps(c)[order] == 1)]
+    hide = Choice("safer", int(alone[0])) if len(alone) else None
     keep = None if keep_is_asked_away else Choice("keep", base)
-    asked = asked_by(diagnosis, c, prices)
-    if not len(first):
-        return _three([x for x in (keep, hide) if x], c, ranked, keep is None)
-    off_chip = diagnosis.bottleneck.primary in OFF_CHIP and keeping_is_right(c, ranked, diagnosis) >= 0.5
-    settled = not missing_facts(c.config) and float(np.max(prices.gain[first])) < WORTH_A_CHANGE
-    best = int(first[0])
-    unlikely = ranked.utility[best] < 0.0 and ranked.faster[best] < 0.5
-    if keep is not None and (off_chip or settled or unlikely):
-        lead = keep if off_chip or hide is None else replace(hide, kind="recommendation")
-        wanted = [lead, keep, *([hide] if hide else [])]
+    likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
+    best = next((int(rows[likely[rows]][0]) for rows in (same, alone, plain, order) if likely[rows].any()), None)
+    if best is None and keep is None and len(order):
+        best = int((same if len(same) else order)[0])
+    if best is None:
+        wanted = [choice for choice in (keep, hide) if choice]
+    elif flags[best]:
+        wanted = [Choice("recommendation", best), *([keep] if keep else [])]
     else:
         bare = simplest(c, ranked, best, share)
         lead = Choice("recommendation", _flagged(c, ranked, bare))
-        wanted = [lead, *_safer(c, ranked, first, bare, hide)]
+        wanted = [lead, *_safer(c, ranked, _likely_first(ranked, _or(plain, np.isin(plain, same))), bare, hide)]
     used = [choice.index for choice in wanted]
-    another = [*_answer(c, ranked, plain, used, asked), *_another(c, ranked, plain, used, share)]
+    another = [
+        *_answer(c, ranked, plain, used, asked_by(diagnosis, c, prices)),
+        *_another(c, ranked, plain, used, share),
+    ]
     # What runs is a yardstick, and goes before what the verdict asks for is left out.
     if keep in wanted[1:] and another and len(wanted) > 2:
         wanted.remove(keep)
-    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None)
+    return _three([*wanted[:2], *another, *wanted[2:]], c, ranked, keep is None, least)
 
 
 def _flagged(c: Candidates, ranked: Ranked, index: int) -> int:
@@ -98,7 +100,7 @@ def _flagged(c: Candidates, ranked: Ranked, index: int) -> int:
     rest = _rest(c.change(index))
     alike = np.array([_rest(change) == rest for change in c.changes])
     same = (c.mesh_of == c.mesh_of[index]) & alike[c.change_of] & c.changes_kind("xla_flags")
-    rows = np.append(np.flatnonzero(same), index)
+    rows = np.append(index, np.flatnonzero(same))
     return int(rows[np.argmax(ranked.utility[rows])])
 
 
@@ -123,7 +125,8 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     aim = c.change(index)
     part = np.array([all(name in aim and aim[name] == value for name, value in change.items()) for change in c.changes])
     open_ = between[c.mesh_of] & part[c.change_of] & (ranked.utility >= (1.0 - share) * whole)
-    open_ &= ranked.faster >= min(0.5, ranked.faster[index])
+    likely = ranked.faster_by(WORTH_A_CHANGE)
+    open_ &= likely >= min(0.5, likely[index])
     open_[c.baseline] = False
     rows = np.flatnonzero(open_)
     far = steps(c)[rows]
@@ -143,7 +146,12 @@ def beam(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) ->
 
 
 def left_out(
-    asked: Asked | None, c: Candidates, ranked: Ranked, diagnosis: Diagnosis, chosen: tuple[Choice, ...]
+    asked: Asked | None,
+    c: Candidates,
+    prices: Prices,
+    ranked: Ranked,
+    diagnosis: Diagnosis,
+    chosen: tuple[Choice, ...],
 ) -> str | None:
     """Why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
     if asked is None:
@@ -152,13 +160,23 @@ def left_out(
         return None
     if asked.given[[choice.index for choice in chosen]].any():
         return None
-    rows = np.flatnonzero(asked.given & _priced(c))
+    rows = np.flatnonzero(asked.given & offered(c))
+    start = f"The bottleneck is {asked.part};"
     if not len(rows):
-        return f"The bottleneck is {asked.part}; no legal configuration that can be priced reduces it."
-    best = int(rows[np.argmax(ranked.gain[rows])])
+        return f"{start} no legal configuration at this batch or a larger one that can be priced cuts it by a tenth."
+    best = int(rows[np.argmax(ranked.utility[rows])])
+    settings = [f"{name} {value}" for name, value in c.change(best).items() if name != "xla_flags"]
+    settings += ["XLA flags"] if "xla_flags" in c.change(best) else []
+    which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
+    gain = float(np.exp(prices.gain[best]))
+    why = (
+        "another at the same batch is faster, likelier to be so and needs no more memory"
+        if _dominated(c, ranked)[best]
+        else "others gain more"
+    )
     return (
-        f"The bottleneck is {asked.part}; the fastest configuration that reduces it, {c.mesh(best).text()}, is "
-        f"predicted at {float(np.exp(ranked.gain[best])):.2f}× per token, so none is proposed."
+        f"{start} the best configuration that reduces it, {which}, is predicted at {gain:.2f}× per token; {why}, so "
+        "none is proposed."
     )
 
 
@@ -174,29 +192,52 @@ def _likely_first(ranked: Ranked, order: Ints) -> Ints:
     return np.concatenate([order[likely], order[~likely]])
 
 
-def keeping_is_right(candidates: Candidates, ranked: Ranked, diagnosis: Diagnosis) -> float:
-    """Probability that no legal candidate with the same batch gains what would be worth the change.
-
-    Where the chips wait for something else, what a training key saves on them would only make them wait longer.
-    """
-    waits = diagnosis.bottleneck.primary in OFF_CHIP
-    worth = WORTH_BEFORE_THE_CAUSE if waits else WORTH_A_CHANGE
-    better = ranked.runs * ranked.confidence.probability(ranked.gain, ranked.sigma, worth=worth)
-    counted = ~candidates.changes_kind("global_batch") & ~candidates.changes_kind("xla_flags")
-    counted &= ~(waits & candidates.changes_work())
-    counted &= _priced(candidates)
+def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Choice] = ()) -> float:
+    """Probability that nothing that may be offered, or was chosen, runs and gains what is worth a change."""
+    counted = offered(candidates)
+    counted[[choice.index for choice in chosen]] = True
     counted[candidates.baseline] = False
-    return 1.0 - float(better[counted].max()) if counted.any() else 1.0
+    better = ranked.faster_by(WORTH_A_CHANGE)[counted]
+    return 1.0 - float(better.max()) if len(better) else 1.0
 
 
-def _order(c: Candidates, ranked: Ranked) -> Ints:
-    order = np.argsort(-ranked.utility, kind="stable")
-    return order[order != c.baseline]
+def offered(c: Candidates) -> Bools:
+    """What may be proposed: what the model can price, at the batch that ran or a larger one.  A smaller batch is for
+    memory alone: it is offered where nothing else is left."""
+    return _priced(c) & (c.changed[:, CHANGE_KINDS.index("global_batch")] >= 0)
 
 
 def _priced(c: Candidates) -> Bools:
     """Candidates whose further changes the model can price: all where everything is known."""
     return np.full(len(c), True) if not missing_facts(c.config) else ~c.changes_work()
+
+
+def _dominated(c: Candidates, ranked: Ranked) -> Bools:
+    """Whether another that may be offered, at the same batch, is faster, likelier to be so, and needs no more memory;
+    another batch must be better, by what is worth a change, than all that keeps the batch.  Nothing is dominated where
+    memory cannot be computed."""
+    found = np.zeros(len(c), dtype=bool)
+    if missing_facts(c.config):
+        return found
+    gain, faster, memory, tokens = ranked.gain, ranked.faster, c.used.total, c.tokens_ratio
+    pool = np.flatnonzero(offered(c) & ~c.changes_kind("xla_flags"))
+    kept: list[int] = []
+    for batch in np.unique(tokens[pool]):  # the batch that ran is the smallest
+        rows = pool[tokens[pool] == batch]
+        front: list[int] = []
+        for row in rows[np.argsort(-gain[rows], kind="stable")]:
+            beaten = (faster[front] > faster[row]) & (memory[front] <= memory[row])
+            as_good = (gain[kept] > gain[row] - WORTH_A_CHANGE) & (faster[kept] > faster[row] - WORTH_A_CHANGE)
+            found[row] = beaten.any() or (as_good & (memory[kept] <= 1.001 * memory[row])).any()
+            if not found[row]:
+                front.append(int(row))
+        kept = kept or front
+    return found
+
+
+def _order(c: Candidates, ranked: Ranked) -> Ints:
+    order = np.argsort(-ranked.utility, kind="stable")
+    return order[order != c.baseline]
 
 
 def _safer(c: Candidates, ranked: Ranked, order: Ints, lead: int, hide: Choice | None) -> Iterator[Choice]:
@@ -224,10 +265,10 @@ def _answer(c: Candidates, ranked: Ranked, order: Ints, used: list[int], asked: 
 
 def _another(c: Candidates, ranked: Ranked, order: Ints, used: list[int], share: float) -> Iterator[Choice]:
     """The best by utility that moves another way than the others do; called bolder where it may win more than they."""
-    rows = order[~np.isin(order, used)]
+    rows = order[~np.isin(order, used) & _differs(ranked)[order]]
     if not len(rows):
         return
-    promising = rows[ranked.faster[rows] >= 0.5]
+    promising = rows[ranked.faster_by(WORTH_A_CHANGE)[rows] >= 0.5]
     open_ = promising if len(promising) else rows[:1]
     another = (_alike(c, open_, used) < SAME_WAY) & ~_leans_on_the_same(c, open_, used)
     best = int(_or(open_, another)[0])
@@ -266,27 +307,35 @@ def _leans_on_the_same(c: Candidates, rows: Ints, used: list[int]) -> Bools:
     return np.asarray((_directions(c, rows)[:, common] == theirs[0][common]).all(axis=1))
 
 
+def _differs(ranked: Ranked) -> Bools:
+    """Whether a candidate is expected to take another time at all: an axis renamed from data to FSDP may not."""
+    return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)
+
+
 def _three(
-    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool
-) -> tuple[Choice, Choice, Choice]:
+    wanted: list[Choice], c: Candidates, ranked: Ranked, keep_is_asked_away: bool, least: int
+) -> tuple[Choice, ...]:
     """Drop repeats and fill up: by utility, what keeps the batch first, and to keep what runs before what is worse."""
     chosen: list[Choice] = []
     seen: set[int] = set()
     order = _order(c, ranked)
-    sure = _priced(c)[order] & ~c.changes_kind("global_batch")[order]
-    spare = [Choice("bolder" if ranked.faster[i] >= 0.5 else "alternative", int(i)) for i in order[sure][:3]]
+    sure = offered(c)[order] & ~c.changes_kind("global_batch")[order] & ~_dominated(c, ranked)[order]
+    likely = ranked.faster_by(WORTH_A_CHANGE) >= 0.5
+    spare = [Choice("bolder" if likely[i] else "alternative", int(i)) for i in order[sure][:3]]
     rest = [Choice("alternative", int(i)) for i in order[~sure][:3]]
     near = [s for s in spare if ranked.utility[s.index] > -0.5]
     keep = [Choice("keep", c.baseline)]
     fill = (*near, *rest, *spare, *keep) if keep_is_asked_away else (*near, *keep, *rest, *spare)
-    for choice in (*wanted, *fill):
-        if choice.index not in seen and len(chosen) < 3:
-            seen.add(choice.index)
-            chosen.append(choice)
-    if len(chosen) < 3:
+    differs = _differs(ranked) | (np.arange(len(c)) == c.baseline)
+    for choices, most in (((*wanted, *(x for x in fill if differs[x.index])), 3), (fill, least)):
+        for choice in choices:
+            if choice.index not in seen and len(chosen) < most:
+                seen.add(choice.index)
+                chosen.append(choice)
+    if len(chosen) < least:
         raise ConfigError("constraints", f"leave only {len(chosen)} of three configurations; relax one and try again")
     lead, scaled = chosen[0], bool(missing_facts(c.config))
-    return lead, _as_it_is(chosen[1], lead, ranked, scaled), _as_it_is(chosen[2], lead, ranked, scaled)
+    return lead, *(_as_it_is(choice, lead, ranked, scaled) for choice in chosen[1:])
 
 
 def _as_it_is(choice: Choice, lead: Choice, ranked: Ranked, scaled: bool) -> Choice:

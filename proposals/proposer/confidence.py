@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, stdtr, stdtrit
 
+from perfmodel.calibration import INPUT_SETS_PACE
 from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +40,7 @@ class Confidence:
     model's shape, batch and length had to be assumed; freedom: of Student's t; families: independent sources in the
     fit, which own pairs must outweigh; memory_spread: standard deviation between programs of the logarithm of memory
     needed over computed; shift: log gain that own runs measured beyond the predicted; stretch: factor on every scale
-    from own runs.
+    from own runs; reaches: probability that what the chips save shortens the step at all.
     """
 
     floor: float
@@ -49,10 +50,16 @@ class Confidence:
     memory_spread: float
     shift: float = 0.0
     stretch: float = 1.0
+    reaches: float = 1.0
 
     def where_assumed(self) -> Confidence:
         """For predictions whose model's shape had to be assumed."""
         return replace(self, floor=max(self.floor, self.floor_assumed))
+
+    def where_chips_wait(self) -> Confidence:
+        """For steps that wait for input or the host: where these run beside the chips and set the pace, what the chips
+        save only makes them wait longer (`INPUT_SETS_PACE`)."""
+        return replace(self, reaches=1.0 - INPUT_SETS_PACE)
 
     def scale(self, sigma: npt.ArrayLike) -> Floats:
         """Scale of Student's t around a predicted log gain whose own spread is sigma; 0 where sigma is, since nothing
@@ -67,7 +74,8 @@ class Confidence:
         """
         scale = np.maximum(self.scale(sigma), 1e-9)
         moved = np.where(np.asarray(sigma) > 0, self.shift, 0.0)
-        return np.asarray(stdtr(self.freedom, (np.asarray(gain) + moved - worth) / scale), dtype=np.float64)
+        found = stdtr(self.freedom, (np.asarray(gain) + moved - worth) / scale)
+        return np.asarray(self.reaches * found, dtype=np.float64)
 
     def fits(self, filled: npt.ArrayLike, ran: npt.ArrayLike) -> Floats:
         """Probability that a program fits whose computed memory fills so much of a chip (1: all).

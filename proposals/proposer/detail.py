@@ -16,7 +16,6 @@ from proposals.plan import Communication, Neighbour, PerChip
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
 from proposals.proposer.pricing import Prices, axes_of_group
-from proposals.proposer.ranking import Ranked
 from proposals.proposer.space import Candidates
 
 #: What crosses the wires of each group of axes.
@@ -33,15 +32,15 @@ MOVES = {
 LADDER = ("none", "minimal", "full", "offload")
 
 
-def communication(candidates: Candidates, prices: Prices, index: int, ratio: float) -> tuple[Communication, ...]:
-    """Exposed communication before and after; ratio: what precedents make of the candidate's time."""
+def communication(candidates: Candidates, prices: Prices, index: int) -> tuple[Communication, ...]:
+    """Exposed communication before and after."""
     c, base = candidates, candidates.baseline
     rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
     meshes = (c.mesh(base), c.mesh(index))
     for name, values in prices.parts_s.items():
         if name != "dcn" and not name.startswith("ici"):
             continue
-        before, after = float(values[base]), float(values[index]) * ratio
+        before, after = float(values[base]), float(values[index])
         if max(before, after) <= 0:
             continue
         group = name.partition(":")[2]
@@ -149,7 +148,6 @@ def neighbours(
     steps: Sequence[Step],
     candidates: Candidates,
     prices: Prices,
-    ranked: Ranked,
     rules: Sequence[Rule],
     first: int,
     of: int,
@@ -158,7 +156,7 @@ def neighbours(
     found = []
     for number, step in enumerate(steps):
         index = first + number
-        predicted = prices.predicted(candidates, index, float(ranked.gain[index]), float(ranked.sigma[index]))
+        predicted = prices.predicted(candidates, index)
         broken = next((rule for rule in rules if rule.broken[index]), None)
         time = predicted.step_time_s
         used = predicted.hbm_per_chip_bytes
@@ -170,7 +168,7 @@ def neighbours(
                 changes=dict(step.change),
                 step_time_s=time and {name: time[name] for name in ("estimate", "low80", "high80")},
                 speedup=predicted.speedup,
-                relative=float(np.exp(ranked.gain[index] - ranked.gain[of])),
+                relative=float(np.exp(prices.gain[index] - prices.gain[of])),
                 memory_bytes=used["total"] if used else None,
                 rule=broken.name if broken else "",
                 reason=reason(candidates, index, broken) if broken else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnosis.analyzer.quantity import format_bytes, format_share, format_time
+from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
@@ -18,37 +18,46 @@ from proposals.proposer.wording import PRICED_KEYS, ROLE_NAMES, Case
 
 def expected_impact(case: Case) -> Iterator[str]:
     predicted, before = case.predicted, case.baseline
-    if not case.moved and not case.changes:
+    if case.keeps:
         if before.step_time_s:
-            yield f"The step time is unchanged at {format_time(before.step_time_s['estimate'])}."
+            yield say("The step time is unchanged at {}.", _step_before(case))
         return
     if predicted.speedup is None:
         return
     if predicted.step_time_s and before.step_time_s:
         chips = chips_ratio(case.config, case.changes)
-        each = f"; {predicted.speedup / chips:.2f}× per token and chip" if chips < 1 else ""
-        how = "predicted" if case.observed.basis == MODEL else "measured"
-        low, high = predicted.speedup_low80 or predicted.speedup, predicted.speedup_high80 or predicted.speedup
-        doubt = ", inconclusive" if low <= 1.0 <= high else ""
-        yield (
-            f"Step time {format_time(predicted.step_time_s['estimate'], 2)} predicted against "
-            f"{format_time(before.step_time_s['estimate'])} {how}: {predicted.speedup:.2f}× per token, "
-            f"80 % interval {low:.2f}× to {high:.2f}×{doubt}{each}."
+        gain, low, high = (_speedup(predicted, key) for key in ("speedup", "speedup_low80", "speedup_high80"))
+        per_chip = Value(
+            "speed-up per token and chip", predicted.speedup / chips, "speedup", "predicted",
+            field="proposal.speedup_per_chip",
+        )  # fmt: skip
+        yield say(
+            "Step time {} predicted against {} {}: {} per token, 80 % interval {} to {}{}{}.",
+            _of(predicted.step_time_s, "estimate", "predicted step time", "s", "predicted.step_time_s", "predicted"),
+            _step_before(case),
+            "predicted" if case.observed.basis == MODEL else "measured",
+            gain,
+            low,
+            high,
+            ", inconclusive" if (low.value or 0.0) <= 1.0 <= (high.value or 0.0) else "",
+            say("; {} per token and chip", per_chip) if chips < 1 else "",
         )
     else:
-        yield f"Device time is predicted to improve {predicted.speedup:.2f}×; the step time itself was not measured."
+        gain = _speedup(predicted, "speedup")
+        yield say("Device time is predicted to improve {}; the step time itself was not measured.", gain)
     changed = _changes(case)
     if changed:
-        yield "Largest changes: " + "; ".join(changed) + "."
+        batch = case.changes.get("global_batch")
+        steps = f", from a step of {case.config.training.global_batch} sequences to one of {batch}" if batch else ""
+        yield say("Largest changes{}: {}.", steps, join("; ", changed))
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if memory and memory.get("total") is not None:
-        now, capacity = format_bytes(memory["total"]), format_bytes(memory["capacity"])
-        before_text = format_bytes(old["total"]) if old and old.get("total") is not None else ""
-        if now == before_text:
-            yield f"Memory per chip is unchanged at {now} of {capacity}."
+        now, capacity = memory_of(memory)
+        ran = memory_of(old, "plan.baseline")[0] if old and old.get("total") is not None else None
+        if str(now) == str(ran):
+            yield say("Memory per chip is unchanged at {} of {}.", now, capacity)
         else:
-            was = f", {before_text} before" if before_text else ""
-            yield f"Memory per chip {now} of {capacity}{was}."
+            yield say("Memory per chip {} of {}{}.", now, capacity, say(", {} before", ran) if ran else "")
     elif case.moved.get("model", 0.0) > 0:
         yield (
             "Memory per chip falls, as each chip holds a smaller shard of the model; the amount depends on the "
@@ -58,27 +67,64 @@ def expected_impact(case: Case) -> Iterator[str]:
         yield "Memory per chip rises unless weights are fully sharded; the amount depends on the model's shape."
 
 
-def _changes(case: Case) -> list[str]:
+def _of(group: dict[str, float], key: str, label: str, unit: str, field: str, origin: str = "computed") -> Value:
+    """One number of a proposal's prediction; field: of the group, in the proposal unless it says `plan`."""
+    path = field if field.startswith("plan.") else f"proposal.{field}"
+    return Value(label, group[key], unit, origin, field=f"{path}.{key}")
+
+
+def _step_before(case: Case) -> Value:
+    origin = "predicted" if case.observed.basis == MODEL else "measured"
+    return _of(
+        case.baseline.step_time_s or {}, "estimate", "step time of the current configuration", "s",
+        "plan.baseline.step_time_s", origin,
+    )  # fmt: skip
+
+
+def _speedup(predicted: Predicted, key: str) -> Value:
+    """The speed-up per token, or a bound of its interval; where there is none, the speed-up."""
+    key = key if getattr(predicted, key) else "speedup"
+    return Value(
+        "speed-up per token", getattr(predicted, key), "speedup", "predicted", field=f"proposal.predicted.{key}"
+    )
+
+
+def memory_of(memory: dict[str, float], of: str = "predicted") -> tuple[Value, Value]:
+    """(needed, usable) memory per chip."""
+    field = f"{of}.hbm_per_chip_bytes"
+    return (
+        _of(memory, "total", "memory needed per chip", "bytes", field),
+        _of(memory, "capacity", "usable memory per chip", "bytes", field),
+    )
+
+
+def _changes(case: Case) -> list[Sentence]:
     """The three parts of the step that change most, collectives by what they move."""
-    before, after = _by_kind(case, case.baseline), _by_kind(case, case.predicted)
-    rows = [(abs(after.get(p, 0.0) - before.get(p, 0.0)), p) for p in {*before, *after}]
-    total = sum(before.values()) or 1.0
+    before = _by_kind(case, case.baseline, "plan.baseline", "computed")
+    after = _by_kind(case, case.predicted, "proposal.predicted", "predicted")
+    none = Value("", 0.0, "s")
+    pairs = {name: (before.get(name, none), after.get(name, none)) for name in {**before, **after}}
+    size = {name: abs((now.value or 0.0) - (was.value or 0.0)) for name, (was, now) in pairs.items()}
+    total = sum(row.value or 0.0 for row in before.values()) or 1.0
     return [
-        f"{part} {_time_or_none(before.get(part, 0.0))} → {_time_or_none(after.get(part, 0.0))}"
-        for change, part in sorted(rows, reverse=True)[:3]
-        if change > 0.002 * total
+        say("{} {} → {}", name, *(row if row.value else "none" for row in pairs[name]))
+        for name in sorted(pairs, key=lambda name: (-size[name], name))[:3]
+        if size[name] > 0.002 * total
     ]
 
 
-def _time_or_none(seconds: float) -> str:
-    return format_time(seconds) if seconds > 0 else "none"
-
-
-def _by_kind(case: Case, predicted: Predicted) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part, seconds in predicted.breakdown_s.items():
-        found[_part_name(case, part)] = found.get(_part_name(case, part), 0.0) + seconds
-    return found
+def _by_kind(case: Case, predicted: Predicted, of: str, origin: str) -> dict[str, Value]:
+    """Parts of a step by name; one over several parts is their sum."""
+    found: dict[str, list[str]] = {}
+    for part in predicted.breakdown_s:
+        found.setdefault(_part_name(case, part), []).append(part)
+    return {
+        name: Value(
+            name, sum(predicted.breakdown_s[part] for part in parts), "s", origin,
+            field=" + ".join(f"{of}.breakdown_s.{part}" for part in parts),
+        )
+        for name, parts in found.items()
+    }  # fmt: skip
 
 
 def _part_name(case: Case, part: str) -> str:
@@ -115,9 +161,10 @@ def trade_offs(case: Case) -> Iterator[str]:
             shards = case.mesh.size("replica", "data", "fsdp", "expert")
             each = f"{batch / shards:g} sequence" + ("" if batch == shards else "s")
             yield f"Each batch shard holds {each} of the global batch of {batch}."
-    if moved.get("data", 0.0) < 0:
+    roles = ("replica", "data", "fsdp", "expert")
+    if case.mesh.size(*roles) < config.mesh.size(*roles):
         yield "With fewer batch shards, each group of chips processes more sequences at once."
-    if case.split and moved:
+    if case.split and case.resized:
         yield "An axis takes part of a torus dimension: the mesh must be created with split physical axes allowed."
     yield from _costs_of_changes(case)
     for item in case.broken:
@@ -125,12 +172,12 @@ def trade_offs(case: Case) -> Iterator[str]:
             yield f"It violates your constraints and is listed only as the current configuration. {item.reason}"
         elif item.rule.startswith(RULE):
             yield item.reason.replace("Your constraint", "It violates your constraint")
-    if not moved and not case.changes:
+    if case.keeps:
         yield "No risk, but no new information either."
 
 
 def _costs_of_changes(case: Case) -> Iterator[str]:
-    changes, training = case.changes, case.config.training
+    changes = case.changes
     if "xla_flags" in changes:
         yield "Only the next profile shows how much the compiler overlaps; buffers in flight take some memory."
     if "topology" in changes:
@@ -142,12 +189,12 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
             yield "Every forward and backward pass all-gathers the weights it needs."
         else:
             yield "Every chip holds more replicated state that the axes could shard."
-    if changes.get("grad_accum", training.grad_accum) > training.grad_accum or (
-        training.micro_batch and changes.get("micro_batch", training.micro_batch) < training.micro_batch
-    ):
+    if {"grad_accum", "micro_batch"} & set(changes) and case.rows_ratio < 1:
         yield "Smaller matmuls per micro-batch lower MXU or tensor-core utilisation."
-    elif "grad_accum" in changes or "micro_batch" in changes:
+    elif {"grad_accum", "micro_batch"} & set(changes) and case.rows_ratio > 1:
         yield "Larger micro-batches hold more activations at a time."
+    if changes.get("virtual_stages", 1) > case.config.training.virtual_stages:
+        yield "Interleaving holds activations of more micro-batches at once and sends more between stages."
     if "global_batch" in changes:
         yield (
             "A different batch changes the training: learning rate, warm-up and number of steps must be adapted, "
@@ -157,6 +204,8 @@ def _costs_of_changes(case: Case) -> Iterator[str]:
 
 def _remat_cost(case: Case) -> str:
     before, after = case.config.training.remat, case.changes["remat"]
+    if before == "offload" and after == "full":
+        return "Layer inputs stay in HBM."
     if after == "offload":
         return "Activations are copied to host memory and back; the host link must keep up."
     if RECOMPUTES.get(after, 0) < RECOMPUTES.get(before, 0):
@@ -173,7 +222,8 @@ def _fits(case: Case) -> bool | None:
 def raises(case: Case) -> Iterator[str]:
     verdict = case.diagnosis.bottleneck
     if verdict.confidence >= 0.7 and case.observed.basis == PROFILE:
-        yield f"The bottleneck ({verdict.primary}) is identified with {verdict.confidence * 100:.0f} % confidence."
+        confidence = Value("confidence in the bottleneck", verdict.confidence, "probability", field="confidence")
+        yield say("The bottleneck ({}) is identified with {} confidence.", verdict.primary, confidence)
     distance = case.doublings
     if case.moved and distance <= 1:
         yield "One doubling away from the measured configuration."
@@ -207,7 +257,8 @@ def lowers(case: Case) -> Iterator[str]:
         yield "The profile was recorded on a different chip from the configured one; times transfer poorly."
     distance = case.doublings
     if distance > 1:
-        yield f"{distance:g} doublings away from the measured configuration."
+        away = Value("doublings", distance, "", field="proposal.doublings")
+        yield say("{} doublings away from the measured configuration.", away)
     fresh = [ROLE_NAMES[role] for role in case.moved if sizes_by_role(case.config.mesh).get(role, 1) == 1]
     if fresh and case.observed.basis == PROFILE:
         yield f"The profile contains no {' and no '.join(fresh)} to calibrate from."
@@ -216,15 +267,16 @@ def lowers(case: Case) -> Iterator[str]:
     if case.observed.basis in NOTES:
         yield NOTES[case.observed.basis].partition(". ")[0] + "."
     elif case.observed.coverage < 0.9:
-        yield f"The profile lists ops for only {format_share(case.observed.coverage)} of the step."
-    memory = case.predicted.hbm_per_chip_bytes
+        listed = Value("listed ops", case.observed.coverage, "share", field="plan.observed.listed.share")
+        yield say("The profile lists ops for only {} of the step.", listed)
+    memory, before = case.predicted.hbm_per_chip_bytes, case.baseline.hbm_per_chip_bytes
     if memory and _fits(case) is False:
-        needs = f"{format_bytes(memory['total'])} of {format_bytes(memory['capacity'])} per chip"
-        yield (
-            f"It is predicted to need {needs}: either the memory model is off, or the configuration does not "
-            "match the profile."
+        yield say(
+            "It is predicted to need {} of {} per chip: either the memory model is off, or the configuration does not "
+            "match the profile.",
+            *memory_of(memory),
         )
-    elif memory and _fits(case) and memory["activations"] > (case.baseline.hbm_per_chip_bytes or memory)["activations"]:
+    elif memory and _fits(case) and memory["activations"] > 1.02 * (before or memory)["activations"]:
         yield "More activations are saved than in the current configuration; that they fit is computed, not measured."
     if case.predicted.hbm_per_chip_bytes is None and case.moved.get("model", 0.0) < 0:
         yield "Peak memory was not measured, so the headroom is unknown."

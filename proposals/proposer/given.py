@@ -10,7 +10,7 @@ from perfmodel.checks import shown
 from perfmodel.config import ROLES, ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import TRAINING_KEYS, read_training
 from proposals.candidate import HARDWARE_KEYS, hardware_of
-from proposals.plan import Broken
+from proposals.plan import Broken, Predicted, ProposalPlan
 from proposals.proposer.changes import Change
 
 #: Axes that a mesh may name, and the largest size: beyond them nobody means it.
@@ -96,3 +96,20 @@ def products(config: ExperimentConfig, mesh: Mesh, change: Change) -> tuple[Brok
     else:
         text = f"The mesh spans {mesh.dcn_product:,} slices, but there are {hardware.slices:,}."
     return (Broken("chips", text),)
+
+
+def impossible(mesh: Mesh, change: Change, wrong: tuple[Broken, ...], missing: tuple[str, ...]) -> ProposalPlan:
+    """What names other chips than there are: no time, no memory, only what is wrong."""
+    return ProposalPlan(
+        rank=0,
+        kind="own",
+        title="Mesh impossible on this topology",
+        mesh=mesh.to_json(),
+        changes=dict(change),
+        predicted=Predicted(missing=missing),
+        confidence=0.0,
+        reasoning=tuple(f"Invalid configuration: {item.reason}" for item in wrong),
+        expected_impact=(),
+        trade_offs=(),
+        violations=wrong,
+    )

@@ -12,18 +12,17 @@ from math import log2
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.chips import load_chips
+from history.likeness import chips_likeness, hardware_likeness, model_likeness
+from history.moves import doublings
 from proposals.proposer.changes import RECOMPUTES
-from proposals.proposer.precedents import KEYS, ROLES, Precedent, moves
+from proposals.proposer.precedents import KEYS, ROLES, Precedent
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Factors of likeness.  Another chip of the same kind, another kind; each doubling that a move is longer or shorter;
-#: each doubling of the number of chips; each doubling of the model's size; a bottleneck that was not published.
-OTHER_CHIP, OTHER_KIND = 0.6, 0.3
-PER_DOUBLING_MOVED, PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_MODEL = 0.35, 0.8, 0.85
-BOTTLENECK_UNKNOWN = 0.4
+#: Factors of likeness beside those of `history.likeness`: each doubling that a move is longer or shorter; a bottleneck
+#: that was not published.
+PER_DOUBLING_MOVED, BOTTLENECK_UNKNOWN = 0.35, 0.4
 #: Precedents at least this alike, relative to the most alike one, are averaged.
 COMPANIONS = 0.5
 #: Moves of precedents below this likeness on every candidate are not looked at.
@@ -36,12 +35,14 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class Situation:
-    """What precedents are compared with: the hardware, the verdict and the model's size of the run at hand."""
+    """What precedents are compared with: the hardware, the verdict and the model's size of the run at hand, and the
+    names of the XLA flags that a proposal would set: what other flags did tells nothing of these."""
 
     chip: str
     chips: int
     bottleneck: str
     parameters: float | None
+    flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -149,31 +150,27 @@ def _alike(precedent: Precedent, situation: Situation) -> float:
     """Likeness of the case, whatever the move."""
     if precedent.bottleneck and precedent.bottleneck != situation.bottleneck and not precedent.failure:
         return 0.0
+    if precedent.flags and not precedent.flags & situation.flags:
+        return 0.0
     known = 1.0 if precedent.bottleneck or precedent.failure else BOTTLENECK_UNKNOWN
-    return known * _hardware(precedent, situation) * _model(precedent, situation)
+    return known * _outside(precedent, situation)
 
 
-def _hardware(precedent: Precedent, situation: Situation) -> float:
-    chips = load_chips()
-    family = 1.0
-    if precedent.chip != situation.chip:
-        same = chips[precedent.chip].kind == chips[situation.chip].kind
-        family = OTHER_CHIP if same else OTHER_KIND
-    return float(family * PER_DOUBLING_OF_CHIPS ** abs(log2(situation.chips / precedent.chips)))
-
-
-def _model(precedent: Precedent, situation: Situation) -> float:
-    if not precedent.parameters or not situation.parameters:
-        return 1.0
-    return float(PER_DOUBLING_OF_MODEL ** abs(log2(precedent.parameters / situation.parameters)))
+def _outside(precedent: Precedent, situation: Situation) -> float:
+    """Likeness of the hardware and the model."""
+    return (
+        hardware_likeness(precedent.chip, situation.chip)
+        * chips_likeness(precedent.chips, situation.chips)
+        * model_likeness(precedent.parameters, situation.parameters)
+    )
 
 
 def _vector(precedent: Precedent) -> list[float]:
-    moved = moves(precedent.before, precedent.after)
+    moved = doublings(precedent.before, precedent.after)
     return [moved.get(role, 0.0) for role in ROLES] + [precedent.keys.get(name, 0.0) for name in KEYS]
 
 
 def _warning_weight(precedent: Precedent, situation: Situation) -> float:
-    weight = _hardware(precedent, situation) * _model(precedent, situation)
+    weight = _outside(precedent, situation)
     unsized = not (precedent.parameters and situation.parameters)
     return 0.5 * weight if precedent.failure == "out_of_memory" and unsized else weight

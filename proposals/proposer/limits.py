@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from perfmodel import legality
 from perfmodel.config import ExperimentConfig
-from perfmodel.search import Space
+from perfmodel.space import Space
 from perfmodel.step_time import missing_facts
 from proposals.constraints import RULE, Constraints, axes_named, mesh_text, same_mesh
 from proposals.plan import Broken, Rejected
@@ -77,7 +77,7 @@ def legal(
     return found, _rejected(plain, rules, ~kept, listed)
 
 
-_MAY_BE_MENDED = ("batch", "memory", f"{RULE}: memory margin")
+_MAY_BE_MENDED = ("batch", "memory", "virtual_stages", "one_shard", f"{RULE}: memory margin")
 
 
 def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
@@ -144,6 +144,18 @@ def _known(c: Candidates) -> Iterator[Rule]:
     for name in legality.RULES:
         if name in flags:
             yield Rule(name, flags[name], text if name == "memory" else "")
+    yield from _without_effect(c)
+
+
+def _without_effect(c: Candidates) -> Iterator[Rule]:
+    """Training keys that change nothing on a mesh, or that its schedule cannot take."""
+    stages, micro = c.role("pipeline"), c.flat(c.work.training.micro_batches)
+    text = "Virtual stages need a pipeline, and as many micro-batches as its stages or a multiple of that."
+    wrong = (stages == 1) | (np.mod(np.rint(micro), stages) != 0)
+    yield Rule("virtual_stages", c.changes_kind("virtual_stages") & wrong, text, False)
+    alone = c.role("replica", "data", "fsdp", "seq", "expert") == 1
+    text = "All tokens are on one shard, so there is nothing to shard weights or optimizer state over."
+    yield Rule("one_shard", c.changes_kind("weight_sharding") & alone, text, False)
 
 
 def _divisibility(c: Candidates, sizes: legality.Sizes, batch: npt.ArrayLike | None) -> dict[str, Bools]:
@@ -223,7 +235,11 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         (constraints.keep_batch, ("global_batch",), "keep the global batch unchanged."),
         (constraints.keep_remat, ("remat",), "keep rematerialisation unchanged."),
         (constraints.keep_weight_sharding, ("weight_sharding",), "keep the weight sharding unchanged."),
-        (constraints.keep_micro_batches, ("grad_accum", "micro_batch"), "keep the micro-batches unchanged."),
+        (
+            constraints.keep_micro_batches,
+            ("grad_accum", "micro_batch", "virtual_stages"),
+            "keep the micro-batches and their schedule unchanged.",
+        ),
         (constraints.no_flags, ("xla_flags",), "change no XLA flags."),
     ):
         if kept:

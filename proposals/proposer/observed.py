@@ -12,7 +12,7 @@ from math import log, prod, sqrt
 
 from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import StepProfile
+from experiments.step_profile import XLA_PROFILES, StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.observation import ObservedCollective
 from perfmodel.step_time import missing_facts
@@ -127,6 +127,16 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
         resharding_s=resharding,
         copies_s=copies,
     )
+
+
+def trains(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> bool:
+    """Whether the program may be a training step: not where its ops carry names and none of them was differentiated or
+    belongs to an optimizer.  True where no names tell, and where the configuration says what is trained."""
+    if not missing_facts(config):
+        return True
+    if profile.source_kind not in (*XLA_PROFILES, "kineto") or not any(op.op_name for op in profile.ops):
+        return True
+    return any(op.phase for op in diagnosis.ops)
 
 
 def recomputes_nothing(config: ExperimentConfig, observed: Observed, diagnosis: Diagnosis) -> bool:

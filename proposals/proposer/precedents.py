@@ -7,11 +7,11 @@ measured.  Precedents are drawn from the optimization database (`history.record`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import log2
 
+from history.moves import role_sizes
 from history.record import Record, Side
 from history.seeds import records
 from perfmodel.chips import load_chips
@@ -35,7 +35,7 @@ class Precedent:
     """before, after: axis sizes by canonical role.  keys: doublings or steps of training keys (KEYS).
 
     time_ratio: time after / before per token (below 1: faster), None for a run that failed, which `failure` names.
-    remat: policy after the change, empty where it is not known.
+    remat: policy after the change, empty where it is not known.  flags: names of the XLA flags that were set.
     """
 
     id: str
@@ -54,6 +54,7 @@ class Precedent:
     parameters: float | None = None
     failure: str = ""
     remat: str = ""
+    flags: frozenset[str] = frozenset()
 
     def citation(self) -> Citation:
         effect = self.effect.rstrip(".")
@@ -101,15 +102,13 @@ def from_record(record: Record) -> Precedent | None:
         parameters=record.parameters,
         failure=record.failure,
         remat=str(record.after.training.get("remat") or ""),
+        flags=_flags(record),
     )
 
 
 def _sizes(side: Side) -> dict[str, int] | None:
-    if side.mesh is None:
-        return None
-    ici, dcn = side.mesh.get("ici", {}), side.mesh.get("dcn", {})
-    sizes = sizes_by_role(Mesh(tuple(ici.items()), tuple(dcn.items()), side.axis_roles))
-    return None if set(sizes) - set(ROLES) else sizes
+    sizes = role_sizes(side, fsdp_as_data=True)
+    return None if side.mesh is None or set(sizes) - set(ROLES) else sizes
 
 
 def _keys(record: Record) -> dict[str, float] | None:
@@ -123,12 +122,27 @@ def _keys(record: Record) -> dict[str, float] | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
-    if "xla_flags" in record.changes:
+    if _flags(record):
         moved["xla_flags"] = 1.0
+    elif "xla_flags" in record.changes:
+        return None
     for change, name in (("batch", "global_batch"), ("remat", "remat"), ("weight_sharding", "weight_sharding")):
         if change in record.changes and name not in moved and record.outcome != "failed":
             return None
     return moved
+
+
+def _flags(record: Record) -> frozenset[str]:
+    """Names of the XLA flags that a record's change sets, or sets otherwise."""
+    if "xla_flags" not in record.changes:
+        return frozenset()
+    before, after = (set(side.training.get("xla_flags") or ()) for side in (record.before, record.after))
+    return flag_names(after - before)
+
+
+def flag_names(flags: Iterable[str]) -> frozenset[str]:
+    """`--name` of every `--name=value`."""
+    return frozenset(flag.partition("=")[0] for flag in flags)
 
 
 def precedents_of(records: Sequence[Record]) -> tuple[Precedent, ...]:
@@ -142,18 +156,6 @@ def published() -> tuple[Precedent, ...]:
     return precedents_of(records())
 
 
-def moves(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
-    """Change of every role's size in doublings (log2); roles that stay are absent."""
-    roles = dict.fromkeys((*before, *after))  # in order: titles follow it, in every process alike
-    change = {r: log2(after.get(r, 1) / before.get(r, 1)) for r in roles}
-    return {r: d for r, d in change.items() if d}
-
-
 def sizes_by_role(mesh: Mesh) -> dict[str, int]:
     """Axis sizes over ICI and DCN by canonical role; `fsdp` counts as data."""
-    sizes: dict[str, int] = {}
-    for axis, size in (*mesh.ici, *mesh.dcn):
-        role = mesh.role(axis)
-        role = "data" if role == "fsdp" else role
-        sizes[role] = sizes.get(role, 1) * size
-    return sizes
+    return role_sizes(Side(mesh=mesh.to_json(), axis_roles=mesh.axis_roles), fsdp_as_data=True)

@@ -14,32 +14,31 @@ from typing import Any
 
 import numpy as np
 
-from diagnosis.analyzer.quantity import format_bytes
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
-from perfmodel.chips import get_chip
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
-from perfmodel.search import Space
+from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
-from proposals.constraints import RULE, Constraints, mesh_text
+from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
-from proposals.proposer import detail, effects, from_step_time, wording
-from proposals.proposer.changes import Change, further_changes, schedule_flags, with_flags, without_model
+from proposals.proposer import detail, from_step_time, wording
+from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, schedule_flags, with_flags, without_model
 from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
-from proposals.proposer.citations import cite
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.fewer import fewer_chips
-from proposals.proposer.given import given_changes, given_mesh, products
+from proposals.proposer.given import given_changes, given_mesh, impossible, products
 from proposals.proposer.likeness import Library
 from proposals.proposer.limits import broken_by, legal, rules_of
-from proposals.proposer.observed import observe, recomputes_nothing
+from proposals.proposer.notes import notes
+from proposals.proposer.observed import observe, recomputes_nothing, trains
 from proposals.proposer.precedents import Precedent, published
-from proposals.proposer.pricing import Prices, calibrated, exposed_s, price
+from proposals.proposer.pricing import Prices, as_measured, calibrated, exposed_s, price
 from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
 from proposals.proposer.verdict import asked_by
+from proposals.proposer.worded import worded
 
 #: Likeness from which a precedent is named as one, and a failed run as a warning.
 NAMED_PRECEDENT = 0.3
@@ -76,6 +75,7 @@ class Pricer:
         self.exchange_unrecorded = exchange_unrecorded(profile)
         self.precedents = tuple(published() if precedents is None else precedents)
         self.confidence = confidence or shipped()
+        self.trains = trains(profile, config, diagnosis)
         self.recomputes_nothing = recomputes_nothing(config, observed, diagnosis)
         ran = replace(config, training=replace(config.training, remat="none")) if self.recomputes_nothing else config
         self.calibration = (
@@ -86,6 +86,7 @@ class Pricer:
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Three proposals, legal as far as is known and within the constraints; the first is the recommendation.
+        Fewer where the program does not train, so that less can be changed.
 
         What runs may stand among them though it breaks a constraint, and then says so: it is what runs.  Raises
         ConfigError where a constraint makes no sense, or too little is left.
@@ -95,25 +96,28 @@ class Pricer:
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         try:
-            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
+            choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted), least=3 if self.trains else 1)
         except ConfigError as error:
             near = next((item for item in rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError(error.field, f"{error.message}{why}") from error
         verdict = asked_by(self.diagnosis, candidates, prices)
-        unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
-        keeping = keeping_is_right(candidates, ranked, self.diagnosis)
-        baseline = self._measured(prices.predicted(candidates, candidates.baseline, 0.0, 0.0))
+        unanswered = left_out(verdict, candidates, prices, ranked, self.diagnosis, choices)
+        keeping = keeping_is_right(candidates, ranked, choices)
+        baseline = as_measured(self.profile, self.diagnosis, prices.predicted(candidates, candidates.baseline))
         proposals = []
         for number, choice in enumerate(choices, start=1):
             broken = unwanted if choice.index == candidates.baseline else ()
             case = self._case(
                 number, choice.kind, candidates, prices, ranked, choice.index, baseline, keeping, broken, ()
             )
-            plan = self._plan(case, candidates, prices, ranked, choice.index)
+            plan = self._plan(case, candidates, prices, choice.index)
             proposals.append(replace(plan, sensitivity=self._sensitivity(case, asked)))
         step = self.observed.step_s
-        times = {**self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s}
+        exposed = exposed_s(prices, candidates, self.observed, self.diagnosis)
+        times = {
+            **self.observed.work_s, **self.observed.traffic_s, "fixed": self.observed.fixed_s, "exposed": exposed
+        }  # fmt: skip
         return Plan(
             baseline=baseline,
             proposals=tuple(proposals),
@@ -121,12 +125,15 @@ class Pricer:
             considered=considered,
             missing=self.missing,
             observed={
-                name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
-                for name, seconds in times.items()
+                **{
+                    name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
+                    for name, seconds in times.items()
+                },
+                "listed": {"share": self.observed.coverage},
             },
             priced=priced,
             constraints=asked.to_json(),
-            notes=(*self._notes(asked, prices, baseline), *([unanswered] if unanswered else [])),
+            notes=(*notes(self, asked, prices, baseline), *([unanswered] if unanswered else [])),
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
@@ -138,12 +145,11 @@ class Pricer:
         known = not self.missing
         found = []
         for index in in_order(candidates, ranked)[:top]:
-            gain, sigma = float(ranked.gain[index]), float(ranked.sigma[index])
             found.append(
                 Listed(
                     mesh=candidates.mesh(index).to_json(),
                     changes=dict(candidates.change(index)),
-                    predicted=prices.predicted(candidates, index, gain, sigma),
+                    predicted=prices.predicted(candidates, index),
                     faster=float(ranked.faster[index]),
                     runs=float(ranked.runs[index]),
                     utility=float(ranked.utility[index]),
@@ -157,7 +163,7 @@ class Pricer:
 
     def evaluate(
         self,
-        mesh: Mapping[str, Any],
+        mesh: MeshSizes,
         changes: Mapping[str, Any] | None = None,
         constraints: Constraints | None = None,
     ) -> ProposalPlan:
@@ -171,7 +177,7 @@ class Pricer:
         own, change = given_mesh(self.config, mesh), given_changes(self.config, changes or {})
         wrong = products(self.config, own, change)
         if wrong:
-            return self._impossible(own, change, wrong)
+            return impossible(own, change, wrong, self.missing)
         steps = list(detail.steps_from(self.config, own, change))
         listed = [(own, change), *((step.mesh, step.change) for step in steps)]
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
@@ -180,15 +186,17 @@ class Pricer:
         broken = tuple(broken_by(candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
         unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
-        baseline = self._measured(prices.predicted(candidates, 0, 0.0, 0.0))
+        baseline = as_measured(self.profile, self.diagnosis, prices.predicted(candidates, 0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
         case = self._case(0, "own", candidates, prices, ranked, 1, baseline, keeping, broken, unchecked)
-        plan = self._plan(case, candidates, prices, ranked, 1)
-        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, ranked, rules, 2, 1))
+        plan = self._plan(case, candidates, prices, 1)
+        return replace(plan, sensitivity=detail.neighbours(steps, candidates, prices, rules, 2, 1))
 
     @cached_property
     def _library(self) -> Library:
-        return library_for(self.config, self.diagnosis, self.precedents)
+        # What limits another kind of chip says nothing of how the configured one would do.
+        precedents = () if self.observed.stand_in else self.precedents
+        return library_for(self.config, self.diagnosis, precedents)
 
     def _field(self, asked: Constraints) -> tuple[Candidates, list[Rejected], int, int, Prices, Ranked]:
         """The best legal candidates within the constraints, priced and ranked, the nearest of the rejected meshes, how
@@ -209,9 +217,7 @@ class Pricer:
         candidates, prices, ranked = self._with_room(candidates, prices, ranked, asked)
         assert isinstance(candidates.meshes, Space)
         closer = candidates.meshes.take(beam(candidates, prices, ranked, self.diagnosis))
-        together = with_flags(
-            (*further_changes(self.config, asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked)
-        )
+        together = with_flags((*self._known(asked, len(CHANGE_KINDS)), *self._blind(asked)), self._flags(asked))
         candidates, _ = legal(closer, self.config, together, asked, listed=0)
         priced += len(candidates)
         prices, ranked = self._priced(candidates)
@@ -232,19 +238,29 @@ class Pricer:
     def _keeping(self) -> float:
         """Probability that nothing legal gains what is worth a change."""
         candidates, *_, ranked = self._field(Constraints())
-        return keeping_is_right(candidates, ranked, self.diagnosis)
+        return keeping_is_right(candidates, ranked)
 
     def _changes(self, asked: Constraints) -> tuple[Change, ...]:
         """What is tried beside every mesh."""
         flags = self._flags(asked)
-        return (*further_changes(self.config, asked), *([flags] if flags else []), *self._blind(asked))
+        return (*self._known(asked), *([flags] if flags else []), *self._blind(asked))
+
+    def _known(self, asked: Constraints, most: int = MOST_AT_FIRST) -> tuple[Change, ...]:
+        """What can be priced."""
+        return further_changes(self.config, self._of_training(asked), most)
+
+    def _of_training(self, asked: Constraints) -> Constraints:
+        """Without a backward pass there are no gradients, no optimizer and nothing to recompute."""
+        if self.trains:
+            return asked
+        return replace(asked, keep_remat=True, keep_weight_sharding=True, keep_micro_batches=True)
 
     def _flags(self, asked: Constraints) -> Change | None:
         return schedule_flags(self.config, self.profile, self.diagnosis, asked)
 
     def _blind(self, asked: Constraints) -> tuple[Change, ...]:
         """What can be tried although it cannot be priced."""
-        return tuple(without_model(self.config, asked)) if self.missing else ()
+        return tuple(without_model(self.config, self._of_training(asked))) if self.missing else ()
 
     def _priced(self, candidates: Candidates) -> tuple[Prices, Ranked]:
         seconds = self.observed.timed
@@ -265,37 +281,6 @@ class Pricer:
         left = candidates.take(rows)
         found = prices.take(rows)
         return left, found, rank(left, found, self.profile, self._library)
-
-    def _notes(self, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
-        found = []
-        if self.observed.basis in from_step_time.NOTES:
-            found.append(from_step_time.NOTES[self.observed.basis])
-        found += [self.exchange_unrecorded] if self.exchange_unrecorded else []
-        if self.observed.stand_in:
-            found.append(
-                f"The profile was recorded on {self.profile.device.kind or 'another chip'}, but the configuration "
-                f"names {self.config.hardware.chip}: gains are predicted for the configured chip from times on the "
-                "other, which transfer poorly."
-            )
-        memory = baseline.hbm_per_chip_bytes
-        if memory and memory["total"] > memory["capacity"]:
-            found.append(
-                f"The current configuration is predicted to need {format_bytes(memory['total'])} of "
-                f"{format_bytes(memory['capacity'])} usable memory per chip, yet it ran: model, batch, sequence "
-                "length, remat or precision do not match the profile, or the memory model is off. Correct the "
-                "configuration first; until then, any candidate that needs no more than it counts as fitting."
-            )
-        measured = prices.memory_high_bytes is not None and self.profile.memory.capacity_bytes
-        if asked.memory_margin and self.missing and not measured:
-            found.append(
-                "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
-            )
-        if self.recomputes_nothing:
-            found.append(
-                f"The configuration has remat `{self.config.training.remat}`, but the profile shows no recompute; "
-                "the current configuration is priced without it."
-            )
-        return tuple(found)
 
     def _case(
         self,
@@ -325,7 +310,9 @@ class Pricer:
             baseline=baseline,
             mesh=mesh,
             changes=dict(candidates.change(index)),
-            predicted=prices.predicted(candidates, index, float(ranked.gain[index]), float(ranked.sigma[index])),
+            predicted=baseline
+            if mesh == self.config.mesh and not candidates.change(index)
+            else (prices.predicted(candidates, index)),
             faster=float(ranked.faster[index]),
             keeping=keeping,
             split=bool(candidates.split[index]),
@@ -337,16 +324,13 @@ class Pricer:
             unchecked=unchecked,
         )
 
-    def _plan(
-        self, case: wording.Case, candidates: Candidates, prices: Prices, ranked: Ranked, index: int
-    ) -> ProposalPlan:
+    def _plan(self, case: wording.Case, candidates: Candidates, prices: Prices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
-        ratio = float(np.exp(prices.gain[index] - ranked.gain[index]))
-        plan = _worded(case)
+        plan = worded(case)
         return replace(
             plan,
             memory_headroom_bytes=used["capacity"] - used["total"] if used else None,
-            communication=detail.communication(candidates, prices, index, ratio),
+            communication=detail.communication(candidates, prices, index),
             per_chip=detail.per_chip(candidates, index),
         )
 
@@ -354,57 +338,5 @@ class Pricer:
         steps = list(detail.steps_from(self.config, case.mesh, case.changes))
         listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
         candidates = side_by_side(self.config, self.calibration.baseline, listed)
-        prices, ranked = self._priced(candidates)
-        return detail.neighbours(steps, candidates, prices, ranked, rules_of(candidates, asked), 2, 1)
-
-    def _measured(self, baseline: Predicted) -> Predicted:
-        """The baseline's bars are what was measured, not what the model makes of it."""
-        if self.profile.step_time_s is None or not self.diagnosis.breakdown_s:
-            return baseline
-        step = (baseline.step_time_s or {})["estimate"]
-        exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
-        # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
-        parts = self.diagnosis.breakdown_s if self.observed.basis == PROFILE else baseline.breakdown_s
-        return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)
-
-    def _impossible(self, mesh: Mesh, change: Change, wrong: tuple[Broken, ...]) -> ProposalPlan:
-        """What names other chips than there are: no time, no memory, only what is wrong."""
-        return ProposalPlan(
-            rank=0,
-            kind="own",
-            title="Mesh impossible on this topology",
-            mesh=mesh.to_json(),
-            changes=dict(change),
-            predicted=Predicted(missing=self.missing),
-            confidence=0.0,
-            reasoning=tuple(f"Invalid configuration: {item.reason}" for item in wrong),
-            expected_impact=(),
-            trade_offs=(),
-            violations=wrong,
-        )
-
-
-def _worded(case: wording.Case) -> ProposalPlan:
-    config = case.config
-    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
-    kind = get_chip(config.hardware.chip).kind
-    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
-    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
-    return ProposalPlan(
-        rank=case.rank,
-        kind=case.kind,
-        title=wording.title(case),
-        mesh=case.mesh.to_json(),
-        changes=case.changes,
-        predicted=case.predicted,
-        confidence=wording.probability(case),
-        reasoning=tuple(wording.reasoning(case)),
-        expected_impact=tuple(effects.expected_impact(case)),
-        trade_offs=tuple(effects.trade_offs(case)),
-        citations=citations,
-        raises=tuple(effects.raises(case)),
-        lowers=tuple(effects.lowers(case)),
-        findings=tuple(finding.rule for finding in wording.answered(case)),
-        violations=case.broken,
-        doublings=case.doublings,
-    )
+        prices, _ = self._priced(candidates)
+        return detail.neighbours(steps, candidates, prices, rules_of(candidates, asked), 2, 1)

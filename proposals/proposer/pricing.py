@@ -13,19 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
-from experiments.step_profile import StepProfile
-from perfmodel.calibration import Calibration, Observation, calibrate
+from experiments.step_profile import PROFILE, StepProfile
+from perfmodel.calibration import Calibration, calibrate
 from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.observation import Observation
 from perfmodel.step_time import Z80, missing_facts
 from perfmodel.workload import GROUPS
 from proposals.plan import Predicted
-from proposals.proposer.changes import exposed_share, share_of_schedule
+from proposals.proposer.changes import exposed_share, shares_of_schedule
 from proposals.proposer.confidence import Confidence, shipped
 from proposals.proposer.observed import Observed
 from proposals.proposer.space import Candidates
 
 Floats = npt.NDArray[np.float64]
 
+#: Verdicts that no mesh or training key answers.  Idle chips wait for a pipeline's other stages or for kernel launches,
+#: which both shorten.
+OFF_CHIP = ("input", "host")
 #: Standard deviation added where the profile was recorded on another kind of chip than the configuration names.
 SPREAD_OF_STAND_IN = 0.3
 #: Of exposed communication, what schedule flags hide on average, and the spread of that share.
@@ -66,15 +70,16 @@ class Prices:
             memory_high_bytes=None if high is None else high[keep],
         )
 
-    def predicted(self, candidates: Candidates, index: int, gain: float, sigma: float) -> Predicted:
-        """The contract's numbers of one candidate, at the gain and spread that it is ranked by.
+    def predicted(self, candidates: Candidates, index: int) -> Predicted:
+        """The contract's numbers of one candidate: the model's, part by part.  What precedents say of it only ranks it
+        and moves its confidence.
 
         The ranges are as wide as measured gains lay around predicted ones.
         """
+        gain, sigma = float(self.gain[index]), float(self.sigma[index])
         spread = float(self.confidence.range_sigma(sigma))
-        ratio = float(np.exp(self.gain[index] - gain))
-        time = float(self.time_s[index]) * ratio
-        parts = {name: float(values[index]) * ratio for name, values in self.parts_s.items() if values[index] > 0}
+        time = float(self.time_s[index])
+        parts = {name: float(values[index]) for name, values in self.parts_s.items() if values[index] > 0}
         work = sum(parts.get(name, 0.0) for name in ("compute", "hbm", "ici:model", "dcn"))
         absolute = np.hypot(spread, self.sigma_of_baseline)
         low, high = time * np.exp(-Z80 * absolute), time * np.exp(Z80 * absolute)
@@ -162,6 +167,8 @@ def price(
     stand_in = SPREAD_OF_STAND_IN * float(observed.stand_in) * moved
     sigma = np.sqrt(c.flat(priced.sigma) ** 2 + thin**2 + stand_in**2 + (unsure / total) ** 2)
     high, learnt = priced.memory_high_bytes, confidence or shipped()
+    if diagnosis.bottleneck.primary in OFF_CHIP:
+        learnt = learnt.where_chips_wait()
     return Prices(
         calibration=calibration,
         time_s=total,
@@ -175,30 +182,29 @@ def price(
 
 
 def _hide(parts: dict[str, Floats], c: Candidates, observed: Observed, diagnosis: Diagnosis) -> Floats:
-    """Takes from the parts what schedule flags hide of the exposed communication; returns how unsure that is, in
+    """Takes from each part what schedule flags hide of its exposed communication; returns how unsure that is, in
     seconds."""
-    shares = np.array([share_of_schedule(c.config, change, diagnosis) for change in c.changes])[c.change_of]
-    talk = [name for name in parts if name.startswith("ici") or name == "dcn"]
-    total = sum((parts[name] for name in talk), np.zeros(len(c)))
-    before = float(total[c.baseline])
-    exposed = exposed_share(diagnosis) * observed.step_s
-    if not shares.any() or exposed <= 0:
-        return np.zeros(len(c))
-    now = np.minimum(exposed * total / before, total) if before > 0 else np.full(len(c), exposed)
-    taken = HIDDEN_SHARE * shares * now
-    if before > 0:
-        left = 1.0 - taken / np.maximum(total, 1e-30)
-        for name in talk:
-            parts[name] = parts[name] * left
-    else:  # no collective is listed: the time is somewhere in what the ops do not explain
-        parts["compute"] = np.maximum(parts["compute"] - taken, 0.05 * parts["compute"])
-    return HIDDEN_SPREAD * np.abs(shares) * now
+    exposed, before = exposed_share(diagnosis) * observed.step_s, float(_talking(parts, len(c))[c.baseline])
+    unsure = np.zeros(len(c))
+    if exposed <= 0 or before <= 0:
+        return unsure
+    each = [shares_of_schedule(c.config, change, diagnosis) for change in c.changes]
+    for name in parts:
+        shares = np.array([shares.get(name, 0.0) for shares in each])[c.change_of]
+        borne = min(1.0, exposed / before) * shares * parts[name]
+        parts[name] = parts[name] - HIDDEN_SHARE * borne
+        unsure = unsure + HIDDEN_SPREAD * np.abs(borne)
+    return unsure
+
+
+def _talking(parts: dict[str, Floats], count: int) -> Floats:
+    """Communication of each candidate."""
+    return sum((values for name, values in parts.items() if name.startswith("ici") or name == "dcn"), np.zeros(count))
 
 
 def exposed_s(prices: Prices, candidates: Candidates, observed: Observed, diagnosis: Diagnosis) -> float:
     """Exposed communication of what ran, per step."""
-    parts = prices.parts_s
-    total = sum(float(v[candidates.baseline]) for n, v in parts.items() if n.startswith("ici") or n == "dcn")
+    total = float(_talking(prices.parts_s, len(candidates))[candidates.baseline])
     exposed = exposed_share(diagnosis) * observed.step_s
     return min(exposed, total) if total > 0 else exposed
 
@@ -219,3 +225,14 @@ def axes_of_group(group: str, config: ExperimentConfig, mesh: Mesh) -> list[str]
     """The axes of a mesh, larger than one, that communicate as this group."""
     members = GROUPS[group]
     return [axis for axis, size in mesh.ici if size > 1 and config.mesh.role(axis) in members]
+
+
+def as_measured(profile: StepProfile, diagnosis: Diagnosis, baseline: Predicted) -> Predicted:
+    """The baseline's bars are what was measured, not what the model makes of it."""
+    if profile.step_time_s is None or not diagnosis.breakdown_s:
+        return baseline
+    step = (baseline.step_time_s or {})["estimate"]
+    exact = dict.fromkeys(("lower", "estimate", "upper", "low80", "high80"), step)
+    # Without a profile the bars are predicted, by the same groups of axes as the proposals'.
+    parts = diagnosis.breakdown_s if profile.basis == PROFILE else baseline.breakdown_s
+    return replace(baseline, step_time_s=exact, breakdown_s=dict(parts), speedup=1.0)

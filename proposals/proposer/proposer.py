@@ -8,7 +8,7 @@ from typing import Any
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
 from perfmodel.config import ExperimentConfig
-from proposals.constraints import Constraints
+from proposals.constraints import Constraints, MeshSizes
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.precedents import Precedent
@@ -34,7 +34,7 @@ def evaluate(
     profile: StepProfile,
     config: ExperimentConfig,
     diagnosis: Diagnosis,
-    mesh: Mapping[str, Any],
+    mesh: MeshSizes,
     changes: Mapping[str, Any] | None = None,
     precedents: Sequence[Precedent] | None = None,
     constraints: Constraints | None = None,

@@ -22,10 +22,10 @@ from perfmodel import accounting, memory
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
-from proposals.proposer.changes import RECOMPUTES
+from proposals.proposer.changes import RECOMPUTES, missing_flags
 from proposals.proposer.confidence import Confidence
 from proposals.proposer.likeness import Library, Situation, Support
-from proposals.proposer.precedents import ROLES, Precedent
+from proposals.proposer.precedents import ROLES, Precedent, flag_names
 from proposals.proposer.pricing import Prices
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
@@ -71,6 +71,10 @@ class Ranked:
     support: Support
     confidence: Confidence
 
+    def faster_by(self, worth: float) -> Floats:
+        """Probability that each runs and gains more than so much, in logarithms of time per token."""
+        return self.runs * self.confidence.probability(self.gain, self.sigma, worth=worth)
+
 
 def rank(
     candidates: Candidates,
@@ -105,7 +109,9 @@ def library_for(config: ExperimentConfig, diagnosis: Diagnosis, precedents: Sequ
     """Precedents made ready for the run at hand."""
     parameters = accounting.parameters(config.model).total if config.model is not None else None
     hardware = config.hardware
-    return Library(precedents, Situation(hardware.chip, hardware.chips, diagnosis.bottleneck.primary, parameters))
+    flags = flag_names(missing_flags(config, diagnosis))
+    primary = diagnosis.bottleneck.primary
+    return Library(precedents, Situation(hardware.chip, hardware.chips, primary, parameters, flags))
 
 
 def _precedents(c: Candidates, library: Library) -> Support:

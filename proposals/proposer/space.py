@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.search import Constraints as Searched
-from perfmodel.search import Space, build_space, default_axes, space_workload
+from perfmodel.space import Constraints as Searched
+from perfmodel.space import Space, build_space, default_axes, space_workload
 from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, chip_of, from_config, stack
 from proposals.candidate import candidate
 from proposals.proposer.changes import Change, doublings_of, key
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 #: Kinds of further changes, as columns of `Candidates.changed`.
-CHANGE_KINDS = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding", "xla_flags")
+CHANGE_KINDS = ("global_batch", "grad_accum", "micro_batch", "virtual_stages", "remat", "weight_sharding", "xla_flags")
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,7 @@ def _training(base: Workload, config: ExperimentConfig, changes: Sequence[Change
         base.training,
         global_batch=batches,
         micro_batches=micro,
+        virtual_stages=shaped(along("virtual_stages", training.virtual_stages)),
         remat=np.array(remats)[None, :, None, None],
         sharding=np.array(shardings)[None, :, None, None],
         remat_open=base.training.remat_open * named,

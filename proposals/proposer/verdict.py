@@ -14,8 +14,6 @@ from proposals.proposer.space import Candidates
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-#: Verdicts that no mesh answers; idle chips may be a pipeline's bubble, which a mesh does.
-OFF_CHIP = ("input", "host", "idle")
 #: A candidate gives what is asked for where the part falls by this share, per token and chip.
 FALLS_BY = 0.1
 
@@ -29,8 +27,8 @@ class Asked:
 
 
 def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | None:
-    """None where the verdict asks for nothing that a mesh or a training key could give: input and host, idle time
-    without a pipeline, and steps whose limit is not clear."""
+    """None where the verdict asks for nothing that a mesh or a training key could give: input and host, and steps
+    whose limit is not clear."""
     parts, verdict = prices.parts_s, diagnosis.bottleneck.primary
     if verdict == "communication":
         name = _largest(parts, c.baseline)
@@ -41,8 +39,9 @@ def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | Non
         return Asked("HBM traffic", _falls(parts["hbm"], c))
     if verdict == "compute":
         return Asked("compute time", _falls(parts["compute"], c))
-    if verdict == "idle" and c.role("pipeline")[c.baseline] > 1:
-        return Asked("the pipeline bubble", _falls(parts["idle"], c))
+    if verdict == "idle":
+        waits = [parts[name] for name in ("idle", "kernel_launches") if name in parts]
+        return Asked("idle time", _falls(sum(waits, np.zeros(len(c))), c))
     return None
 
 

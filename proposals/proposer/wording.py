@@ -6,19 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from diagnosis.analyzer.quantity import format_share, format_time
 from diagnosis.report import Diagnosis, Finding
+from experiments.sentences import Sentence, Value, say
 from experiments.step_profile import MODEL, PROFILE
+from history import moves
 from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.workload import micro_batches
+from proposals.candidate import candidate, chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
-from proposals.proposer.precedents import Precedent, moves, sizes_by_role
-from proposals.proposer.verdict import OFF_CHIP
+from proposals.proposer.precedents import Precedent, sizes_by_role
+from proposals.proposer.pricing import OFF_CHIP
 
 ROLE_NAMES = {
     "data": "data parallelism",
@@ -72,7 +73,38 @@ class Case:
     @property
     def moved(self) -> dict[str, float]:
         """Doublings by canonical role."""
-        return moves(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
+        return moves.doublings(sizes_by_role(self.config.mesh), sizes_by_role(self.mesh))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it is what runs: neither an axis nor a training key changes."""
+        return not self.changes and not self.resized
+
+    @property
+    def resized(self) -> dict[str, tuple[int, int]]:
+        """(before, after) of every axis whose size changes, over ICI and DCN."""
+        found: dict[str, tuple[int, int]] = {}
+        for place in ("ici", "dcn"):
+            before, after = dict(getattr(self.config.mesh, place)), dict(getattr(self.mesh, place))
+            for axis in dict.fromkeys([*before, *after]):
+                if before.get(axis, 1) != after.get(axis, 1):
+                    found[axis if place == "ici" else f"{axis} over DCN"] = (before.get(axis, 1), after.get(axis, 1))
+        return found
+
+    @property
+    def rows_ratio(self) -> float:
+        """Tokens that a chip multiplies at once, over those of what runs; 1 where batch or length are not known."""
+        if not self.config.training.global_batch or not self.config.training.seq_len:
+            return 1.0
+        one, other = (_rows(each) for each in (self.config, candidate(self.config, self.mesh.to_json(), self.changes)))
+        return other / one
+
+    def falls(self, part: str) -> bool:
+        """Whether a part of the step is predicted to fall by a tenth, per token and chip."""
+        batch = self.config.training.global_batch or 1
+        more = self.changes.get("global_batch", batch) / batch / chips_ratio(self.config, self.changes)
+        before, after = (side.breakdown_s.get(part, 0.0) for side in (self.baseline, self.predicted))
+        return after / more < 0.9 * before
 
     @property
     def doublings(self) -> float:
@@ -80,8 +112,18 @@ class Case:
         return sum(map(abs, self.moved.values())) / 2
 
 
+def _rows(config: ExperimentConfig) -> float:
+    """Tokens of a micro-batch on a chip."""
+    training, mesh = config.training, config.mesh
+    shards = mesh.size("replica", "data", "fsdp", "expert", "seq")
+    return (training.global_batch or 0) * (training.seq_len or 0) / shards / micro_batches(training, mesh)
+
+
 def title(case: Case) -> str:
     words = list(_changed_words(case))
+    if not case.moved and case.resized:
+        sizes = [f"{axis} {before} → {after}" for axis, (before, after) in case.resized.items()]
+        return ", ".join([_joined(sizes), *words])
     if not case.moved:
         if not words:
             return "Keep the current configuration"
@@ -110,6 +152,9 @@ def _changed_words(case: Case) -> Iterator[str]:
         yield f"split the batch into {count} micro-batches" if count > 1 else "no gradient accumulation"
     if "micro_batch" in changes:
         yield f"micro-batches of {changes['micro_batch']}"
+    if "virtual_stages" in changes:
+        count = changes["virtual_stages"]
+        yield f"{count} virtual stages" if count > 1 else "no virtual stages"
     if "topology" in changes:
         yield f"on {_slice(changes['topology'], changes['slices'])}"
     if "xla_flags" in changes:
@@ -121,7 +166,8 @@ def _changed_words(case: Case) -> Iterator[str]:
 
 #: Training keys with sentences of their own.
 PRICED_KEYS = (
-    "global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "xla_flags", "topology", "slices"
+    "global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "virtual_stages", "xla_flags", "topology",
+    "slices",
 )  # fmt: skip
 
 
@@ -154,14 +200,16 @@ def reasoning(case: Case) -> Iterator[str]:
         yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
     yield verdict.statement if first else f"Bottleneck: {_VERDICTS[verdict.primary]}."
-    if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0:
+    if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0 and case.falls("idle"):
         yield "Fewer pipeline stages have a smaller bubble, which is where the idle time comes from."
-    elif verdict.primary in OFF_CHIP and case.moved:
+    elif verdict.primary in OFF_CHIP and case.resized:
         yield "No mesh change removes that; this one shortens the rest of the step."
     for role, doublings in sorted(case.moved.items(), key=lambda item: item[1]):
         yield from _move(case, role, doublings)
     yield from _change_reasons(case)
-    if not case.moved and not case.changes:
+    if case.resized and not case.moved:
+        yield "Weights and optimizer state are sharded over another number of chips; the tokens per chip stay the same."
+    if case.keeps:
         yield from _keep_reasons(case)
     if case.precedent is not None:
         yield f"Precedent: {case.precedent.title} ({case.precedent.source})."
@@ -170,12 +218,12 @@ def reasoning(case: Case) -> Iterator[str]:
 def _change_reasons(case: Case) -> Iterator[str]:
     changes, training = case.changes, case.config.training
     if "xla_flags" in changes and _more_flags(case):
-        alone = len(changes) == 1 and not case.moved
+        alone = len(changes) == 1 and not case.resized
         rest = " Mesh, memory and training results are unchanged." if alone else ""
-        yield (
-            f"{format_time(case.exposed_s)} of communication per step is exposed; asynchronous collectives can "
-            f"overlap part of it with compute.{rest}"
-        )
+        yield say(
+            "{} is exposed; asynchronous collectives can overlap part of it with compute.{}",
+            _exposed(case.exposed_s, case.observed), rest,
+        )  # fmt: skip
     if "topology" in changes:
         hardware = case.config.hardware
         now, then = _slice(changes["topology"], changes["slices"]), _slice(hardware.topology, hardware.slices)
@@ -184,19 +232,25 @@ def _change_reasons(case: Case) -> Iterator[str]:
         yield _remat_reason(case)
     if "weight_sharding" in changes:
         yield _sharding_reason(case)
-    more = _micro_batches(case)
-    if more > 0:
+    if "virtual_stages" in changes:
+        yield _virtual_reason(case)
+    rows = case.rows_ratio if _micro_batches(case) else 1.0
+    if rows < 1:
         bubble = " and shrink the pipeline bubble" if case.mesh.size("pipeline") > 1 else ""
         yield (f"More, smaller micro-batches hold fewer activations at a time{bubble}; each reads the weights again.")
-    elif more < 0:
+    elif rows > 1:
         yield "Fewer, larger micro-batches read and all-gather the weights less often, and make larger matmuls."
+    elif _micro_batches(case):
+        yield "A micro-batch has as many tokens on a chip as before."
     if "global_batch" in changes:
         batch = changes["global_batch"]
         if batch > (training.global_batch or 0):
-            yield (
-                f"With a global batch of {batch} instead of {training.global_batch}, weight and gradient "
-                "communication is amortised over more tokens."
+            gain = (
+                "weight and gradient communication is amortised over more tokens"
+                if case.rows_ratio > 1
+                else "gradients are reduced and weights updated once for more tokens"
             )
+            yield f"With a global batch of {batch} instead of {training.global_batch}, {gain}."
         else:
             yield (
                 f"A global batch of {batch} instead of {training.global_batch} leaves fewer activations per chip; "
@@ -204,19 +258,16 @@ def _change_reasons(case: Case) -> Iterator[str]:
             )
 
 
-def _micro_batches(case: Case) -> int:
-    """1 where the changes make more micro-batches, -1 for fewer."""
-    training = case.config.training
-    if "micro_batch" in case.changes and training.micro_batch:
-        return int(np.sign(training.micro_batch - case.changes["micro_batch"]))
-    return int(np.sign(case.changes.get("grad_accum", training.grad_accum) - training.grad_accum))
+def _micro_batches(case: Case) -> bool:
+    """Whether the number or the size of micro-batches is set anew."""
+    return bool({"micro_batch", "grad_accum"} & set(case.changes))
 
 
 def _keep_reasons(case: Case) -> Iterator[str]:
     if case.diagnosis.bottleneck.primary in OFF_CHIP:
         yield "No mesh change removes that: the chips wait for input or the host. Fix that first, then profile again."
     elif not case.missing and case.rank == 1:
-        yield "No legal change of mesh or policy has a predicted gain above the model's uncertainty."
+        yield "No legal change of mesh or policy is more likely than not to gain enough to be worth it."
     elif case.rank == 1:
         yield "Based on this profile and configuration, no legal mesh is likely to be faster."
     else:
@@ -228,10 +279,22 @@ def _remat_reason(case: Case) -> str:
     before, after = case.config.training.remat, case.changes["remat"]
     if after == "offload":
         return "Layer inputs are offloaded to host memory, which frees HBM."
+    if before == "offload" and after == "full":
+        return "Remat `full` instead of `offload` brings the layer inputs back to HBM and spares the host link."
     if RECOMPUTES.get(after, 0) < RECOMPUTES.get(before, 0):
         return f"Remat `{after}` instead of `{before}`: fewer forward ops are recomputed in the backward pass."
     cost = "" if case.moved else "; it costs time and pays off only if memory is short"
     return f"Remat `{after}` instead of `{before}` frees activation memory{cost}."
+
+
+def _virtual_reason(case: Case) -> str:
+    before, after = case.config.training.virtual_stages, case.changes["virtual_stages"]
+    if after > before:
+        return (
+            f"With {after} virtual stages instead of {before} on every chip the pipeline bubble is shorter by as much; "
+            "micro-batches cross more stage boundaries."
+        )
+    return f"With {after} virtual stages instead of {before} micro-batches cross fewer stage boundaries."
 
 
 def _sharding_reason(case: Case) -> str:
@@ -253,19 +316,16 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
     observed = case.observed
     if role == "model" and doublings < 0:
         text = f"{name.capitalize()} goes {step}: its collectives are on the critical path of every layer"
-        yield _with_time(text, observed.traffic_s["tensor"], observed, "now") + (
-            ", and each chip's matmul shards get wider."
-        )
+        yield _with_time(text, "tensor", observed, "now") + (", and each chip's matmul shards get wider.")
     elif role == "model":
         text = f"{name.capitalize()} goes {step}, so each chip reads a smaller shard of the weights"
-        time = observed.work_s["weights_hbm"]
-        yield _with_time(text, time, observed, "reading weights from HBM now") + (
+        yield _with_time(text, "weights_hbm", observed, "reading weights from HBM now") + (
             ", and holds and reduces a smaller shard of the gradients."
         )
     elif role == "seq" and doublings < 0:
         less = "no longer exchanges" if sizes_by_role(case.mesh).get("seq", 1) == 1 else "exchanges fewer"
         text = f"{name.capitalize()} goes {step}: attention {less} keys and values"
-        yield _with_time(text, observed.traffic_s["sequence"], observed, "now") + "."
+        yield _with_time(text, "sequence", observed, "now") + "."
     elif role == "seq":
         yield f"{name.capitalize()} goes {step}, which spreads each sequence over more chips."
     elif role == "data" and doublings > 0:
@@ -279,15 +339,32 @@ def _move(case: Case, role: str, doublings: float) -> Iterator[str]:
         yield f"{name.capitalize()} {'go' if name.endswith('s') else 'goes'} {step}."
 
 
-def _with_time(text: str, seconds: float, observed: Observed, when: str) -> str:
-    if seconds < 0.001 * observed.step_s:
-        return text
-    share = format_share(seconds / observed.step_s)
+def spent(name: str, seconds: float, observed: Observed) -> tuple[Value, Value]:
+    """(time per step, share of the step) of one part of what ran, as `Plan.observed` has it."""
+    origin = "computed" if observed.basis == PROFILE else "predicted"
+    words, field = name.replace("_", " "), f"plan.observed.{name}"
+    return (
+        Value(f"{words} time per step", seconds, "s", origin, field=f"{field}.time_s"),
+        Value(f"{words} share of the step", seconds / observed.step_s, "share", origin, field=f"{field}.share"),
+    )
+
+
+def _exposed(seconds: float, observed: Observed) -> Sentence:
+    time, share = spent("exposed", seconds, observed)
+    if observed.timed:
+        return say("{} of communication per step", time)
+    return say("Communication that takes {} of device time", share)
+
+
+def _with_time(text: str, name: str, observed: Observed, when: str) -> Sentence:
+    time, share = spent(name, {**observed.work_s, **observed.traffic_s}[name], observed)
+    if (share.value or 0.0) < 0.001:
+        return Sentence(text)
     if observed.basis != PROFILE:
-        return f"{text} ({format_time(seconds, 2)} per step predicted)"
+        return say("{} ({} per step predicted)", text, time)
     if not observed.timed:
-        return f"{text} ({share} of device time {when})"
-    return f"{text} ({format_time(seconds)} per step {when}, {share})"
+        return say("{} ({} of device time {})", text, share, when)
+    return say("{} ({} per step {}, {})", text, time, when, share)
 
 
 def tags(case: Case) -> list[str]:
@@ -300,7 +377,7 @@ def tags(case: Case) -> list[str]:
     found += ["critical_batch"] if "global_batch" in changes else []
     found += ["grad_accum"] if _micro_batches(case) else []
     found += ["pipeline"] if case.mesh.size("pipeline") > 1 else []
-    found += ["keep", "method"] if not case.moved and not changes else []
+    found += ["keep", "method"] if case.keeps else []
     found += ["dcn"] if case.config.mesh.dcn_product > 1 else []
     return found + [finding.rule for finding in answered(case)]
 
@@ -321,7 +398,7 @@ def answered(case: Case) -> tuple[Finding, ...]:
     if "remat" in case.changes:
         lighter = RECOMPUTES[case.changes["remat"]] < RECOMPUTES[case.config.training.remat]
         rules.add("recompute" if lighter else "memory_near_capacity")
-    if _micro_batches(case) > 0:
+    if case.rows_ratio < 1 and _micro_batches(case):
         rules |= {"memory_near_capacity", *(["pipeline_bubble"] if case.mesh.size("pipeline") > 1 else [])}
     if case.moved.get("model", 0.0) > 0:
         rules.add("replicated_weights")
@@ -341,4 +418,4 @@ def probability(case: Case) -> float:
     """
     if any(not item.rule.startswith(RULE) and item.rule != "memory" for item in case.broken) and case.kind == "own":
         return 0.0
-    return claimed(case.faster if case.moved or case.changes else case.keeping, bool(case.missing))
+    return claimed(case.keeping if case.keeps else case.faster, bool(case.missing))

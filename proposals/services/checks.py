@@ -1,88 +1,42 @@
-"""The last gate before a person sees proposals: legal, fitting, and no number from nowhere."""
+"""The last gate before a person sees proposals: legal, and fitting in memory."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from django.db import transaction
-
-from diagnosis.report import Diagnosis
 from experiments.models import Run
+from experiments.sentences import values
 from experiments.services import events
-from experiments.services.text import clean_json
-from experiments.step_profile import StepProfile
-from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import Prediction, predict
-from proposals.candidate import candidate, chips_ratio
+from proposals.candidate import candidate
 from proposals.models import PlanRecord, Proposal
-from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
-from proposals.services import backing, plans
-
-logger = logging.getLogger(__name__)
-
-#: Of 20,000 ops some number fits any sentence; only those of the table a reader sees first can be cited.
-CITABLE_OPS = 20
-#: The sentences of a proposal that make claims; its title names the mesh.
-TEXTS = ("reasoning", "expected_impact", "trade_offs", "raises", "lowers")
-
-
-@dataclass(frozen=True)
-class Struck:
-    """A sentence that was taken out, with the numbers that nothing backs."""
-
-    rank: int
-    field: str
-    sentence: str
-    numbers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check found.  broken: a sentence per proposal that is illegal or does not fit; it is never shown."""
+    """What the check found.  broken: a sentence per proposal that is illegal or does not fit; it is never shown.
+
+    values: how many values the sentences of the proposals hold, each with its source.
+    """
 
     broken: tuple[str, ...]
-    struck: tuple[Struck, ...]
-    claims: int
+    values: int
 
 
-def check(
-    record: PlanRecord,
-    config: ExperimentConfig,
-    diagnosis: Diagnosis,
-    profile: StepProfile,
-    only: int | None = None,
-    returned: Iterable[float] = (),
-) -> Verdict:
-    """Check the stored proposals again, from what is stored: legality, memory, and every number in their text.
-
-    only: the rank of the one to check; by default all.  returned: numbers of the tool results that an agent wrote from,
-    which a proposal may cite as well.
-    """
-    plan = record.value
-    known = [*_common(plan, config, diagnosis, profile), *returned]
+def check(record: PlanRecord, config: ExperimentConfig, only: int | None = None) -> Verdict:
+    """Check the stored proposals again, from what is stored.  only: the rank of the one to check; by default all."""
     broken: list[str] = []
-    struck: list[Struck] = []
     count = 0
     running = predict(config)
     chosen = record.proposals.order_by("rank")
     for proposal in chosen if only is None else chosen.filter(rank=only):
         broken += _broken(proposal, config, running)
-        value = proposal.value
-        own = {key: item for key, item in PROPOSAL.write(value).items() if key not in TEXTS and key != "title"}
-        derived = list(backing.derived(plan.baseline, value.predicted))
-        if proposal.predicted_speedup:
-            derived = [*derived, proposal.predicted_speedup / chips_ratio(config, value.changes)]
-        facts = backing.Facts([*known, *backing.numbers(own), *derived])
-        for field in TEXTS:
-            for sentence in getattr(value, field):
-                count += sum(1 for _ in backing.claims(sentence))
-                if missing := backing.unbacked(sentence, facts):
-                    struck.append(Struck(proposal.rank, field, sentence, tuple(missing)))
-    return Verdict(tuple(broken), tuple(struck), count)
+        found = proposal.value
+        texts = (found.reasoning, found.expected_impact, found.trade_offs, found.raises, found.lowers)
+        count += sum(len(values(text)) for group in texts for text in group)
+    return Verdict(tuple(broken), count)
 
 
 def _broken(proposal: Proposal, config: ExperimentConfig, running: Prediction) -> Iterator[str]:
@@ -104,63 +58,13 @@ def _bytes(prediction: Prediction) -> float:
     return float((prediction.hbm_per_chip_bytes or {}).get("total") or 0.0)
 
 
-def _common(plan: Plan, config: ExperimentConfig, diagnosis: Diagnosis, profile: StepProfile) -> Iterator[float]:
-    """The facts of the run that any proposal may cite."""
-    yield from backing.numbers(PLAN.write(replace(plan, rejected=())))
-    found = diagnosis.to_json(top=CITABLE_OPS)
-    found.pop("roofline")  # a point per op
-    yield from backing.numbers(found)
-    measured = replace(profile, ops=profile.ops[:CITABLE_OPS], cores=(), files=()).to_json()
-    yield from backing.numbers(measured)
-    hardware, training = config.hardware, config.training
-    yield from backing.numbers([hardware.topology, hardware.slices, hardware.chips, hardware.chips_per_slice])
-    yield from backing.numbers([dict(hardware.overrides), config.mesh.to_json(), asdict(training)])
-    if training.global_batch_tokens:
-        yield from (float(training.global_batch_tokens), training.global_batch_tokens / hardware.chips)
-    if config.model is not None:
-        yield from backing.numbers(asdict(config.model))
-    chip = load_chips().get(hardware.chip)
-    if chip is not None:
-        values = (value for name, value in vars(chip).items() if name != "sources")
-        yield from backing.numbers([dict(v) if hasattr(v, "items") else v for v in values])
-
-
-def _without(value: ProposalPlan, gone: Collection[tuple[str, str]]) -> ProposalPlan:
-    """The proposal less these sentences, each with the field that it stands in."""
-    kept: dict[str, Any] = {
-        field: tuple(text for text in getattr(value, field) if (field, text) not in gone) for field in TEXTS
-    }
-    if not kept["reasoning"]:
-        kept["reasoning"] = ("The reasons could not be traced to the profile and were removed.",)
-    return replace(value, **kept)
-
-
-def store(run: Run, record: PlanRecord, verdict: Verdict) -> None:
-    """Take the struck sentences out of the proposals, with an Event that says which and why.
+def store(run: Run, verdict: Verdict) -> None:
+    """Note that the proposals passed.
 
     A plan with an illegal proposal is our fault, never the user's: it raises RuntimeError and is not shown.
     """
     if verdict.broken:
         raise RuntimeError("; ".join(verdict.broken))
-    with transaction.atomic():
-        events.lock(run.experiment_id)
-        for proposal in record.proposals.order_by("rank"):
-            gone = {(item.field, item.sentence) for item in verdict.struck if item.rank == proposal.rank}
-            if not gone:
-                continue
-            proposal.data = plans.stored(_without(proposal.value, gone))
-            proposal.save(update_fields=["data"])
-        for item in verdict.struck:
-            logger.error("run %s, proposal %s: nothing backs %s in %r", run.pk, item.rank, item.numbers, item.sentence)
-            events.append(
-                run.experiment_id,
-                "rejected_claim",
-                "coordinator",
-                run=run,
-                data=clean_json(
-                    {**asdict(item), "text": "A sentence was removed: its numbers have no source in this run."}
-                ),
-            )
-        if verdict.claims:
-            text = f"{verdict.claims - sum(len(s.numbers) for s in verdict.struck)} of {verdict.claims} numbers traced"
-            events.progress(run, f"The proposals are legal and fit in memory; {text} to their source", fraction=1.0)
+    count = verdict.values
+    sources = f"; {count} {'number names its source' if count == 1 else 'numbers name their sources'}" if count else ""
+    events.progress(run, f"The proposals are legal and fit in memory{sources}", fraction=1.0)

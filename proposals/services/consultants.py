@@ -28,7 +28,7 @@ from proposals.agents.surroundings import Unavailable
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
-from proposals.services import backing, checks, consulting, context, plans, recording, stored
+from proposals.services import checks, consulting, context, plans, recording, stored
 
 logger = logging.getLogger(__name__)
 
@@ -187,12 +187,10 @@ def _store(made: Consultation, found: Considered, base: PlanRecord, model: str) 
         said_of={"consultation": made.pk, "the_model_says": [_claimed(item) for item in found.proposals]},
         config=base.config,
     )  # fmt: skip
-    read = context.of_plan(record)
-    returned = backing.numbers([item.result for item in found.results])
-    verdict = checks.check(record, read.config, read.diagnosis, read.profile, returned=returned)
+    verdict = checks.check(record, context.of_plan(record).config)
     if verdict.broken:
         raise Refused(f"The model's proposals did not pass the final check: {'; '.join(verdict.broken)}.")
-    checks.store(made.run, record, verdict)
+    checks.store(made.run, verdict)
     return record
 
 

@@ -253,10 +253,10 @@ def _check(work: Work) -> None:
     record = plans.newest_of_run(work.run)
     if record is None:
         raise StageFailed("The proposals of this run no longer exist; retry the analysis.")
-    work.progress("Checking legality, memory and the source of each number of the proposals")
-    verdict = checks.check(record, work.config, work.diagnosis, work.profile)
+    work.progress("Checking legality and memory of the proposals")
+    verdict = checks.check(record, work.config)
     with transaction.atomic():
-        checks.store(work.run, record, verdict)
+        checks.store(work.run, verdict)
         work.move(RunStatus.READY)
         consulting.on_ready(work.run)
     measuring.on_ready(work.run)  # what a worker that dies here leaves, the sweep finds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from history.record import CHANGES, Record, Side
 from history.services import rows, store
 from perfmodel.accounting import parameters
 from perfmodel.config import ExperimentConfig
+from proposals.constraints import MeshSizes
 from proposals.models import Measurement, Proposal
 from proposals.services.compared import Compared
 
@@ -110,7 +110,7 @@ def _changed(proposal: Proposal) -> set[str]:
     return found | ({"mesh"} if _sizes(ran) != _sizes(value.mesh) else set())
 
 
-def _sizes(mesh: Mapping[str, Any]) -> dict[str, int]:
+def _sizes(mesh: MeshSizes) -> dict[str, int]:
     """Axes larger than one, over ICI and DCN."""
     parts = (("", mesh.get("ici") or {}), ("dcn.", mesh.get("dcn") or {}))
     return {f"{prefix}{axis}": size for prefix, axes in parts for axis, size in axes.items() if size != 1}

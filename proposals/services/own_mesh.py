@@ -14,7 +14,7 @@ from accounts.permissions import check
 from experiments.models import Experiment, ReviewState
 from experiments.services import events, profiles
 from perfmodel.config import ConfigError
-from proposals.constraints import same_mesh
+from proposals.constraints import MeshSizes, same_mesh
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import ProposalPlan, is_same
 from proposals.services import checks, context, plans
@@ -24,7 +24,7 @@ class OwnMeshError(Exception):
     """This cannot be priced, or not be added.  The text is a sentence for the user."""
 
 
-def evaluate(plan: PlanRecord, mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> ProposalPlan:
+def evaluate(plan: PlanRecord, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> ProposalPlan:
     """The configuration as a proposal of kind `own`; what it breaks stands in `violations`.  Nothing is stored.
 
     mesh: {"ici": {axis: size}, "dcn": {…}}; changes: training keys.  Raises OwnMeshError for what is no mesh or no
@@ -36,7 +36,7 @@ def evaluate(plan: PlanRecord, mesh: Mapping[str, Any], changes: Mapping[str, An
         raise OwnMeshError(str(error)) from error
 
 
-def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Proposal:
+def add(plan: PlanRecord, user: User, mesh: MeshSizes, changes: Mapping[str, Any] | None = None) -> Proposal:
     """Add the configuration to the plan, after the same checks as any other, to be approved and launched.
 
     Raises OwnMeshError where it breaks a rule or a constraint, or stands in the plan already; Http404 and
@@ -58,10 +58,10 @@ def add(plan: PlanRecord, user: User, mesh: Mapping[str, Any], changes: Mapping[
         made = plans.row(plan.run, plan, found)
         made.added_by = user
         made.save()
-        verdict = checks.check(plan, read.config, read.diagnosis, read.profile, only=made.rank)
+        verdict = checks.check(plan, read.config, only=made.rank)
         if verdict.broken:
             raise OwnMeshError(" ".join(verdict.broken))
-        checks.store(plan.run, plan, verdict)
+        checks.store(plan.run, verdict)
         reopened = Experiment.objects.filter(pk=plan.run.experiment_id).exclude(review=ReviewState.APPROVED)
         reopened.update(review=ReviewState.OPEN)
         events.append(

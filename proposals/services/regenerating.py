@@ -123,7 +123,7 @@ def _make(made: PlanRequest) -> None:
             run, plan, constraints=made.constraints, precedents=known.keys, again=True, user=made.created_by,
             config=experiment.config,
         )  # fmt: skip
-        checks.store(run, record, checks.check(record, found.config, found.diagnosis, found.profile))
+        checks.store(run, checks.check(record, found.config))
         held = REQUESTS.held(made.pk, made.worker)
         if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
             transaction.set_rollback(True)  # another worker has it, and makes the same

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from django.db.models import Q, QuerySet
 
 from accounts.models import Team
@@ -12,7 +9,7 @@ from experiments.models import Experiment
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.candidate import candidate
-from proposals.constraints import same_mesh
+from proposals.constraints import MeshSizes, same_mesh
 from proposals.matching import Match, match
 from proposals.models import Measurement, Proposal
 
@@ -83,7 +80,7 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     return [item for item in found if proposal.pk not in dismissed(item)]
 
 
-def _is_run(proposal: Proposal, experiment: Experiment, mesh: Mapping[str, Any]) -> bool:
+def _is_run(proposal: Proposal, experiment: Experiment, mesh: MeshSizes) -> bool:
     """Whether the configurations are the same; few meshes are, so these are looked at before anything is parsed."""
     if not same_mesh(mesh, experiment.mesh or {}):
         return False

@@ -54,19 +54,6 @@ def cited_at(cite: Citation) -> str:
         return ""
 
 
-@register.filter
-def error_words(value: float | None) -> str:
-    """How a measured speed-up stands to the predicted one: `7 % less than predicted`."""
-    if value is None:
-        return ""
-    size = abs(value)
-    if size < 0.005:
-        return "as predicted"
-    digits = 1 if size < 0.1 else 0
-    way = "more" if value > 0 else "less"
-    return f"{formatting.number(size * 100, digits)}{formatting.NBSP}% {way} than predicted"
-
-
 @register.simple_tag
 def speedup_bar(row: Any, scale: float) -> SafeString:
     """Predicted speed-up as a tick within its 80 % range, measured as a dot, 1× dashed; from 0 to `scale`."""

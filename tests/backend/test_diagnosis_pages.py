@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnosis import report_lines, services
+from diagnosis import evidence, services
 from diagnosis.analyzer import diagnose
 from diagnosis.models import DiagnosisRecord
-from diagnosis.templatetags.diagnosing import _places
+from diagnosis.presentation import sections
 from experiments import formatting
 from experiments.ingest import read_profile
 from experiments.models import Event, Run, RunStatus
+from experiments.sentences import values
 from experiments.services import profiles, runs
 from perfmodel.config_file import read_config
 from tests.backend.factories import make_experiment
@@ -62,16 +63,21 @@ def links(page, inside):
     return {html.unescape(href) for href in re.findall(r'href="([^"]+)"', page) if inside in href}
 
 
-def test_every_number_of_the_report_opens_its_rows_or_names_a_source_line(record):
-    largest = [op.value for op in record.ops.order_by("rank")[:5]]
-    for section in report_lines.sections(record.value, largest, "/ops/")[1:]:
-        for line in section.lines:
-            spans = [(start, end) for start, end, _ in _places(line)]
-            for number in formatting.written_numbers(line.text):
-                if any(start <= number.start < end for start, end in spans):
-                    continue
-                before = line.text[: number.start]
-                assert not before or before.endswith(".py:"), (line.text, line.text[number.start : number.end])
+def test_every_value_of_the_diagnosis_has_a_panel_with_that_value(record):
+    found = record.value
+    said = [
+        found.bottleneck.statement,
+        *found.bottleneck.contradictions,
+        *(x for _, lines in sections(found) for x in lines),
+    ]
+    said += [text for item in found.findings for text in (item.insight, item.action, item.impact)]
+    assert len(values(*said)) > 20
+    for value in values(*said):
+        panel = evidence.find(record, value.field)
+        assert panel is not None, value
+        kind, _, term = value.field.partition("-")  # the panel of a term has its time
+        shown = found.breakdown_share[term] if kind == "term" else panel.value
+        assert shown == pytest.approx(value.value), value
 
 
 def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
@@ -87,8 +93,6 @@ def test_every_evidence_link_of_page_and_report_leads_somewhere(record, people):
 
 
 def test_the_panel_of_a_sum_adds_up(paper, people):
-    from diagnosis import evidence
-
     panel = evidence.find(paper, "axis-model")
     assert panel.value == pytest.approx(sum(op.time_s for op in panel.ops))
     assert panel.ops_time_s == pytest.approx(panel.value)

@@ -22,7 +22,8 @@ from asapweb.explore.treemap import treemap
 from experiments import formatting
 from perfmodel.accuracy import load_accuracy
 from perfmodel.config_file import parse_config
-from perfmodel.search import factorisations, search
+from perfmodel.search import search
+from perfmodel.space import factorisations
 from perfmodel.step_time import predict
 from tests.backend.factories import CONFIG, People, Stored
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from diagnosis.models import DiagnosisRecord
-from experiments.models import Event, Experiment, RunStatus
+from experiments.models import Experiment, RunStatus
 from experiments.services import configuration, runs, starting, uploads
 from history.models import HistoryRecord
 from proposals.models import Measurement, PlanRecord
@@ -78,7 +78,6 @@ def test_the_form_starts_a_run_that_becomes_three_proposals(people):
     experiment.refresh_from_db()
     assert (experiment.state, experiment.origin, experiment.step_time_s) == ("ready", "step_time", 3.0)
     assert PlanRecord.objects.get().proposals.count() == 3
-    assert list(Event.objects.filter(kind="rejected_claim").values_list("data__sentence", flat=True)) == []
     page = people.client("viewer").get(answer["Location"]).content.decode()
     assert "Only the step time and the peak memory were measured" in page and "Step time only" in page
     assert "Predicted, not measured" in page and "Predicted parts, scaled to the measured step" in page

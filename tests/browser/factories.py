@@ -17,6 +17,7 @@ from accounts.models import Membership, Role, Team, User
 from diagnosis import services as diagnosis_services
 from diagnosis.report import Bottleneck, Diagnosis, Evidence, Finding, OpDiagnosis
 from experiments.models import Experiment, Run, RunStatus
+from experiments.sentences import Value, say
 from experiments.services import events, profiles, runs, uploads
 from experiments.step_profile import Device, Note, Op, SourceFile, Step, StepProfile
 from proposals.plan import Citation, Plan, Predicted, ProposalPlan, Rejected
@@ -142,6 +143,8 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
             )
         )  # fmt: skip
     model_ops = tuple(op.key for op in ops if op.mesh_axis == "model")
+    on_model = Evidence("on the model axis", 0.52, "s", "measured", "sum of self times", ops=model_ops)
+    links = Evidence("links used of the model axis", 0.644, "share", "computed", "58 GB/s ÷ 90 GB/s")
     comms = 0.52 + 0.09 + 0.13
     return Diagnosis(
         kpis={
@@ -152,28 +155,24 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
         bottleneck=Bottleneck(
             "communication",
             0.86,
-            "Collectives take 740 ms of every 1,840 ms step, 520 ms of it on the `model` axis.",
-            (
+            say(
+                "Collectives take {} of every {} step, {} of it on the `model` axis.",
                 Evidence("collectives per step", comms, "s", "measured", "sum of self times", "host0.xplane.pb"),
                 Evidence("step time", STEP_S, "s", "measured", "mean of three steps"),
-                Evidence("on the model axis", 0.52, "s", "measured", "sum of self times", ops=model_ops, text="520 ms"),
-                Evidence("duty cycle", 0.962, "share", "measured"),
-                Evidence("links used of the model axis", 0.644, "share", "computed", "58 GB/s ÷ 90 GB/s"),
+                on_model,
             ),
-            ("Duty cycle is 96.2 %, but a core that waits for a collective counts as busy.",),
+            (links,),
+            (say("Duty cycle is {}, but a core that waits for a collective counts as busy.",
+                 Evidence("duty cycle", 0.962, "share", "measured")),),
             "compute",
-        ),
+        ).numbered(),
         findings=(
             Finding(
                 "tensor_parallel_communication", "Tensor parallelism on `model` costs 520 ms",
-                "Its collectives take 520 ms per step and reach 64.4 % of what the links give.",
-                "Halve `model` and double `data`.", "At most 520 ms of the step.",
-                (
-                    Evidence("on the model axis", 0.52, "s", "measured", "sum of self times", ops=model_ops),
-                    Evidence("links used of the model axis", 0.644, "share", "computed", "58 GB/s ÷ 90 GB/s"),
-                ),
+                say("Its collectives take {} per step and reach {} of what the links give.", on_model, links),
+                "Halve `model` and double `data`.", say("At most {} of the step.", on_model), (on_model, links),
                 0.52, 0.52 / STEP_S, "model",
-            ),
+            ).numbered("finding-0"),
             Finding("exposed_gathers", "Weight gathers are not hidden", "They take 130 ms.", "Overlap them.",
                     "At most 130 ms.", (Evidence("gathers", 0.13, "s", "measured"),), 0.13, 0.13 / STEP_S, "data"),
         ),
@@ -189,7 +188,10 @@ def diagnosis(profile: StepProfile) -> Diagnosis:
         mfu_convention="model FLOPs, causal attention, nothing recomputed",
         report={
             "Experiment details": ["Hardware: v5p, 4×4×4."],
-            "KPIs and initial hypothesis": ["Duty cycle: 96.2 %.", "Initial hypothesis: the device is busy."],
+            "KPIs and initial hypothesis": [
+                say("Duty cycle: {}.", Value("duty cycle", 0.962, "share", "measured", field="kpi-duty_cycle")),
+                "Initial hypothesis: the device is busy.",
+            ],
             "Ops and roofline": ["By module: mlp 45.7 %, attention 31.5 % of device time."],
             "Correlation and structured analysis": ["Collectives take 740 ms of every 1,840 ms step."],
         },

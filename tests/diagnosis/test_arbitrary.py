@@ -42,7 +42,7 @@ def test_any_profile_is_answered(profile: StepProfile, config: ExperimentConfig 
         assert sum(diagnosis.breakdown_s.values()) == pytest.approx(profile.step_time_s)
     assert len(diagnosis.ops) == len(profile.ops)
     for op in diagnosis.ops:
-        assert op.step_share is None or 0 <= op.step_share <= 1 + 1e-9
+        assert 0 <= op.time_share <= 1 + 1e-9
     for finding in diagnosis.findings:
         assert finding.title and finding.insight and finding.action and finding.impact
         assert finding.saving_share is None or 0 <= finding.saving_share <= 1

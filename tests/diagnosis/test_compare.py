@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from asapweb.cli.dispatch import dispatch
 from diagnosis.analyzer import diagnose
 from diagnosis.compare import Comparison, compare
+from experiments.sentences import spans_of, values
 from experiments.step_profile import Op, StepProfile
 from perfmodel.config import ExperimentConfig
 from perfmodel.shapes import ModelShape
 from tests.diagnosis.arbitrary import configs, profiles
 from tests.diagnosis.build import collective, config, matmul, profile, stream
-from tests.diagnosis.test_numbers import check, numbers
+from tests.diagnosis.test_numbers import QUANTITY
 
 OVER_MODEL = "replica_groups=[4,4]<=[16]"
 OVER_DATA = "replica_groups=[4,4]<=[4,4]T(1,0)"
@@ -174,9 +175,12 @@ def test_numbers_of_the_statement() -> None:
     before = profile(matmul("fusion.1", 0.5), reduced(0.4), stream("fusion.2", 0.1))
     after = scaled(profile(matmul("fusion.3", 0.7), reduced(0.1), stream("fusion.2", 0.2)), 0.8)
     result = compared(before, after)
-    diagnosis = diagnose(before, BEFORE)
-    assert sum(check(text.replace(PATH, ""), result.evidence, diagnosis) for text in result.statement) >= 6
-    assert all(numbers(row.text, diagnosis) for row in result.evidence)
+    for words in (span for text in result.statement for span in spans_of(text) if isinstance(span, str)):
+        assert not QUANTITY.search(words), words
+    found = values(*result.statement)
+    assert len(found) >= 6 and {(value.field, value.value) for value in found} == {
+        (row.field, row.value) for row in result.evidence
+    }
 
 
 @settings(max_examples=40, deadline=None)

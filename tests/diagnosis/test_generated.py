@@ -9,7 +9,8 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from evaluation.steps import evaluate
-from evaluation.steps.generated import Scenario, config, made, profile
+from evaluation.steps.generated import made, profile
+from evaluation.steps.scenario import Scenario, config
 from evaluation.steps.scenarios import SCENARIOS
 from evaluation.steps.variants import perturbed
 from experiments.ingest import read_profile
@@ -117,7 +118,7 @@ def test_the_published_report_is_of_this_analyzer() -> None:
 
 def test_the_generator_knows_nothing_of_the_analyzer() -> None:
     """Its physics is the performance model's; labels follow from its ledger by the contract."""
-    for module in ("generated", "scenarios", "drawn"):
+    for module in ("generated", "scenario", "scenarios", "writer", "drawn"):
         text = (Path(evaluate.__file__).parent / f"{module}.py").read_text()
         assert "diagnosis.analyzer" not in text and "from diagnosis" not in text
     for scenario in SCENARIOS:

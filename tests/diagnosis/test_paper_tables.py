@@ -75,7 +75,7 @@ def test_observations_of_experiment_1() -> None:
     rules = {finding.rule for finding in diagnosis.findings}
     assert {"opaque_custom_calls", "async_collective_waits", "record_more"} <= rules
     opaque = next(finding for finding in diagnosis.findings if finding.rule == "opaque_custom_calls")
-    assert opaque.saving_share is None and opaque.evidence[0].value == pytest.approx(0.0115)
+    assert opaque.saving_share is None and opaque.evidence[1].value == pytest.approx(0.0115)
     assert any("HBM-bound" in text and "waits" in text for text in diagnosis.bottleneck.contradictions)
 
 

@@ -11,9 +11,9 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.report import DIAGNOSIS, OP, Evidence, OpDiagnosis
 from evaluation.steps import paper
-from evaluation.steps.generated import LARGE, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import LARGE, Scenario
+from evaluation.steps.scenario import config as configured
 from experiments.step_profile import Timeline
 
 RUN = Scenario(

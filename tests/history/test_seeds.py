@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from evaluation.published import RUNS_FILE
 from evaluation.seeds import build
 from history import seeds
 from history.record import OUTCOMES
 from perfmodel.chips import get_chip
 from perfmodel.config import Mesh
-from perfmodel.published import RUNS_FILE
 
 RECORDS = {record.id: record for record in seeds.records()}
 ROWS = {row["id"]: row for row in json.loads(RUNS_FILE.read_text(encoding="utf-8"))}

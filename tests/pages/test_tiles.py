@@ -13,9 +13,9 @@ def notes(**kpis: float) -> dict[str, str]:
     return {tile.key: tile.note for tile in presentation.tiles(found)}
 
 
-def test_hidden_communication_is_time_of_the_step() -> None:
+def test_communication_in_flight_is_not_called_hidden_work() -> None:
     note = notes(communication_overlapped=0.5)["communication_overlapped"].replace("\u00a0", " ")
-    assert note == "1.00 s of the step hidden by other ops"
+    assert note == "1.00 s of the step beside other ops"
 
 
 def test_goodput_does_not_call_communication_productive() -> None:

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.accounting import forward_flops, parameters
-from perfmodel.calibration import Observation, ObservedCollective, calibrate
+from perfmodel.calibration import calibrate
 from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.gaps import fill_in
-from perfmodel.search import Constraints, build_space, space_workload
+from perfmodel.observation import Observation, ObservedCollective
+from perfmodel.space import Constraints, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config

@@ -11,7 +11,8 @@ from perfmodel.config_file import parse_config
 from perfmodel.legality import check
 from perfmodel.memory import of_first_stage, peak_spread, per_chip, probability_fits
 from perfmodel.memory_profiles import load_memory_profiles
-from perfmodel.search import Constraints, search
+from perfmodel.search import search
+from perfmodel.space import Constraints
 from perfmodel.step_time import predict
 from perfmodel.workload import from_config, stack
 from tests.perfmodel.cases import LLAMA3_8B, a100, tpu

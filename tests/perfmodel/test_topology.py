@@ -58,6 +58,19 @@ def test_two_dimensions_double_the_bandwidth():
     assert one.gather_s_per_byte[0] == pytest.approx(2 * two.gather_s_per_byte[0])
 
 
+@pytest.mark.parametrize(
+    ("chip", "shape", "sent"),
+    [("v5p", (2, 2, 1), 2), ("v6e", (4, 4), 2), ("v5p", (2, 2, 2), 3), ("v5e", (8, 8), 2), ("v5e", (4,), 1)],
+)
+def test_the_corner_of_a_torus_without_wraparound_has_one_link_per_dimension(chip, shape, sent):
+    """Every chip takes in all but its own share of the array; the corner has as many links as there are dimensions, so
+    that a gather of many chips takes V ÷ (W · dimensions) with W one way (book 3.2), whatever the schedule."""
+    size = int(np.prod(shape))
+    found = links(chip, shape, [size], [0])
+    rate = (1 - 1 / size) / found.gather_s_per_byte[0]
+    assert rate == pytest.approx(sent * get_chip(chip).ici_link_bytes_per_s)
+
+
 def test_minor_axes_of_a_gpu_mesh_stay_on_nvlink():
     chip = get_chip("h100")
     inside = links("h100", (8, 4), [4, 8], [1])

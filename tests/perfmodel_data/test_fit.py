@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evaluation import optico
 from evaluation.accuracy_plots import bars, scatter
 from evaluation.fit_time import Fit, Stalls, fit_stalls, fitted, problem, solve
 from evaluation.held_out import FOLDINGS, folds, held_out, naive_error
@@ -13,7 +14,6 @@ from evaluation.ranges import Errors, errors_at, quantiles
 from evaluation.scores import rank, rank_all, summary
 from evaluation.time_rows import load_rows
 from evaluation.time_table import table, write
-from perfmodel import optico
 from perfmodel.accuracy import load_accuracy
 from perfmodel.distance import DISTANCES, distance_to
 from perfmodel.efficiency import CLASSES, load_efficiencies

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from evaluation.published import RUNS_FILE, UnmappedError, load_published, map_row, maxtext_flops_per_token
 from perfmodel.config_file import all_errors, config_to_json
-from perfmodel.published import RUNS_FILE, UnmappedError, load_published, map_row, maxtext_flops_per_token
 
 ROWS = {row["id"]: row for row in json.loads(RUNS_FILE.read_text(encoding="utf-8"))}
 

@@ -10,6 +10,7 @@ import pytest
 
 from perfmodel import xla_flags
 from perfmodel.chips import load_chips
+from perfmodel.data_file import DataError
 
 RAW = tomllib.loads((Path(xla_flags.__file__).parent / "xla_flags.toml").read_text())
 
@@ -51,5 +52,5 @@ def test_what_a_run_chose_stands() -> None:
      {"note": ""}],
 )  # fmt: skip
 def test_a_set_without_a_source_does_not_load(broken: dict[str, Any]) -> None:
-    with pytest.raises(xla_flags.FlagDataError):
+    with pytest.raises(DataError):
         xla_flags.read({**RAW, "set": [{**RAW["set"][0], **broken}]})

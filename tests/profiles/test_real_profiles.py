@@ -30,7 +30,7 @@ def test_every_quantity_is_xprofs_or_says_why_not(source: Source) -> None:
 def test_the_docs_hold_a_table_of_each() -> None:
     text = DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
     for source in FOUND:
-        assert f"### {source.name}" in text
+        assert f"## {source.name}" in text
         assert source.licence in text and source.origin in text
 
 

@@ -11,17 +11,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import LARGE, MIDDLE, MIXTURE, SMALL, ModelShape, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import LARGE, MIDDLE, MIXTURE, SMALL, Scenario
+from evaluation.steps.scenario import config as configured
 from perfmodel import legality
 from perfmodel.catalogue import get_model
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training
+from perfmodel.shapes import ModelShape
 from perfmodel.step_time import predict
 from proposals.candidate import candidate
 from proposals.constraints import Constraints, same_mesh
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
+from tests.proposer.sentences import check_sentences
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, profile_of
 
 pytestmark = pytest.mark.slow
@@ -142,7 +144,9 @@ def obeys(item: ProposalPlan, setup: ExperimentConfig, constraints: Constraints)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=runs(), times=TIMES)
 def test_any_run_gets_three_legal_proposals(setup: ExperimentConfig, times: tuple[float, float, float]) -> None:
-    found = pricer(setup, times).propose()
+    bench = pricer(setup, times)
+    found = bench.propose()
+    check_sentences(found, bench.diagnosis)
     check(found, setup, Constraints())
     assert "global_batch" not in found.proposals[0].changes
 

@@ -9,9 +9,9 @@ import pytest
 
 from diagnosis.analyzer import diagnose
 from evaluation.proposing.experiments import case
-from evaluation.steps.generated import MIDDLE, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import MIDDLE, Scenario
+from evaluation.steps.scenario import config as configured
 from perfmodel import legality
 from perfmodel.config import ConfigError, Hardware
 from perfmodel.step_time import predict

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import LARGE, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import LARGE, Scenario
+from evaluation.steps.scenario import config as configured
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.proposer import Pricer, evaluate

@@ -108,15 +108,32 @@ def plan(*records: Record) -> Plan:
     return Pricer(ran, setup, diagnose(ran, setup), precedents_of(records)).propose()
 
 
-def test_a_precedent_shifts_the_expectation_towards_what_was_measured_and_is_cited() -> None:
-    def speedup(found: Plan) -> float:
-        return next(item.predicted.speedup or 0.0 for item in found.proposals if item.mesh["ici"]["model"] == 1)
-
+def test_a_precedent_makes_a_mesh_more_likely_and_is_cited_but_is_no_part_of_the_predicted_step() -> None:
     plain, taught = plan(), plan(replace(RECORD, speedup=exp(1.0), effect="It flew"))
-    assert speedup(taught) > speedup(plain)
-    named = next(item for item in taught.proposals if item.mesh["ici"]["model"] == 1)
-    assert [c.key for c in named.citations if c.source == "history"] == ["r-1"]
-    assert any("It flew" in text for text in named.raises)
+    before, after = (next(x for x in found.proposals if x.mesh["ici"]["model"] == 1) for found in (plain, taught))
+    assert after.confidence > before.confidence
+    assert after.predicted.breakdown_s == pytest.approx(before.predicted.breakdown_s)
+    assert after.predicted.speedup == pytest.approx(before.predicted.speedup)
+    assert [c.key for c in after.citations if c.source == "history"] == ["r-1"]
+    assert any("It flew" in text for text in after.raises)
+
+
+def test_what_other_flags_did_is_no_precedent_for_these() -> None:
+    def flagged(*flags: str) -> Record:
+        after = Side(training={"xla_flags": list(flags)})
+        return replace(RECORD, id=f"r{len(flags)}", before=Side(training={}), after=after, changes=("xla_flags",))
+
+    assert from_record(flagged()) is None  # it does not say which
+    held = Situation("v5p", 16, "communication", 8e9, frozenset({"--xla_a"}))
+    same, other = (Library(precedents_of([flagged(flag)]), held) for flag in ("--xla_a=1", "--xla_b=1"))
+    assert asked(same, xla_flags=1)[0] > 0.9
+    assert asked(other, xla_flags=1)[0] == 0.0
+
+
+def test_another_vendors_gpu_is_less_alike_than_the_same_vendors() -> None:
+    record = replace(RECORD, chip="h100")
+    nvidia, amd = (asked(library(record, chip=chip), data=2, model=-2)[0] for chip in ("b200", "mi300x"))
+    assert nvidia > amd > 0.0
 
 
 def test_a_run_that_failed_on_the_same_mesh_lowers_its_confidence_and_is_named() -> None:

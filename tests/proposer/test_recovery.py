@@ -1,7 +1,8 @@
 """From a poor mesh back to a good one, on steps laid out from first principles (evaluation/steps/generated.py).
 
-The same generator then runs what was proposed, its mesh and the training keys that it knows of (recomputation in full
-or none, micro-batches, batch), so the gain is what that world would measure per token, not what we predicted.
+The same generator then runs what was proposed, its mesh and the training keys that it knows of (recomputation in full,
+of elementwise work alone or none, micro-batches, batch), so the gain
+is what that world would measure per token, not what we predicted.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from dataclasses import replace
 from functools import cache
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import LARGE, MIDDLE, SMALL, ModelShape, Scenario, config, profile
+from evaluation.steps.generated import profile
+from evaluation.steps.scenario import LARGE, MIDDLE, SMALL, Scenario, config
 from perfmodel import legality
+from perfmodel.shapes import ModelShape
 from proposals.plan import ProposalPlan
 from proposals.proposer import propose
 
@@ -40,8 +43,8 @@ def proposed_s(number: int, proposal: ProposalPlan) -> float:
         ran,
         batch=changes.get("global_batch", ran.batch),
         grad_accum=changes.get("grad_accum", ran.grad_accum),
-        # What keeps a part recomputes the rest: as long as all of it, at most.
-        remat="none" if changes.get("remat") == "none" else "full",
+        # Offloading recomputes as much as full rematerialisation.
+        remat={"none": "none", "minimal": "minimal"}.get(changes.get("remat", ""), "full"),
     )
     return (profile(run).step_time_s or 0.0) * ran.batch / run.batch
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.analyzer import diagnose
-from evaluation.steps.generated import MIDDLE, Scenario
-from evaluation.steps.generated import config as configured
 from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import MIDDLE, Scenario
+from evaluation.steps.scenario import config as configured
 from proposals.constraints import Constraints
 from proposals.plan import PLAN, PROPOSAL, Neighbour, Predicted, ProposalPlan
 from proposals.proposer import Pricer

@@ -80,7 +80,8 @@ def run(facts: Facts) -> tuple[Finding, ...]:
     found.sort(key=lambda finding: -(finding.saving_share if finding.saving_share is not None else -1.0))
     first = (one for one in overview.little_to_gain(facts, found) if laws.broken(facts, one) is None)
     last = (one for one in overview.record_more(facts) if laws.broken(facts, one) is None)
-    return (*(one.finding for one in first), *found, *(one.finding for one in last))
+    ranked = (*(one.finding for one in first), *found, *(one.finding for one in last))
+    return tuple(finding.numbered(f"finding-{index}") for index, finding in enumerate(ranked))
 
 
 def weighed(facts: Facts) -> Iterator[Weighed]:

@@ -10,6 +10,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, exposed_of, lines
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.report import Evidence
+from experiments.sentences import say
 
 
 def exposed_dcn(facts: Facts) -> Iterator[Claim]:
@@ -19,15 +20,13 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING or facts.config is None:
         return
     cost = exposed_of(facts, "exposed collectives over DCN", ops)
-    rows: list[Evidence | None] = [cost]
-    text = f"Collectives between slices expose {cost} {facts.base}{lines(ops)}."
+    text = say("Collectives between slices expose {} {}{}.", cost, facts.base, lines(ops))
     rate = dcn_bytes_per_s(facts.config)
     if rate:
         row = evidence(
             "DCN bandwidth per chip", rate, "bytes_per_s", "computed", "host network ÷ chips per host", "chips.toml"
         )
-        rows.append(row)
-        text += f" Each chip's share of its host's DCN bandwidth is {row}."
+        text += say(" Each chip's share of its host's DCN bandwidth is {}.", row)
     other = [op for op in ops if op.collective and op.collective.tensor not in ("gradients", "scalars", "")]
     parts: list[Evidence] = []
     title = "Exposed DCN gradient all-reduce"
@@ -37,13 +36,12 @@ def exposed_dcn(facts: Facts) -> Iterator[Claim]:
     )
     if total_exposed(other) >= WORTH_SAYING:
         row = exposed_of(facts, "of it, not gradients", other)
-        rows.append(row)
         parts.append(row)
         title = "Exposed DCN communication"
-        text += f" Of this, {row} is not gradient traffic and recurs in every layer."
+        text += say(" Of this, {} is not gradient traffic and recurs in every layer.", row)
         action = "Keep only gradient traffic (replica or data axes) on DCN and every other axis on ICI. " + action
     flags = advise(facts, causes_of(ops))
     yield claim(
-        facts, "exposed_dcn", title, text, f"{action} {flags.text}".strip(), rows, share, ops=ops, part=EXPOSED,
+        facts, "exposed_dcn", title, text, f"{action}{flags.after}", share, ops=ops, part=EXPOSED,
         axis="dcn", flags=flags.flags, flags_source=flags.source, parts=parts, whole=cost,
     )  # fmt: skip

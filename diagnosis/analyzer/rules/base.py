@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts, OpFacts, keys, total_exposed, total_share
 from diagnosis.analyzer.quantity import evidence
-from diagnosis.report import Evidence, Finding
+from diagnosis.report import Evidence, Finding, cited
+from experiments.sentences import Sentence, say
 
 #: Below this share of the step a cost is not worth a finding of its own.
 WORTH_SAYING = 0.02
@@ -79,24 +80,22 @@ def seconds_of(facts: Facts, label: str, share: float, ops: Iterable[OpFacts] = 
     return evidence(label, time, "s", "computed", "share × step time", OPS, keys(tuple(ops)))
 
 
-def saving(facts: Facts, share: float) -> tuple[str, list[Evidence], float | None, float]:
-    """(impact sentence, its evidence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
+def saving(facts: Facts, share: float) -> tuple[Sentence, float | None, float]:
+    """(impact sentence, saving_s, saving_share): the Amdahl bound if this time vanished altogether."""
     share = min(max(share, 0.0), 0.999)
     part = evidence("upper bound on the time saved", share, "share", "computed", "Amdahl bound", OPS)
-    rows = [part]
-    faster = ""
+    faster: str = ""
     if share >= 0.01:
-        gain = evidence("upper bound on the speed-up", 1.0 / (1.0 - share), "", "computed", "1 ÷ (1 − share)", OPS)
-        rows.append(gain)
-        faster = f", {gain}× faster"
+        gain = 1.0 / (1.0 - share)
+        row = evidence("upper bound on the speed-up", gain, "speedup", "computed", "1 ÷ (1 − share)", OPS)
+        faster = say(", {} faster", row)
     bound = "Amdahl bound: the step without this time"
     bound += "; over the listed ops only" if facts.thin else ""
     time = facts.seconds(share)
     if time is None:
-        return f"At most {part} of device time{faster} ({bound}).", rows, None, share
+        return say("At most {} of device time{} ({}).", part, faster, bound), None, share
     spent = evidence("upper bound on the time saved per step", time, "s", "computed", "share × step time", OPS)
-    rows.append(spent)
-    return f"At most {spent} per step, {part} of it{faster} ({bound}).", rows, time, share
+    return say("At most {} per step, {} of it{} ({}).", spent, part, faster, bound), time, share
 
 
 def claim(
@@ -105,7 +104,6 @@ def claim(
     title: str,
     insight: str,
     action: str,
-    rows: Iterable[Evidence | None],
     saved: float | None,
     *,
     ops: Iterable[OpFacts] = (),
@@ -113,6 +111,7 @@ def claim(
     stalls: tuple[str, ...] = (),
     axis: str | None = None,
     impact: str = "",
+    more: Iterable[Evidence] = (),
     advice: tuple[str, ...] = (),
     flags: tuple[str, ...] = (),
     flags_source: str = "",
@@ -120,16 +119,16 @@ def claim(
     parts: Iterable[Evidence] = (),
     whole: Evidence | None = None,
 ) -> Claim:
-    """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about."""
-    shown = [row for row in rows if row is not None]
+    """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about.
+
+    Its evidence is the values of its sentences, and `more` beside them.
+    """
     time = share = None
     if saved is not None:
-        text, more, time, share = saving(facts, saved)
-        impact = f"{text} {impact}".strip()
-        shown += more
-    found = Finding(
-        rule, title, insight, action, impact, tuple(shown), time, share, axis, flags, flags_source if flags else ""
-    )
+        bound, time, share = saving(facts, saved)
+        impact = bound + " " + impact if impact else bound
+    rows = (*cited(insight, action, impact), *more)
+    found = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags, flags_source if flags else "")
     return Claim(found, tuple(ops), part, stalls, advice, tuple(wasted), tuple(parts), whole)
 
 

@@ -19,7 +19,7 @@ from diagnosis.analyzer.rules.base import (
 )
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.analyzer.rules.links import bandwidth
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 
 def expert_dispatch(facts: Facts) -> Iterator[Claim]:
@@ -37,22 +37,20 @@ def expert_dispatch(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING:
         return
     cost = exposed_of(facts, "exposed expert all-to-alls", ops)
-    rows: list[Evidence | None] = [cost]
-    text = f"Expert dispatch and combine all-to-alls expose {cost} {facts.base}{lines(ops)}."
+    text = say("Expert dispatch and combine all-to-alls expose {} {}{}.", cost, facts.base, lines(ops))
     sent = bandwidth(ops)
     if sent:
         achieved, possible = sent
-        rows += [achieved, possible]
-        text += f" They reach {achieved} of {possible} link bandwidth"
+        text += say(" They reach {} of {} link bandwidth", achieved, possible)
         slow = (achieved.value or 0.0) < 0.5 * (possible.value or 0.0)
         text += ": chips wait for the one with the most tokens, or the messages are too small." if slow else "."
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "expert_all_to_all", "Exposed expert all-to-all", text,
         "Reduce the expert axis or map it to the fastest links, overlap dispatch with the shared expert or the "
-        "attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance. "
-        f"{flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
+        f"attention of another micro-batch, and check the load-balancing loss and capacity factor for imbalance."
+        f"{flags.after}",
+        share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
         flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
@@ -91,7 +89,7 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
     load = evidence(
         "time on the most loaded core ÷ mean",
         1.0 + excess / mean,
-        "",
+        "speedup",
         "measured",
         "Σ longest time on a core ÷ Σ mean time over cores, expert ops",
         "intervals of the trace",
@@ -107,10 +105,15 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         OPS,
         keys(experts),
     )
-    rows: list[Evidence | None] = [load, cost, wait]
-    text = (
-        f"Expert matmuls take {cost} {facts.base} on average and {load}× as long on the most loaded "
-        f"core{lines(experts)}; the others wait for it in the all-to-all that follows, {wait} {facts.base}."
+    text = say(
+        "Expert matmuls take {} {} on average and {} as long on the most loaded core{}; the others wait "
+        "for it in the all-to-all that follows, {} {}.",
+        cost,
+        facts.base,
+        load,
+        lines(experts),
+        wait,
+        facts.base,
     )
     if largest.op.slowest_core:
         text += f" {largest.op.name} takes longest on {largest.op.slowest_core}."
@@ -123,5 +126,5 @@ def expert_imbalance(facts: Facts) -> Iterator[Claim]:
         facts, "expert_imbalance", "Expert load imbalance", text,
         "Raise the weight of the load-balancing loss or use a bias per expert, lower the capacity factor so that "
         "full experts drop or reroute tokens, and place experts that are often used together on different chips.",
-        rows, lost, ops=(*experts, *waits), stalls=("idle",), axis=axes[0] if axes else None,
+        lost, ops=(*experts, *waits), stalls=("idle",), axis=axes[0] if axes else None,
     )  # fmt: skip

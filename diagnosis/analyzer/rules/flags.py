@@ -31,6 +31,11 @@ class Advice:
     source: str = ""
     text: str = ""
 
+    @property
+    def after(self) -> str:
+        """The sentence, to follow another."""
+        return f" {self.text}" if self.text else ""
+
 
 def causes_of(ops: Iterable[OpFacts]) -> tuple[str, ...]:
     """The causes of these exposed collectives, costliest first."""
@@ -47,12 +52,18 @@ def advise(facts: Facts, causes: Iterable[str], verb: str = "overlap") -> Advice
     if facts.chip is None or not facts.of_xla:
         return Advice()
     given = facts.config.training.xla_flags if facts.config else ()
+    shown = xla_flags.shown_by((op.op.name, op.collective.kind) for op in facts.collectives if op.collective)
     sets = [found for cause in causes if (found := xla_flags.flag_set(facts.chip.name, cause)) is not None]
     if not sets:
         return Advice()
-    flags = tuple(dict.fromkeys(flag for found in sets for flag in xla_flags.missing(found, given)))
+    flags = tuple(dict.fromkeys(flag for found in sets for flag in xla_flags.missing(found, (*given, *shown))))
     sources = "; ".join(dict.fromkeys(title for found in sets for title, _ in found.sources))
     what = " and ".join(dict.fromkeys(_WORDS[found.cause] for found in sets))
     if not flags:
         return Advice(text=f"The documented XLA flags that {verb} {what} are already set.")
+    if any(flag.partition("=")[0] in shown for found in sets for flag in found.flags):
+        text = (
+            f"Asynchronous collectives are on already, as the ops show; set the other XLA flags that {verb} {what} on"
+        )
+        return Advice(flags, sources, f"{text} {facts.chip.name} ({sources}).")
     return Advice(flags, sources, f"Set the XLA flags that {verb} {what} on {facts.chip.name} ({sources}).")

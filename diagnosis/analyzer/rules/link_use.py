@@ -19,7 +19,7 @@ from diagnosis.analyzer.rules.base import (
 )
 from diagnosis.analyzer.rules.flags import Advice, advise
 from diagnosis.analyzer.rules.links import SMALL_BYTES
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 HALF = 0.5
 
@@ -49,21 +49,21 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
         "of link bandwidth", 1.0 - lost / total_exposed(ops), "share", "computed",
         "Σ time × achieved ÷ possible ÷ Σ time", OPS, keys(ops),
     )  # fmt: skip
-    rows: list[Evidence | None] = [cost, reached]
-    text = f"{words.capitalize()} that expose {cost} {facts.base} reach {reached} of link bandwidth{lines(ops)}"
+    text = say(
+        "{} that expose {} {} reach {} of link bandwidth{}", words.capitalize(), cost, facts.base, reached, lines(ops)
+    )
     steps, cores = len(facts.profile.steps), facts.profile.device.measured_cores
     if steps and cores:
         count = sum(op.op.occurrences for op in ops) / (steps * cores)
         often = evidence(
             "of these per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops)
         )
-        rows.append(often)
-        text += f"; there are {often} per step"
+        text += say("; there are {} per step", often)
     flags = Advice()
     if are_small:
         text += ". Messages this small are latency-bound: hops, not bandwidth, set their time."
         flags = advise(facts, ("small_collectives",), "combine")
-        action = f"Combine small collectives of the same kind, or fuse those within a layer. {flags.text}".strip()
+        action = f"Combine small collectives of the same kind, or fuse those within a layer.{flags.after}"
     else:
         text += (
             ". They are large enough to be bandwidth-bound, so they are waiting for a straggler or for another axis "
@@ -76,7 +76,7 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
         )
     return claim(
         facts, "low_link_bandwidth",
-        "Latency-bound small collectives" if are_small else "Low link-bandwidth utilisation", text, action, rows, lost,
+        "Latency-bound small collectives" if are_small else "Low link-bandwidth utilisation", text, action, lost,
         ops=ops, part=BELOW_LINKS, axis=costliest_axis_of(ops), advice=(COMBINE_SMALL,) if are_small else (),
         flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, keys
 from diagnosis.analyzer.links import mesh_links, wire_bytes
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.report import Evidence
+from experiments.sentences import say
 
 ACHIEVED, POSSIBLE = "achieved bandwidth per chip", "link bandwidth per chip"
 #: Below this a message waits for hops rather than for bandwidth on any of the chips (book 3.2: about a microsecond a
@@ -45,12 +46,12 @@ def bandwidth(ops: Iterable[OpFacts]) -> tuple[Evidence, Evidence] | None:
     return achieved, possible
 
 
-def bandwidth_text(facts: Facts, ops: Iterable[OpFacts]) -> tuple[str, list[Evidence]]:
-    """`` They reach 25 GB/s of the 45 GB/s that these links carry.`` with its numbers; empty where unknown."""
+def bandwidth_text(ops: Iterable[OpFacts]) -> str:
+    """`` They reach 25 GB/s of 45 GB/s link bandwidth.``; empty where unknown."""
     found = bandwidth(ops)
     if found is None:
-        return "", []
-    return f" They reach {found[0]} of {found[1]} link bandwidth.", [*found]
+        return ""
+    return say(" They reach {} of {} link bandwidth.", *found)
 
 
 def ici_intensity(facts: Facts) -> float | None:

@@ -19,8 +19,8 @@ from diagnosis.analyzer.rules.base import (
     lines,
     time_of,
 )
-from diagnosis.report import Evidence
 from experiments.hlo import text as hlo
+from experiments.sentences import say
 from perfmodel import accounting
 
 LOW_EFFICIENCY = 0.50
@@ -62,11 +62,12 @@ def low_efficiency(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "low_matrix_efficiency", f"Matmuls far below peak {_unit_words(facts)} utilisation",
-        f"Compute-bound ops below half of the peak take {cost} {facts.base} and average {reached} of peak FLOP/s; the "
-        f"costliest, {worst.op.name}, reaches {own}{lines(ops)}.",
+        say(
+            "Compute-bound ops below half of the peak take {} {} and average {} of peak FLOP/s; the "
+            "costliest, {}, reaches {}{}.", cost, facts.base, reached, worst.op.name, own, lines(ops)),
         "Give each chip larger matmuls: more rows per chip (batch or sequence shard) or a smaller tensor axis; fuse "
         "matmuls that share an input, and tune the kernel's block sizes.",
-        [cost, reached, own], lost, ops=ops, part=BELOW_ROOF,
+        lost, ops=ops, part=BELOW_ROOF,
     )  # fmt: skip
 
 
@@ -104,11 +105,13 @@ def unaligned_shapes(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "unaligned_shapes", "Matmul dimensions padded to MXU tiles",
-        f"Matmuls with a dimension that is not a multiple of {edge} take {cost} {facts.base}; {worst.op.name} has a "
-        f"dimension of {size} per chip and spends up to {part} of its FLOPs on padding{lines(ops)}.",
+        say(
+            "Matmuls with a dimension that is not a multiple of {} take {} {}; {} has a dimension of {} per "
+            "chip and spends up to {} of its FLOPs on padding{}.", edge, cost, facts.base,
+            worst.op.name, size, part, lines(ops)),
         "Reduce the tensor axis so that heads and features per chip fill whole tiles, or choose widths whose shards "
         "are multiples of the tile.",
-        [cost, part, edge, size], lost, ops=ops, part=BELOW_ROOF, wasted=[(op, waste) for op, waste, _ in padded],
+        lost, ops=ops, part=BELOW_ROOF, wasted=[(op, waste) for op, waste, _ in padded],
     )  # fmt: skip
 
 
@@ -145,8 +148,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
     if share < 0.30:
         return
     cost = time_of(facts, "attention", core)
-    rows: list[Evidence | None] = [cost]
-    text = f"Attention takes {cost} {facts.base}{lines(core)}."
+    text = say("Attention takes {} {}{}.", cost, facts.base, lines(core))
     model = facts.config.model if facts.config else None
     seq = facts.config.training.seq_len if facts.config else None
     if model and seq:
@@ -160,8 +162,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
             "scaling book 4.3",
         )
         length = evidence("sequence length", float(seq), "count", "measured", source="configuration")
-        rows += [part, length]
-        text += f" At {length} tokens, attention scores are {part} of the model's FLOPs"
+        text += say(" At {} tokens, attention scores are {} of the model's FLOPs", length, part)
         text += (
             ", so most of this time is inherent to the sequence length."
             if share < 2 * flops.attention_scores / flops.total
@@ -178,7 +179,7 @@ def attention_dominates(facts: Facts) -> Iterator[Claim]:
         facts, "attention_dominates", "Attention dominates the step", text,
         f"{kernel}, skip masked blocks, split heads or sequence over more chips, or use sliding-window layers where "
         "the model allows it.",
-        rows, share, ops=core, advice=() if already else (FUSED_ATTENTION,),
+        share, ops=core, advice=() if already else (FUSED_ATTENTION,),
     )  # fmt: skip
 
 
@@ -192,18 +193,18 @@ def recompute(facts: Facts) -> Iterator[Claim]:
     if used is not None and used >= 0.85:
         return
     cost = time_of(facts, "recomputed forward ops", ops)
-    rows: list[Evidence | None] = [cost]
-    text = f"Rematerialisation recomputes forward ops in the backward pass for {cost} {facts.base}{lines(ops)}"
+    text = say(
+        "Rematerialisation recomputes forward ops in the backward pass for {} {}{}", cost, facts.base, lines(ops)
+    )
     action = "Save the outputs of the large matmuls (`remat: minimal`), or all activations if they fit"
     if used is not None and used <= 1.0:
         part = evidence("peak memory ÷ capacity", used, "share", "computed", "peak ÷ capacity", "memory profile")
-        rows.append(part)
-        text += f", while memory peaks at {part} of capacity: more is recomputed than memory requires."
+        text += say(", while memory peaks at {} of capacity: more is recomputed than memory requires.", part)
         action += "."
     else:
         text += "; no memory peak was recorded, so the headroom for saving more is unknown."
         action += "; record a memory profile to see the headroom."
     yield claim(
-        facts, "recompute", "High rematerialisation overhead", text, action, rows, share, ops=ops,
+        facts, "recompute", "High rematerialisation overhead", text, action, share, ops=ops,
         advice=(LESS_REMAT,),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, total_share
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import Claim, claim, lines, seconds_of, time_of
 from diagnosis.report import Evidence
+from experiments.sentences import say
 
 NOTABLE_CHAIN = 0.10
 NOTABLE_SHUFFLE = 0.05
@@ -31,10 +32,9 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of(facts, "HBM-bound elementwise and reduction ops", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
-    rows: list[Evidence | None] = [cost, count]
     measured = facts.has_roofline
     bound = "bound by HBM bandwidth" if measured else "(assumed HBM-bound, no roofline was recorded)"
-    text = f"{count} elementwise and reduction ops {bound} take {cost} {facts.base}{lines(ops)}."
+    text = say("{} elementwise and reduction ops {} take {} {}{}.", count, bound, cost, facts.base, lines(ops))
     timed = [op for op in ops if op.op.hbm_bytes_per_s and op.op.self_time_s and op.efficiency is not None]
     peak = facts.profile.device.peak_hbm_bytes_per_s
     if timed and peak:
@@ -45,8 +45,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
                 "HBM bandwidth they reach", rate / peak, "share", "computed", "Σ rate × time ÷ Σ time ÷ peak",
                 "op profile",
             )  # fmt: skip
-            rows.append(reached)
-            text += f" They reach {reached} of peak HBM bandwidth: "
+            text += say(" They reach {} of peak HBM bandwidth: ", reached)
             text += (
                 "only moving fewer bytes makes them faster."
                 if rate > 0.6 * peak
@@ -56,7 +55,7 @@ def elementwise_chains(facts: Facts) -> Iterator[Claim]:
         facts, "hbm_bound_elementwise", "Unfused elementwise ops are HBM-bound", text,
         "Keep chains fusible (no layout change or sharding constraint between them), keep activations in bf16, use "
         "fused kernels for norm, rotary embedding, softmax and loss, and shard the activations of these ops further.",
-        rows, share, ops=ops,
+        share, ops=ops,
     )  # fmt: skip
 
 
@@ -70,11 +69,12 @@ def optimizer_update(facts: Facts) -> Iterator[Claim]:
     sharded = facts.config is not None and facts.config.training.weight_sharding != "none"
     yield claim(
         facts, "optimizer_update", "Long optimizer update",
-        f"Updating weights and moments takes {cost} {facts.base}{lines(ops)}; it reads and writes every state once, "
-        "so its time grows with the optimizer state per chip, not with the batch.",
+        say(
+            "Updating weights and moments takes {} {}{}; it reads and writes every state once, so its time "
+            "grows with the optimizer state per chip, not with the batch.", cost, facts.base, lines(ops)),
         ("" if sharded else "Shard the optimizer state over all batch axes. ")
         + "Accumulate more tokens per update, or store the moments in lower precision.",
-        [cost], share, ops=ops,
+        share, ops=ops,
     )  # fmt: skip
 
 
@@ -93,15 +93,15 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
     cost = time_of(facts, "dynamic-update-slice into stacked arrays", ops)
     per_step = seconds_of(facts, "its time per step", share, ops)
     backward = tuple(op for op in ops if op.phase in ("backward", "recompute"))
-    rows: list[Evidence | None] = [cost, per_step]
     parts: list[Evidence] = []
-    text = f"Writing tensors of scanned layers into stacked arrays (dynamic-update-slice) takes {cost} {facts.base}"
-    text += f" ({per_step} per step)" if per_step else ""
+    text = say(
+        "Writing tensors of scanned layers into stacked arrays (dynamic-update-slice) takes {} {}", cost, facts.base
+    )
+    text += say(" ({} per step)", per_step) if per_step else ""
     if total_share(backward) >= 0.5 * share:
         row = time_of(facts, "of it in the backward pass", backward)
-        rows.append(row)
         parts.append(row)
-        text += f", {row} of it gradients in the backward pass"
+        text += say(", {} of it gradients in the backward pass", row)
     text += f"{lines(ops)}."
     timed = [op for op in ops if op.limit == "hbm" and op.efficiency is not None]
     if total_share(timed) >= 0.5 * share:
@@ -110,8 +110,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
             "HBM bandwidth by the recorded bytes", mean, "share", "computed", "Σ time × efficiency ÷ Σ time",
             "roofline", tuple(op.key for op in timed[:50]),
         )  # fmt: skip
-        rows.append(reached)
-        text += f" From the recorded bytes, it reaches {reached} of peak HBM bandwidth"
+        text += say(" From the recorded bytes, it reaches {} of peak HBM bandwidth", reached)
         text += (
             ": only moving fewer bytes makes it faster."
             if mean >= 0.6
@@ -122,7 +121,7 @@ def stacked_layers(facts: Facts) -> Iterator[Claim]:
         "Unroll the scan over layers by a small factor (`unroll` of jax.lax.scan) so that fewer slices are written, "
         "keep stacked gradients in bf16, check that the stacked arrays are donated and updated in place (no copy "
         "beside the update), and save fewer activations per layer.",
-        rows, share, ops=ops, parts=parts, whole=cost,
+        share, ops=ops, parts=parts, whole=cost,
     )  # fmt: skip
 
 
@@ -136,15 +135,15 @@ def data_shuffle(facts: Facts) -> Iterator[Claim]:
     per_step = seconds_of(facts, "its time per step", share, ops)
     yield claim(
         facts, "data_shuffle", "High data-movement overhead",
-        f"Copies, transposes, slices and pads take {cost} {facts.base}"
-        f"{f' ({per_step} per step)' if per_step else ''}{lines(ops)}.",
+        say("Copies, transposes, slices and pads take {} {}{}{}.", cost, facts.base,
+            say(" ({} per step)", per_step) if per_step else "", lines(ops)),
         "Keep one layout from producer to consumer (einsum with the axes in the order of use, jit with AUTO layouts), "
         "donate buffers, and avoid concatenations and slices inside the layer loop."
         if facts.of_xla
         else "Keep one layout from producer to consumer, fuse casts and permutes into the kernels beside them, and "
             "avoid "
         "concatenations and slices between layers.",
-        [cost, per_step], share, ops=ops,
+        share, ops=ops,
     )  # fmt: skip
 
 
@@ -158,10 +157,11 @@ def near_capacity(facts: Facts) -> Iterator[Claim]:
     part = evidence("of capacity", share, "share", "computed", "peak ÷ capacity", "memory profile")
     yield claim(
         facts, "memory_near_capacity", "HBM nearly full",
-        f"Peak memory of the fullest core is {used}, {part} of its capacity: there is no room for a larger batch or "
-        "for keeping more activations.",
+        say(
+            "Peak memory of the fullest core is {}, {} of its capacity: there is no room for a larger batch "
+            "or for keeping more activations.", used, part),
         "Shard weights or optimizer state further, recompute or offload more activations, or use more micro-batches "
         "before any change that needs memory.",
-        [used, part], None,
+        None,
         impact="A constraint on other changes rather than a cost: it rules out meshes that need more memory per chip.",
     )  # fmt: skip

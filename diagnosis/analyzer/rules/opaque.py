@@ -9,9 +9,12 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, costliest_axis_of, exposed_of, lines, time_of
 from diagnosis.analyzer.rules.flags import advise, causes_of
 from diagnosis.report import Evidence
+from experiments.sentences import say
 
 #: A hidden share from here on prints as all of it, which would contradict the finding.
 MOSTLY_HIDDEN = 0.995
+#: Below it, start and done stand together, as in a synchronous collective.
+HARDLY_HIDDEN = 0.05
 
 
 def _opaque(op: OpFacts) -> bool:
@@ -31,7 +34,6 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         return
     cost = time_of(facts, "custom calls without a cost model", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
-    rows: list[Evidence | None] = [cost, count]
     parts: list[Evidence] = []
     first = ops[0].op.name
     moves = [
@@ -39,15 +41,18 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         for op in ops
         if any(word in op.op.name.lower() for word in ("transpose", "p2p", "point-to-point", "copy", "permute"))
     ]
-    text = (
-        f"{count} custom calls without recorded FLOPs or bytes take {cost} {facts.base}, the largest "
-        f"{first}{lines(ops)}."
+    text = say(
+        "{} custom calls without recorded FLOPs or bytes take {} {}, the largest {}{}.",
+        count,
+        cost,
+        facts.base,
+        first,
+        lines(ops),
     )
     if moves:
         part = time_of(facts, "of it, data movement by op name", moves)
-        rows.append(part)
         parts.append(part)
-        text += f" By op name, {part} is data movement (communication or layout) rather than compute."
+        text += say(" By op name, {} is data movement (communication or layout) rather than compute.", part)
     gpu = facts.chip.kind == "gpu" if facts.chip else "gpu" in facts.profile.device.kind.lower()
     yield claim(
         facts, "opaque_custom_calls", "Custom calls without a cost model", text,
@@ -55,7 +60,7 @@ def opaque_custom_calls(facts: Facts) -> Iterator[Claim]:
         if gpu
         else "Give these kernels a cost estimate (pl.CostEstimate for Pallas) so that the roofline covers them, and "
         "profile the largest by itself.",
-        rows, None, ops=ops, parts=parts, whole=cost,
+        None, ops=ops, parts=parts, whole=cost,
         impact="The potential saving is unknown until these kernels report FLOPs and bytes.",
     )  # fmt: skip
 
@@ -75,23 +80,22 @@ def stalled_collectives(facts: Facts) -> Iterator[Claim]:
     if share < 0.02 and not (facts.thin and share >= 0.1 * total_share(facts.ops)) and not _leading(facts, ops, 0.1):
         return
     cost = exposed_of(facts, "waits for asynchronous collectives", ops)
-    rows: list[Evidence | None] = [cost]
-    text = (
-        f"Waiting for asynchronous collectives to complete takes {cost} {facts.base}{lines(ops)}: each starts early, "
-        "but the compute it overlaps with is too short to hide it."
-    )
+    text = say("Waiting for asynchronous collectives to complete takes {} {}{}.", cost, facts.base, lines(ops))
     hidden = hidden_part(ops)
     if hidden is not None and hidden < MOSTLY_HIDDEN:
         row = evidence(
             "hidden share of time in flight", hidden, "share", "measured",
             "1 − Σ exposed ÷ Σ time from start to done", "intervals of the trace", keys(ops),
         )  # fmt: skip
-        rows.append(row)
-        text += f" Other ops hide {row} of the time they are in flight."
+        text += (
+            say(" Other ops hide {} of the time they are in flight: each is awaited where it starts.", row)
+            if hidden < HARDLY_HIDDEN
+            else say(" They start early and other ops hide {} of the time they are in flight, but not the rest.", row)
+        )
     flags = advise(facts, causes_of(ops))
     yield claim(
         facts, "async_collective_waits", "Asynchronous collectives not fully hidden", text,
-        "Start them earlier (more compute between start and done), or move fewer bytes over that axis. "
-        f"{flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
+        "Start them earlier (more compute between start and done), or move fewer bytes over that axis."
+        f"{flags.after}",
+        share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip

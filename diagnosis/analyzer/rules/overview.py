@@ -10,6 +10,7 @@ from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines, time_of
 from diagnosis.analyzer.statement import bar_words
 from diagnosis.report import Evidence, Finding
+from experiments.sentences import join, say
 from experiments.step_profile import GPU_TRACES
 
 
@@ -22,9 +23,8 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
         return
     cost = exposed_of(facts, "collectives without a known axis", ops)
     count = evidence("such ops", float(len(ops)), "count", "measured", source="op profile")
-    rows: list[Evidence | None] = [cost, count]
     kinds = list(dict.fromkeys(op.collective.kind for op in ops if op.collective))
-    text = f"{count} collectives ({', '.join(kinds[:4])}) take {cost} {facts.base}"
+    text = say("{} collectives ({}) take {} {}", count, ", ".join(kinds[:4]), cost, facts.base)
     roles = _wide_axes(facts)
     if facts.thin:
         part = evidence(
@@ -35,8 +35,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
             "Σ self time ÷ Σ self time",
             "op profile",
         )
-        rows.append(part)
-        text += f", {part} of the time of the listed ops"
+        text += say(", {} of the time of the listed ops", part)
     text += ". The profile does not report their mesh axis"
     action = (
         "Record a full XSpace: its HLO text lists the replica groups of each collective, and so the costliest axis."
@@ -48,15 +47,14 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     if roles:
         name, size, role = roles[0]
         chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
-        rows.append(chips)
-        text += f"; of the axes in use, {name} ({chips} chips) communicates in every layer"
+        text += say("; of the axes in use, {} ({} chips) communicates in every layer", name, chips)
         if role == "model":
             action = (
                 f"Reduce the {name} axis in favour of a batch axis: tensor-parallel collectives run in every layer, "
                 "forward and backward, gradient reductions once per step. " + action
             )
     yield claim(
-        facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, rows, share,
+        facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", text + ".", action, share,
         ops=ops, part=EXPOSED,
     )  # fmt: skip
 
@@ -86,9 +84,8 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
         "op profile",
         keys(ops),
     )
-    rows: list[Evidence | None] = [total]
-    parts = []
-    rows_of_parts: list[Evidence] = []
+    rows: list[Evidence] = []
+    parts: list[str] = []
     for bar, part in sorted(bars.items(), key=lambda item: -item[1])[:4]:
         row = evidence(
             f"collectives on {bar_words(bar)}",
@@ -100,14 +97,13 @@ def all_communication(facts: Facts) -> Iterator[Claim]:
             keys(op for op in ops if axis_label(op) == bar),
         )
         rows.append(row)
-        rows_of_parts.append(row)
-        parts.append(f"{row} on {bar_words(bar)}")
+        parts.append(say("{} on {}", row, bar_words(bar)))
     yield claim(
         facts, "exposed_communication", "Exposed communication on several axes",
-        f"Collectives expose {total} {facts.base}: {', '.join(parts)}.",
+        say("Collectives expose {} {}: {}.", total, facts.base, join(", ", parts)),
         "Start with the costliest axis: reduce it, map it to faster links, or overlap it; a different sharding "
         "saves at most all of this time.",
-        rows, share, ops=ops, part=EXPOSED, stalls=tuple(bars), parts=rows_of_parts, whole=total,
+        share, ops=ops, part=EXPOSED, stalls=tuple(bars), parts=rows, whole=total,
     )  # fmt: skip
 
 
@@ -130,11 +126,11 @@ def little_to_gain(facts: Facts, found: Sequence[Finding]) -> Iterator[Claim]:
     )  # fmt: skip
     yield claim(
         facts, "little_to_gain", "Little headroom left in sharding",
-        f"Compute-bound ops take {cost} {facts.base} and run at {reached} of peak FLOP/s{lines(matmuls)}.",
+        say("Compute-bound ops take {} {} and run at {} of peak FLOP/s{}.", cost, facts.base, reached, lines(matmuls)),
         "Keep the current configuration. The remaining levers are in the matmuls: lower precision, better kernels, "
         "or fewer FLOPs (less recompute, a smaller model).",
-        [cost, reached, outside], None, ops=matmuls,
-        impact=f"A better mesh saves at most the {outside} that is not compute-bound.",
+        None, ops=matmuls,
+        impact=say("A better mesh saves at most the {} that is not compute-bound.", outside),
     )  # fmt: skip
 
 
@@ -153,9 +149,11 @@ def record_more(facts: Facts) -> Iterator[Claim]:
     )
     count = evidence("ops in the profile", float(len(facts.ops)), "count", "measured", source="op profile")
     lacking = [reason for reason, _ in wants]
-    text = f"The profile contains {count} ops that account for {listed} of op time. Missing: {'; '.join(lacking)}."
+    text = say(
+        "The profile contains {} ops that account for {} of op time. Missing: {}.", count, listed, "; ".join(lacking)
+    )
     yield claim(
-        facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants), [listed, count],
+        facts, "record_more", "Missing profile data", text, " ".join(action for _, action in wants),
         None, impact="Raises the confidence of the diagnosis; saves no time by itself.",
     )  # fmt: skip
 

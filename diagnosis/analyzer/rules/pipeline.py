@@ -10,7 +10,7 @@ from diagnosis.analyzer.facts import Facts, keys, total_exposed
 from diagnosis.analyzer.kpis import own_work_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, OPS, WORTH_SAYING, Claim, claim
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 _OWN_WORK = "busy time − exposed communication, mean over the stage's cores"
 
@@ -48,9 +48,13 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
     )
     p = evidence("stages", float(stages), "count", "measured", source="configuration")
     m = evidence("micro-batches", float(micro), "count", "measured", source="configuration")
-    rows: list[Evidence | None] = [bubble, measured, p, m]
-    text = (
-        f"{p} stages with {m} micro-batches imply a pipeline bubble of {bubble}; {measured} {facts.base} was idle or "
+    text = say(
+        "{} stages with {} micro-batches imply a pipeline bubble of {}; {} {} was idle or ",
+        p,
+        m,
+        bubble,
+        measured,
+        facts.base,
     )
     text += "waiting between stages in the profile."
     if seen > 1.5 * expected and seen - expected > 0.05:
@@ -65,14 +69,13 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
             "mean busy time of a stage per step", mean, "s", "measured", _OWN_WORK, "intervals of the trace"
         )
         which = evidence("the heaviest stage", float(number), "count", "measured", source="intervals of the trace")
-        rows += [most, usual, which]
-        text += f" Stage {which} is the heaviest: {most} per step against a mean of {usual}"
+        text += say(" Stage {} is the heaviest: {} per step against a mean of {}", which, most, usual)
         text += "; the others wait for it." if heaviest > 1.05 * mean else ", so the stages are even."
     yield claim(
         facts, "pipeline_bubble", "Pipeline bubble", text,
         "Use more micro-batches per step or interleaved (virtual) stages, fewer stages with a larger batch or "
         "tensor axis, and balance the stages (embedding and output head cost as much as a few layers).",
-        rows, min(seen, max(expected, idle)), ops=waits, part=EXPOSED, stalls=("idle",), axis=_axis(facts),
+        min(seen, max(expected, idle)), ops=waits, part=EXPOSED, stalls=("idle",), axis=_axis(facts),
     )  # fmt: skip
 
 

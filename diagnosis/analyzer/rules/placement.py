@@ -9,7 +9,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import ideal_time_s, mesh_links
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, costliest_axis_of, exposed_of, lines
-from diagnosis.report import Evidence
+from experiments.sentences import join, say
 from perfmodel.config import Mesh
 
 #: The costliest collectives decide where the axes should lie; ops come by descending time.
@@ -63,28 +63,29 @@ def slow_links(facts: Facts) -> Iterator[Claim]:
         "Σ exposed time × least time on the new links ÷ least time on the current links",
         "topology",
     )
-    rows: list[Evidence | None] = [cost, after]
     names = " and ".join(costly.axes)
     text = f"Axis `{names}` is mapped to slow links by the order {_order(mesh)}"
     if wires and wires.kind == "torus":
         shared = evidence(
             f"groups that share a link of {names}", float(wires.stride), "count", "computed", "", "topology"
         )
-        rows.append(shared)
-        reasons = [] if wires.wraps else ["its rings have no wraparound"]
+        reasons: list[str] = [] if wires.wraps else ["its rings have no wraparound"]
         if wires.stride > 1:
-            reasons.append(f"{shared} groups share each link")
-        text += f" ({' and '.join(reasons)})" if reasons else ""
+            reasons.append(say("{} groups share each link", shared))
+        text += say(" ({})", join(" and ", reasons)) if reasons else ""
     elif wires:
         text += " (it crosses NVLink domains)" if wires.kind == "network" else ""
-    text += (
-        f": its collectives and those of the other axes take {cost} {facts.base}, and would take {after} with the "
-        f"order {_order(best_mesh)}."
+    text += say(
+        ": its collectives and those of the other axes take {} {}, and would take {} with the order {}.",
+        cost,
+        facts.base,
+        after,
+        _order(best_mesh),
     )
     yield claim(
         facts, "axis_on_slow_links", f"Axis `{names}` mapped to slow links", text,
         f"Order the mesh axes as {_order(best_mesh)} (major to minor), with the same sizes.",
-        rows, gain, ops=ops, part=EXPOSED, axis=costly.axes[0],
+        gain, ops=ops, part=EXPOSED, axis=costly.axes[0],
     )  # fmt: skip
 
 
@@ -109,18 +110,22 @@ def resharding(facts: Facts) -> Iterator[Claim]:
     cost = exposed_of(facts, "resharding collectives", ops)
     axes = " and ".join(first.axes) or "several axes"
     kind = first.collective.kind if first.collective else "collective"
-    text = (
-        f"{first.op.name} ({kind} on {axes}{lines(ops)}) and similar collectives take {cost} {facts.base}: no "
-        "parallelism in this mesh needs them, so a tensor is sharded over one axis where it is produced and over "
-        "another where it is consumed."
+    text = say(
+        "{} ({} on {}{}) and similar collectives take {} {}: no parallelism in this mesh needs them, so a"
+        " tensor is sharded over one axis where it is produced and over another where it is consumed.",
+        first.op.name,
+        kind,
+        axes,
+        lines(ops),
+        cost,
+        facts.base,
     )
-    rows: list[Evidence | None] = [cost]
     yield claim(
         facts, "resharding", "Tensor resharded between ops", text,
         f"Give producer and consumer the same {'partition spec' if facts.of_xla else 'sharding'}"
         f"{' (with_sharding_constraint at that line)' if facts.of_xla else ''}, or reshard where the tensor is "
             "smallest.",
-        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of([first]),
+        share, ops=ops, part=EXPOSED, axis=costliest_axis_of([first]),
     )  # fmt: skip
 
 

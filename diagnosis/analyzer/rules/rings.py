@@ -8,7 +8,7 @@ from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed
 from diagnosis.analyzer.links import mesh_links
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, Claim, claim, exposed_of, lines
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 NOTABLE = 0.10
 _RINGS = ("all-gather", "reduce-scatter", "all-reduce")
@@ -27,35 +27,49 @@ def open_rings(facts: Facts) -> Iterator[Claim]:
         found = mesh_links(facts.config.hardware, facts.config.mesh, (axis,))
         if share < NOTABLE or found is None or found.wraps or found.kind != "torus":
             continue
-        now = 1.0 / float(found.links.gather_s_per_byte[0])
-        ring = 2.0 * facts.chip.ici_link_bytes_per_s
+        size = float(found.links.size[0])
+        # Bytes that a chip sends, as achieved and possible bandwidth are stated: all but its own share of the array.
+        sends = (size - 1.0) / size
+        now = sends / float(found.links.gather_s_per_byte[0])
+        ring = sends * 2.0 * facts.chip.ici_link_bytes_per_s
         if now >= 0.9 * ring:
             continue
         cost = exposed_of(facts, f"collectives on axis {axis}", ops)
         gives = evidence(
-            f"all-all-gather bandwidth of axis {axis}",
+            f"link bandwidth per chip of axis {axis}",
             now,
             "bytes_per_s",
             "computed",
             "its links on this topology",
             "chips.toml",
         )
-        could = evidence("of a ring with wraparound", ring, "bytes_per_s", "computed", "2 × link bytes/s", "chips.toml")
-        rows: list[Evidence | None] = [cost, gives, could]
+        could = evidence(
+            "of a ring with wraparound", ring, "bytes_per_s", "computed", "2 × link bytes/s × (n − 1) ÷ n", "chips.toml"
+        )
         closes = any(facts.chip.wraps(facts.config.hardware.topology))
         yield claim(
             facts,
             "open_rings",
             f"Axis `{axis}` without wraparound links",
-            f"Axis `{axis}` spans part of a torus dimension, or one without wraparound: its links carry {gives}, a "
-            f"ring with wraparound {could}. Its collectives take {cost} {facts.base}{lines(ops)}.",
+            say(
+                "Axis `{}` spans part of a torus dimension, or one without wraparound: its links carry {}, a ring"
+                " with wraparound {}. Its collectives take {} {}{}.",
+                axis,
+                gives,
+                could,
+                cost,
+                facts.base,
+                lines(ops),
+            ),
             (
-                f"Give {axis} the size of a whole torus dimension, or map an axis with less traffic to this part."
+                f"Order the axes of the mesh so that `{axis}` has the whole dimension of its size."
+                if closes and size in facts.config.hardware.topology
+                else f"No dimension of this slice has the size of `{axis}`: give it fewer chips, or send "
+                "fewer bytes over it."
                 if closes
                 else "No dimension of this slice has wraparound; larger slices do (full dimensions on v5e and v6e, "
                 "whole cubes on v4 and v5p)."
             ),
-            rows,
             share * (1.0 - now / ring),
             ops=ops,
             part=EXPOSED,

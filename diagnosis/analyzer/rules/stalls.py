@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, keys, total_share
-from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate
+from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s
 from diagnosis.analyzer.kpis import slow_host, straggler_lag_s
 from diagnosis.analyzer.quantity import evidence
 from diagnosis.analyzer.rules.base import EXPOSED, WORTH_SAYING, Claim, claim, lines, seconds_of, time_of
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 _OVERVIEW = "XProf overview"
 
@@ -28,21 +28,20 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     part = evidence("lag of the step", behind / step, "share", "computed", "lag ÷ step time", "pod viewer")
     cores = evidence("cores compared", float(len(facts.profile.cores)), "count", "measured", source="pod viewer")
     where = f" on host {core.host}" if core.host else ""
-    rows: list[Evidence | None] = [late, usual, part, cores]
     together = slow_host(facts.profile.cores, core)
     more = ""
     if together is not None:
         row = evidence(f"cores of host {core.host}", float(together), "count", "measured", source="pod viewer")
-        rows.append(row)
-        more = f" All {row} cores of that host lag: the cause is the host, not the core."
+        more = say(" All {} cores of that host lag: the cause is the host, not the core.", row)
     yield claim(
         facts, "stragglers", "Straggling core" if together is None else "Straggling host",
-        f"Of {cores} cores, {core.name}{where} is busy {late} per step longer than the median of {usual}; the others "
-        f"wait for it in collectives, {part} of the step.{more}",
+        say(
+            "Of {} cores, {}{} is busy {} per step longer than the median of {}; the others wait for it in "
+            "collectives, {} of the step.{}", cores, core.name, where, late, usual, part, more),
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
         "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "
         "stages).",
-        rows, behind / step, stalls=("stragglers",),
+        behind / step, stalls=("stragglers",),
     )  # fmt: skip
 
 
@@ -53,10 +52,10 @@ def input_pipeline(facts: Facts) -> Iterator[Claim]:
     cost = evidence("input time", share, "share", "measured", "input time ÷ step time", _OVERVIEW)
     yield claim(
         facts, "input_pipeline", "Input pipeline stalls",
-        f"Waiting for the next input batch takes {cost} {facts.base}.",
+        say("Waiting for the next input batch takes {} {}.", cost, facts.base),
         "Prefetch batches to the device during the step, add data-loader workers, decode and tokenise off the "
         "critical path or ahead of the run, and read from closer storage.",
-        [cost], share, stalls=("input",),
+        share, stalls=("input",),
     )  # fmt: skip
 
 
@@ -70,20 +69,20 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         yield claim(
             facts, "host_gaps", "Host-bound gaps",
-            f"The device waits for the host (dispatch, kernel launches and other work) {cost} {facts.base}.",
+            say("The device waits for the host (dispatch, kernel launches and other work) {} {}.", cost, facts.base),
             "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
             f"{'jit' if facts.of_xla else 'compiled program or CUDA graph'}, avoid recompilation with fixed shapes, "
                 "move callbacks and checkpointing to another thread.",
-            [cost], own, stalls=("host",),
+            own, stalls=("host",),
         )  # fmt: skip
     if idle >= 0.05 and not pipeline:
         cost = evidence("idle time", idle, "share", "measured", "1 − duty cycle − input and host time", _OVERVIEW)
         yield claim(
             facts, "idle_gaps", "Device idle between ops",
-            f"The device is idle {cost} {facts.base}{unexplained(facts)}.",
+            say("The device is idle {} {}{}.", cost, facts.base, unexplained(facts)),
             "Record a trace with host threads: look for blocking transfers, slow dispatch of many small programs, or a "
             "wait for another slice or host; fewer, larger programs per step remove launch gaps.",
-            [cost], idle, stalls=("idle",),
+            idle, stalls=("idle",),
         )  # fmt: skip
 
 
@@ -97,9 +96,8 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
         keys(ops),
     )  # fmt: skip
     per_step = seconds_of(facts, "their time per step", share, ops)
-    rows: list[Evidence | None] = [cost, per_step]
-    text = f"Waiting for copies to and from host memory takes {cost} {facts.base}"
-    text += f" ({per_step} per step){lines(ops)}." if per_step else f"{lines(ops)}."
+    text = say("Waiting for copies to and from host memory takes {} {}", cost, facts.base)
+    text += say(" ({} per step){}.", per_step, lines(ops)) if per_step else f"{lines(ops)}."
     everything = tuple(op for op in facts.ops if op.op.host_bytes)
     runs = max((op.op.occurrences for op in everything), default=0)
     to_host, from_host = bytes_each_way(everything)
@@ -111,25 +109,28 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
         back = evidence(
             "from the host per iteration", from_host / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "HLO shapes"
         )
-        rows += [out, back]
-        text += f" Each iteration moves {out} to the host and {back} back."
-    full = False
+        text += say(" Each iteration moves {} to the host and {} back.", out, back)
+    full, saved, most = False, share, ""
     if (rates := host_link_rate(facts)) is not None:
         achieved, possible = rates
-        rows += [achieved, possible]
-        text += f" The busier direction reaches {achieved} per core"
-        text += f" of {possible} host-link bandwidth." if possible else "."
+        text += say(" The busier direction reaches {} per core", achieved)
+        text += say(" of {} host-link bandwidth.", possible) if possible else "."
         full = possible is not None and (achieved.value or 0.0) >= 0.8 * (possible.value or 0.0)
+        least = link_time_s(facts)
+        if least is not None and facts.step_time_s and not full:
+            # However early the copies start, the step takes as long as the link needs for their bytes.
+            saved = min(share, max(0.0, 1.0 - (least.value or 0.0) / facts.step_time_s))
+            most = say("Only fewer bytes save more: the link needs {} for these.", least) if saved < share else ""
     flags = advise(facts, ("host_offload",))
     action = (
         "The host link is saturated: offload fewer bytes (keep more in HBM where there is headroom, or recompute)."
         if full
         else "Offload fewer bytes where HBM has headroom, and overlap the rest: start each copy earlier, so that it "
-        "overlaps the compute of another layer. {flags.text}".strip()
+        f"overlaps the compute of another layer.{flags.after}"
     )
     yield claim(
-        facts, "host_offload", "Host-transfer bound (offload)", text, action, rows, share, ops=ops, part=EXPOSED,
-        stalls=("host_transfer",), flags=() if full else flags.flags, flags_source=flags.source,
+        facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops, part=EXPOSED,
+        stalls=("host_transfer",), impact=most, flags=() if full else flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
 
@@ -142,10 +143,10 @@ def device_transfers(facts: Facts) -> Iterator[Claim]:
     cost = time_of(facts, "infeed, outfeed and host transfers on the device", ops)
     yield claim(
         facts, "infeed_outfeed", "Infeed and outfeed inside the step",
-        f"Infeed, outfeed and host transfers take {cost} {facts.base} as ops on the device{lines(ops)}.",
+        say("Infeed, outfeed and host transfers take {} {} as ops on the device{}.", cost, facts.base, lines(ops)),
         "Pass batches as arguments with prefetch instead of infeed, send metrics every few steps, remove debug "
         "prints and host callbacks from the step.",
-        [cost], share, ops=ops,
+        share, ops=ops,
     )  # fmt: skip
 
 
@@ -158,11 +159,11 @@ def uneven_steps(facts: Facts) -> Iterator[Claim]:
     part = evidence("spread of the step time", spread, "share", "measured", "standard deviation ÷ mean", _OVERVIEW)
     fastest = evidence("fastest step", least, "s", "measured", source=_OVERVIEW)
     mean = evidence("mean step", step, "s", "measured", source=_OVERVIEW)
-    rows: list[Evidence | None] = [part, fastest, mean]
     yield claim(
         facts, "uneven_steps", "Uneven step times",
-        f"Step times have a standard deviation of {part} of their mean of {mean}; the fastest step took {fastest}.",
+        say("Step times have a standard deviation of {} of their mean of {}; the fastest step took {}.",
+            part, mean, fastest),
         "Compare the slowest step with the fastest on the timeline: checkpointing, evaluation, recompilation, garbage "
         "collection of the input pipeline, or other jobs on the network.",
-        rows, (step - least) / step, stalls=("step_time_spread",),
+        (step - least) / step, stalls=("step_time_spread",),
     )  # fmt: skip

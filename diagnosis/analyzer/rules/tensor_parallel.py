@@ -20,6 +20,7 @@ from diagnosis.analyzer.rules.base import (
 from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.rules.links import bandwidth, largest_width
 from diagnosis.report import Evidence
+from experiments.sentences import say
 
 
 def tensor_parallel(facts: Facts) -> Iterator[Claim]:
@@ -39,33 +40,29 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     chips = evidence(f"size of axis {name}", float(size), "count", "measured", source="configuration")
     cost = exposed_of(facts, f"exposed collectives on axis {name}", ops)
     per_step = seconds_of(facts, f"exposed time per step on axis {name}", share, ops)
-    rows: list[Evidence | None] = [cost, per_step, chips, *_counts(facts, ops)]
-    text = f"Collectives over the {chips} chips of axis `{name}` expose {cost} {facts.base}"
-    text += f" ({per_step} per step)" if per_step else ""
+    text = say("Collectives over the {} chips of axis `{}` expose {} {}", chips, name, cost, facts.base)
+    text += say(" ({} per step)", per_step) if per_step else ""
     sent = bandwidth(ops)
     if sent:
         achieved, possible = sent
-        rows += [achieved, possible]
-        text += f", at {achieved} of {possible} link bandwidth"
+        text += say(", at {} of {} link bandwidth", achieved, possible)
     text += f"{lines(ops)}."
     limit = _useful_width(facts)
-    if limit is not None:
-        row, width = limit
-        rows.append(row)
-        if size > width:
-            text += (
-                " Tensor parallelism this wide is bound by link bandwidth: on this chip, the links keep up to about "
-                f"{row} chips per axis."
-            )
+    if limit is not None and size > (limit.value or 0.0):
+        text += say(
+            " Tensor parallelism this wide is bound by link bandwidth: on this chip, the links keep up to "
+            "about {} chips per axis.",
+            limit,
+        )
     smaller = evidence("half of it", size / 2, "count", "computed", "size ÷ 2", "configuration")
-    rows.append(smaller)
     flags = advise(facts, ("collective_matmul",))
     yield claim(
         facts, "tensor_parallel_communication", f"Exposed communication on `{name}`", text,
-        f"Reduce `{name}` to {smaller} in favour of a batch axis, if weights and activations still fit; otherwise "
-        "map it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent "
-        f"matmuls (collective matmul). {flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=name, advice=(SMALLER_AXIS,), flags=flags.flags,
+        say(
+            "Reduce `{}` to {} in favour of a batch axis, if weights and activations still fit; otherwise map"
+            " it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent"
+            " matmuls (collective matmul).{}", name, smaller, flags.after),
+        share, ops=ops, part=EXPOSED, axis=name, more=_counts(facts, ops), advice=(SMALLER_AXIS,), flags=flags.flags,
         flags_source=flags.source,
     )  # fmt: skip
 
@@ -88,7 +85,7 @@ def _counts(facts: Facts, ops: tuple[OpFacts, ...]) -> list[Evidence]:
     ]
 
 
-def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
+def _useful_width(facts: Facts) -> Evidence | None:
     """Tensor parallelism is bound by the links where Y > F × W_ici ÷ C (book 5.2), per torus axis."""
     width = largest_width(facts)
     if width is None or width < 1:
@@ -100,4 +97,4 @@ def _useful_width(facts: Facts) -> tuple[Evidence, float] | None:
         "computed",
         "d_ff × W_ici ÷ peak FLOP/s, one torus axis",
         "scaling book 5.2",
-    ), width
+    )

@@ -22,7 +22,7 @@ from diagnosis.analyzer.rules.base import (
 from diagnosis.analyzer.rules.flags import Advice, advise, causes_of
 from diagnosis.analyzer.rules.links import bandwidth_text, gather_intensity, tokens_per_chip
 from diagnosis.analyzer.statement import bar_words
-from diagnosis.report import Evidence
+from experiments.sentences import say
 
 #: Matmuls bound by HBM from this part of op time on say that weights are read whole for too few tokens.
 STREAMED = 0.10
@@ -64,10 +64,9 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
         return
     cost = exposed_of(facts, "exposed weight all-gathers and gradient reduce-scatters", ops)
     per_step = seconds_of(facts, "their time per step", share, ops)
-    sent, numbers = bandwidth_text(facts, ops)
-    rows: list[Evidence | None] = [cost, per_step, *numbers]
-    text = f"FSDP all-gathers of weights and reduce-scatters of gradients expose {cost} {facts.base}"
-    text += f" ({per_step} per step){lines(ops)}.{sent}" if per_step else f"{lines(ops)}.{sent}"
+    sent = bandwidth_text(ops)
+    text = say("FSDP all-gathers of weights and reduce-scatters of gradients expose {} {}", cost, facts.base)
+    text += say(" ({} per step){}.{}", per_step, lines(ops), sent) if per_step else say("{}.{}", lines(ops), sent)
     widest = max(ops, key=lambda op: op.share)
     tokens, intensity = tokens_per_chip(facts), gather_intensity(facts, widest.axes)
     flags = advise(facts, causes_of(ops))
@@ -84,19 +83,20 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
             "peak FLOP/s ÷ all-gather bandwidth of the axes",
             "scaling book 5.1, chips.toml",
         )
-        rows += [each, need]
         if tokens < intensity:
-            text += (
-                f" At {each} tokens per chip, matmuls are too short to hide an all-gather, which takes about {need}."
+            text += say(
+                " At {} tokens per chip, matmuls are too short to hide an all-gather, which takes about {}.", each, need
             )
             flags = Advice()  # what compute is too short for, no schedule hides
         else:
-            text += (
-                f" {each} tokens per chip suffice to hide them (about {need} needed): the schedule leaves them exposed."
+            text += say(
+                " {} tokens per chip suffice to hide them (about {} needed): the schedule leaves them exposed.",
+                each,
+                need,
             )
             action = "Prefetch the next layer's weights during the current layer"
     yield claim(
-        facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", text, f"{action}. {flags.text}".strip(), rows, share,
+        facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", text, f"{action}.{flags.after}", share,
         ops=ops, part=EXPOSED, axis=costliest_axis_of(ops), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
@@ -115,8 +115,7 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
     if share < WORTH_SAYING:
         return
     cost = exposed_of(facts, "exposed gradient all-reduces", ops)
-    sent, numbers = bandwidth_text(facts, ops)
-    rows: list[Evidence | None] = [cost, *numbers]
+    sent = bandwidth_text(ops)
     flags = advise(facts, causes_of(ops))
     sharded = facts.config is not None and facts.config.training.weight_sharding == "fsdp"
     shard = (
@@ -128,10 +127,10 @@ def gradient_reduction(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "gradient_reduction", "Exposed gradient all-reduce",
-        f"Gradient all-reduces{_over(ops)} expose {cost} {facts.base}{lines(ops)}.{sent}",
+        say("Gradient all-reduces{} expose {} {}{}.{}", _over(ops), cost, facts.base, lines(ops), sent),
         f"Overlap them layer by layer with the backward pass. {shard}A larger batch or more gradient accumulation "
-        f"amortises them over more tokens. {flags.text}".strip(),
-        rows, share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
+        f"amortises them over more tokens.{flags.after}",
+        share, ops=ops, part=EXPOSED, axis=costliest_axis_of(ops),
         advice=() if sharded else (SHARD_WEIGHTS,), flags=flags.flags, flags_source=flags.source,
     )  # fmt: skip
 
@@ -169,26 +168,25 @@ def replicated_weights(facts: Facts) -> Iterator[Claim]:
     if saved < WORTH_SAYING:
         return
     count = evidence("chips", float(chips), "count", "measured", source="configuration")
-    rows: list[Evidence | None] = [count]
     text = (
-        f"Weights, gradients and optimizer state are replicated on all {count} chips."
+        say("Weights, gradients and optimizer state are replicated on all {} chips.", count)
         if none
-        else f"Under ZeRO-1, weights and gradients are replicated on all {count} chips; only the optimizer state is "
-        "sharded."
+        else say(
+            "Under ZeRO-1, weights and gradients are replicated on all {} chips; only the optimizer state is sharded.",
+            count,
+        )
     )
     action = ""
     if updates:
         cost = time_of(facts, "updates of full weights", updates)
-        rows.append(cost)
-        text += f" Every chip updates all of them, {cost} {facts.base}."
+        text += say(" Every chip updates all of them, {} {}.", cost, facts.base)
         action = "Shard the optimizer state or the weights over the batch axes (zero1, fsdp): each chip updates a part."
     if total_share(hbm) >= WORTH_SAYING:
         bound = time_of(facts, "HBM-bound matmuls", hbm)
-        rows.append(bound)
-        text += f" HBM-bound matmuls, which read full weights, take {bound}."
-        action += " Add a tensor axis, so that each chip reads only a part of every weight."
+        text += say(" HBM-bound matmuls, which read full weights, take {}.", bound)
+        action += f"{' ' if action else ''}Add a tensor axis, so that each chip reads only a part of every weight."
     yield claim(
-        facts, "replicated_weights", "Weights replicated on every chip", text, action.strip(), rows, saved,
+        facts, "replicated_weights", "Weights replicated on every chip", text, action, saved,
         ops=(*updates, *hbm), advice=(SHARD_WEIGHTS,) if updates else (),
     )  # fmt: skip
 
@@ -204,23 +202,25 @@ def whole_weight_matmuls(facts: Facts) -> Iterator[Claim]:
         return
     chips = evidence("chips", float(config.hardware.chips), "count", "measured", source="configuration")
     bound = time_of(facts, "HBM-bound matmuls", hbm)
-    rows: list[Evidence | None] = [chips, bound]
     streaming = facts.where(
         lambda op: op.collective is not None and not op.over_dcn and (op.op.roofline_efficiency or 0.0) >= 0.05
     )
-    text = (
-        f"No tensor axis splits the layers over the {chips} chips: HBM-bound matmuls, which read full layer weights "
-        f"for few tokens, take {bound} {facts.base}{lines(hbm)}."
+    text = say(
+        "No tensor axis splits the layers over the {} chips: HBM-bound matmuls, which read full layer "
+        "weights for few tokens, take {} {}{}.",
+        chips,
+        bound,
+        facts.base,
+        lines(hbm),
     )
     if total_exposed(streaming) >= WORTH_SAYING:
         cost = exposed_of(facts, "collectives that stream full weights through HBM", streaming)
-        rows.append(cost)
-        text += f" Collectives of full weights or gradients expose another {cost}."
+        text += say(" Collectives of full weights or gradients expose another {}.", cost)
     else:
         streaming = ()
     yield claim(
         facts, "whole_weight_matmuls", "HBM-bound matmuls read full weights", text,
         "Trade part of a batch or sequence axis for a tensor axis, so that each chip reads only a part of every "
         "weight, for more tokens; or raise the tokens per chip.",
-        rows, total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm),
+        total_exposed(streaming) + _above_compute(hbm), ops=(*streaming, *hbm),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""OptiCo's hand-tuned runs (data/optico.json) against predictions: ranking, out-of-memory runs, peak memory.
+"""OptiCo's hand-tuned runs (data/published/optico.json) against predictions: ranking, out-of-memory runs, peak memory.
 
 No efficiency is fitted on them.
 """
@@ -19,7 +19,7 @@ from perfmodel.config_file import parse_config
 from perfmodel.efficiency import EfficiencyTable
 from perfmodel.step_time import predict
 
-OPTICO_FILE = Path(__file__).parent / "data" / "optico.json"
+OPTICO_FILE = Path(__file__).parent / "data" / "published" / "optico.json"
 #: The table's TFLOPS count six FLOPs per parameter of "8B" and token.
 FLOPS_PER_TOKEN = 48e9
 MIB = 2.0**20

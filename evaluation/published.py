@@ -1,7 +1,7 @@
 """The published measurements as configurations of ours, each with what was measured.
 
 A row that does not say enough (no batch, no mesh, no shape) is listed with the reason, never guessed.  What NVIDIA's
-tables leave out, their configuration scripts say (`settings` of a row; its fields: data/README.md).
+tables leave out, their configuration scripts say (`settings` of a row; its fields: data/published/README.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.memory import fits_so_far, parameters_only
 from perfmodel.shapes import ModelShape
 
-RUNS_FILE = Path(__file__).parent / "data" / "published_runs.json"
+RUNS_FILE = Path(__file__).parent / "data" / "published" / "published_runs.json"
 
 
 class UnmappedError(Exception):
@@ -84,7 +84,7 @@ class Published:
 
 @cache
 def load_published() -> Published:
-    """All rows of data/published_runs.json."""
+    """All rows of data/published/published_runs.json."""
     runs, unmapped = [], {}
     for row in json.loads(RUNS_FILE.read_text(encoding="utf-8")):
         try:

@@ -1,0 +1,167 @@
+"""The baseline step of a calibration: what was measured of it, and what the model makes of it at the most likely
+efficiencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.config import ExperimentConfig
+from perfmodel.efficiency import Efficiencies
+from perfmodel.evidence import LAUNCHES, Asked, Posterior, asked_by, scaled
+from perfmodel.observation import Observation
+from perfmodel.prices import Learnt
+from perfmodel.step_time import combine
+from perfmodel.topology import Floats
+from perfmodel.workload import Workload, from_config
+
+#: Efficiencies, and the factors on what a step asks for.
+Point = tuple[Efficiencies, Mapping[str, Floats]]
+
+
+class Shares(NamedTuple):
+    """Of work, what waits for weights; of gaps, what is pipeline bubble and what is waiting for kernel launches."""
+
+    streaming: Floats
+    bubble: Floats
+    launches: Floats
+
+
+@dataclass(frozen=True)
+class BaselineStep:
+    """A baseline, what was measured on it, and what had to be assumed.
+
+    baseline: the configuration with every gap filled.  assumed: dotted names of what was filled in.  group_s: measured
+    time by group of axes (keys of `workload.GROUPS`), group_dcn_s: the same across slices; unplaced_s: of collectives
+    that no group issues.  posterior: of the efficiencies.  unit_s: seconds that a measured 1 stands for (1 where the
+    profile has a step time).
+    """
+
+    baseline: ExperimentConfig
+    observation: Observation
+    assumed: tuple[str, ...]
+    posterior: Posterior
+    group_s: Mapping[str, float]
+    group_dcn_s: Mapping[str, float]
+    unplaced_s: float
+    unit_s: float = 1.0
+
+    @cached_property
+    def efficiencies(self) -> Efficiencies:
+        """The most likely ones."""
+        return self._likely[0]
+
+    @cached_property
+    def learnt(self) -> tuple[Learnt, ...]:
+        """All that the profile could inform, by how far it moved it, in prior standard deviations."""
+        values, z = self.posterior.values, self.posterior.z
+        before = _numbers(values.at(np.zeros_like(z)))
+        after = _numbers(values.at(z))
+        narrowed = np.sqrt(np.diag(self.posterior.covariance))
+        order = np.argsort(-np.abs(z))
+        return tuple(
+            Learnt(
+                name := values.informed[i].name,
+                before[name],
+                after[name],
+                float(values.spreads[i]),
+                float(values.spreads[i] * narrowed[i]),
+            )
+            for i in order
+        )
+
+    @cached_property
+    def unexplained_s(self) -> Mapping[str, float]:
+        """Measured less what the posterior explains, by part, where it is positive; beyond it `unplaced`
+        collectives."""
+        modelled = self._base_parts
+        found = {name: seen - modelled.get(name, 0.0) for name, seen in self._seen_s.items()}
+        found["ici"] = self.unplaced_s
+        return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+    @cached_property
+    def _base_work(self) -> Workload:
+        return from_config(self.baseline)
+
+    @cached_property
+    def _base_asked(self) -> Asked:
+        return asked_by(self._base_work)
+
+    @cached_property
+    def _likely(self) -> Point:
+        """The most likely efficiencies and factors."""
+        return self.posterior.values.at(self.posterior.z)
+
+    @cached_property
+    def _base_parts(self) -> dict[str, float]:
+        parts, _ = self._modelled(self._base_asked, self._likely)
+        return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in parts.items()}
+
+    @cached_property
+    def _base_shares(self) -> Shares:
+        return self._modelled(self._base_asked, self._likely)[1]
+
+    @cached_property
+    def _around(self) -> Floats:
+        """Points one standard deviation from the most likely one, along each column of the covariance's root."""
+        root: Floats = np.asarray(np.linalg.cholesky(self.posterior.covariance), dtype=np.float64)
+        return self.posterior.z + root.T
+
+    @property
+    def _divided(self) -> bool:
+        """Whether parts of the step were measured."""
+        return any(value > 0 for value in self.observation.parts_s.values())
+
+    @cached_property
+    def _seen_s(self) -> dict[str, float]:
+        """Measured seconds by the parts of `_modelled`.  Of a step time alone all parts take their share."""
+        seen = self.observation.parts_s
+        if not self._divided:
+            whole = self.observation.measured_s * self.unit_s / sum(self._base_parts.values())
+            return {name: seconds * whole for name, seconds in self._base_parts.items()}
+        found = {
+            "work": seen.get("compute", 0.0) + seen.get("hbm:weights", 0.0),
+            "hbm": sum(seen.get(name, 0.0) for name in ("hbm", "hbm:activations", "hbm:optimizer")),
+            "dcn": sum(self.group_dcn_s.values()),
+            **{f"ici:{name}": seconds for name, seconds in self.group_s.items()},
+        }
+        found["gaps"] = self.observation.gaps_s
+        return {name: seconds * self.unit_s for name, seconds in found.items()}
+
+    def _modelled(self, asked: Asked, point: Point) -> tuple[dict[str, Floats], Shares]:
+        """The model's parts at a point: work (with what waits for weights), hbm, ici:<group>, dcn, gaps; and the share
+        of work that waits for weights."""
+        efficiencies, factors = point
+        moved = scaled(asked, factors)
+        priced = combine(moved, efficiencies)
+        parts = priced.parts_s
+        work = parts["compute"]
+        waiting: Floats = np.zeros(1)
+        if self._launches_matter:
+            silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
+            waiting = work - combine(moved, silent).parts_s["compute"]
+        found = {"work": work - waiting, "hbm": parts["hbm"]}
+        found |= {name: value for name, value in parts.items() if name.startswith("ici:")}
+        gaps = parts["bubble"] + parts["overhead"] + waiting
+        found |= {"dcn": parts["dcn"], "gaps": gaps}
+        streamed = np.maximum(priced.resources_s["hbm"] - parts["hbm"], 0.0)
+        alone = np.maximum(work**3 - streamed**3, 0.0) ** (1.0 / 3.0)
+        whole = np.maximum(gaps, 1e-30)
+        return found, Shares(1.0 - alone / np.maximum(work, 1e-30), parts["bubble"] / whole, waiting / whole)
+
+    @cached_property
+    def _launches_matter(self) -> bool:
+        efficiencies = self.posterior.values.efficiencies
+        silent = replace(efficiencies, **dict.fromkeys(LAUNCHES, 0.0))
+        loud, quiet = (combine(self._base_asked.terms, e).estimate_s for e in (efficiencies, silent))
+        return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
+
+
+def _numbers(found: tuple[Efficiencies, Mapping[str, Floats]]) -> dict[str, float]:
+    efficiencies, factors = found
+    plain = {name: float(np.asarray(getattr(efficiencies, name)).reshape(-1)[0]) for name in Efficiencies.names()}
+    return plain | {name: float(np.asarray(value).reshape(-1)[0]) for name, value in factors.items()}

@@ -1,0 +1,83 @@
+"""What is said beside all proposals of a run: what they rest on, what was assumed, what does not match."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from experiments.sentences import say
+from experiments.step_profile import PROFILE, StepProfile
+from perfmodel.calibration import Calibration
+from perfmodel.config import ExperimentConfig
+from proposals.constraints import Constraints
+from proposals.plan import Predicted
+from proposals.proposer import effects, from_step_time
+from proposals.proposer.observed import Observed
+from proposals.proposer.pricing import Prices
+
+
+class Run(Protocol):
+    """What is known of a run (`Pricer`)."""
+
+    profile: StepProfile
+    config: ExperimentConfig
+    observed: Observed
+    exchange_unrecorded: str
+    trains: bool
+    recomputes_nothing: bool
+    calibration: Calibration
+    missing: tuple[str, ...]
+
+
+def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> tuple[str, ...]:
+    """Sentences on the run, its profile and what could not be checked."""
+    found: list[str] = []
+    if run.observed.basis in from_step_time.NOTES:
+        found.append(from_step_time.NOTES[run.observed.basis])
+    found += [run.exchange_unrecorded] if run.exchange_unrecorded else []
+    if run.observed.stand_in:
+        found.append(
+            f"The profile was recorded on {run.profile.device.kind or 'another chip'}, but the configuration "
+            f"names {run.config.hardware.chip}: gains are predicted for the configured chip from times on the "
+            "other, which transfer poorly."
+        )
+    memory = baseline.hbm_per_chip_bytes
+    if memory and memory["total"] > memory["capacity"]:
+        found.append(
+            say(
+                "The current configuration is predicted to need {} of {} usable memory per chip, yet it ran: "
+                "model, batch, sequence length, remat or precision do not match the profile, or the memory model "
+                "is off. Correct the configuration first; until then, any candidate that needs no more than it "
+                "counts as fitting.",
+                *effects.memory_of(memory, "plan.baseline"),
+            )
+        )
+    measured = prices.memory_high_bytes is not None and run.profile.memory.capacity_bytes
+    if asked.memory_margin and run.missing and not measured:
+        found.append(
+            "The memory margin could not be checked: it needs model, batch and sequence length, or a measured peak."
+        )
+    if not run.trains:
+        found.append(
+            "The profile has no backward pass: it is no training step, so rematerialisation, weight and optimizer "
+            "sharding and micro-batches are not proposed."
+        )
+    if "model" in run.calibration.assumed and run.observed.basis == PROFILE:
+        found.append(_assumed(run))
+    if run.recomputes_nothing:
+        found.append(
+            f"The configuration has remat `{run.config.training.remat}`, but the profile shows no recompute; "
+            "the current configuration is priced without it."
+        )
+    return tuple(found)
+
+
+def _assumed(run: Run) -> str:
+    """What candidates are priced with where nobody said what was trained."""
+    filled = run.calibration.baseline
+    shape, training = filled.model, filled.training
+    assert shape is not None
+    return (
+        f"The model is unknown: what the profile does not show is priced for a dense LLaMA-3 shape "
+        f"with {shape.layers} layers of width {shape.d_model}, global batch {training.global_batch} and sequence "
+        f"length {training.seq_len}. State the model, the batch and the length for better predictions."
+    )

@@ -1,0 +1,245 @@
+"""What is offered, and how sure: one set for proposals and keeping, nothing that is beaten, nothing without effect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from diagnosis.analyzer import diagnose
+from diagnosis.report import Bottleneck
+from experiments.step_profile import Device
+from perfmodel.catalogue import get_model
+from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
+from proposals.constraints import Constraints
+from proposals.plan import Plan, ProposalPlan
+from proposals.proposer import Pricer
+from proposals.proposer.changes import further_changes
+from proposals.proposer.from_step_time import start
+from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, op, profile_of
+
+#: A mixture on GPUs in small micro-batches: the model expects a third of the step to be waiting for kernel launches.
+LAUNCHES = ExperimentConfig(
+    Hardware("h100", (8, 2)),
+    Mesh((("expert", 16),)),
+    get_model("qwen3-30b-a3b"),
+    Training(global_batch=1024, seq_len=4096, weight_sharding="zero1", micro_batch=1, remat="none"),
+)
+#: More stages than a pipeline of so few micro-batches can keep busy.
+PIPELINE = ExperimentConfig(
+    Hardware("h100", (8, 8)),
+    Mesh((("pipeline", 8), ("data", 1), ("model", 8))),
+    get_model("llama3.1-70b"),
+    Training(global_batch=32, seq_len=4096, weight_sharding="zero1", grad_accum=32, remat="full"),
+)
+RUNS = (
+    LAUNCHES,
+    PIPELINE,
+    replace(LAUNCHES, training=replace(LAUNCHES.training, micro_batch=4)),
+    replace(config({"data": 4, "seq": 1, "model": 4}), hardware=Hardware("v5p", (2, 2, 4))),
+)
+
+
+def bench(setup: ExperimentConfig) -> Pricer:
+    ran = start(setup)
+    return Pricer(ran, setup, diagnose(ran, setup))
+
+
+def plans() -> list[tuple[Pricer, Plan]]:
+    return [(made, made.propose()) for made in map(bench, RUNS)]
+
+
+def batch_of(made: Pricer, item: ProposalPlan) -> int:
+    return int(item.changes.get("global_batch", made.config.training.global_batch))
+
+
+def test_micro_batches_are_halved_until_one_holds_one_sequence() -> None:
+    setup = config({"data": 4, "seq": 1, "model": 4}, batch=64)  # 16 sequences on a shard, or 32 of the double batch
+    counts = {change.get("grad_accum", 1) for change in further_changes(setup, Constraints())}
+    assert counts == {1, 2, 4, 8, 16, 32}
+    sized = replace(setup, training=replace(setup.training, micro_batch=8))
+    assert {change.get("micro_batch", 8) for change in further_changes(sized, Constraints())} == {1, 2, 4, 8, 16}
+
+
+def test_keeping_and_a_proposal_are_never_both_likely() -> None:
+    """Keeping is right where nothing gains a hundredth.  One that surely gains makes that unlikely; between nothing and
+    a hundredth both are true, which is seldom."""
+    for made, found in plans():
+        keeping = made.evaluate(made.config.mesh.to_json()).confidence
+        for item in found.proposals:
+            if item.kind != "keep" and batch_of(made, item) >= (made.config.training.global_batch or 0):
+                assert keeping + item.confidence <= 1.05
+        assert found.proposals[0].confidence >= 0.5
+
+
+def test_nothing_offered_is_beaten_in_time_memory_and_confidence_at_its_batch() -> None:
+    for made, found in plans():
+        rows = []
+        for item in found.proposals:
+            needed = (item.predicted.hbm_per_chip_bytes or {})["total"]
+            rows.append((batch_of(made, item), item.predicted.speedup or 0.0, item.confidence, needed))
+        for batch, speedup, confidence, memory in rows:
+            assert not any(
+                b == batch and s > speedup * 1.001 and c > confidence + 0.005 and m < memory * 0.999
+                for b, s, c, m in rows
+            )
+
+
+def waits(parts: dict[str, float]) -> float:
+    return parts.get("idle", 0.0) + parts.get("kernel_launches", 0.0)
+
+
+def test_predicted_launch_waits_are_the_programs_not_the_inputs() -> None:
+    """Larger micro-batches launch fewer kernels for the same tokens: waits for them fall, so keeping does not lead."""
+    made = bench(LAUNCHES)
+    idle = replace(made.diagnosis, bottleneck=Bottleneck("idle", 0.9, "The chips are mostly idle."))
+    found = Pricer(made.profile, LAUNCHES, idle).propose()
+    first = found.proposals[0]
+    assert first.kind == "recommendation"
+    assert waits(first.predicted.breakdown_s) < 0.7 * waits(found.baseline.breakdown_s)
+    texts = [*found.notes, *(text for item in found.proposals for text in item.reasoning)]
+    assert not any("input or the host" in text or "what the chips wait for" in text for text in texts)
+
+
+def test_interleaving_shrinks_the_bubble_by_the_number_of_virtual_stages() -> None:
+    """Narayanan et al. 2021: bubble (p-1)/m of the work, with v virtual stages (p-1)/(v·m); and no surer."""
+    made = bench(PIPELINE)
+    once, twice = (made.evaluate(PIPELINE.mesh.to_json(), {"virtual_stages": v}).predicted for v in (2, 4))
+    before = made.evaluate(PIPELINE.mesh.to_json()).predicted.breakdown_s["idle"]
+    gaps = [before, once.breakdown_s["idle"], twice.breakdown_s["idle"]]
+    assert all(one > other for one, other in pairwise(gaps))
+    assert gaps[1] == pytest.approx(0.5 * gaps[0], rel=0.25)
+    assert (once.speedup_high80 or 0.0) > 1.02 * (once.speedup_low80 or 0.0)
+    tried = {change.get("virtual_stages", 1) for change in further_changes(PIPELINE, Constraints())}
+    assert tried == {1, 2, 4}
+    flat = replace(PIPELINE, mesh=Mesh((("data", 8), ("model", 8))))
+    assert not any("virtual_stages" in change for change in further_changes(flat, Constraints()))
+
+
+def test_xla_flags_are_for_programs_that_xla_compiled() -> None:
+    """The same ops on the same chip, once as XProf and once as PyTorch's profiler recorded them."""
+    setup = config({"data": 4, "seq": 1, "model": 4})
+    gather = op(
+        "all-gather.1", "all-gather", 0.4, op_name="jit(step)/jvp()/layer/mlp",
+        hlo="%all-gather.1 = bf16[8192,4096] all-gather(bf16[2048,4096] %x), replica_groups=[4,4]<=[4,4]T(1,0)",
+    )  # fmt: skip
+    for kind, wanted in (("xprof_json", True), ("kineto", False)):
+        ran = replace(profile_of(MATMUL, NORM, gather, step_s=1.1, communication=0.36), source_kind=kind)
+        tried = Pricer(ran, setup, diagnose(ran, setup))._changes(Constraints())
+        assert any("xla_flags" in change for change in tried) == wanted
+
+
+def test_flags_shorten_only_the_collectives_that_they_bear_on() -> None:
+    """Asynchronous all-gathers of weights overlap; what a tensor-parallel matmul waits for does not."""
+    setup = config({"data": 4, "seq": 1, "model": 4})
+    gather = op(
+        "all-gather.1", "all-gather", 0.2, op_name="jit(step)/jvp()/layer/mlp",
+        hlo="%all-gather.1 = bf16[8192,4096] all-gather(bf16[2048,4096] %x), replica_groups=[4,4]<=[4,4]T(1,0)",
+    )  # fmt: skip
+    ran = profile_of(MATMUL, NORM, TENSOR, gather, step_s=1.3, communication=0.46)
+    made = Pricer(ran, setup, diagnose(ran, setup))
+    (flags,) = [change for change in made._changes(Constraints()) if set(change) == {"xla_flags"}]
+    before, after = (made.evaluate(setup.mesh.to_json(), change).predicted.breakdown_s for change in ({}, flags))
+    assert after["ici:model"] == pytest.approx(before["ici:model"], rel=0.01)
+    assert after["ici:data"] < 0.9 * before["ici:data"]
+    alone = {"ici": {"data": 1, "seq": 1, "model": 16}}  # no axis is left that gathers weights
+    without, flagged = (made.evaluate(alone, change).predicted.speedup for change in ({}, flags))
+    assert flagged == pytest.approx(without)
+
+
+def inference(shape: tuple[int, ...], ici: dict[str, int]) -> tuple[Pricer, Plan]:
+    ops = [replace(MATMUL, op_name="aten::mm"), replace(NORM, op_name="aten::add")]
+    ran = replace(profile_of(*ops, step_s=0.7), source_kind="kineto", device=Device("NVIDIA H100", "h100", 8, 1))
+    setup = ExperimentConfig(Hardware("h100", shape), Mesh(tuple(ici.items())), None, Training())
+    made = Pricer(ran, setup, diagnose(ran, setup))
+    return made, made.propose()
+
+
+def test_a_program_without_a_backward_pass_gets_no_measures_of_training() -> None:
+    for shape, ici in (((8, 1), {"data": 8}), ((1, 1), {"data": 1})):
+        _, found = inference(shape, ici)
+        assert 1 <= len(found.proposals) <= 3
+        assert not any({"remat", "weight_sharding", "grad_accum"} & set(item.changes) for item in found.proposals)
+        assert any("no backward pass" in note for note in found.notes)
+
+
+def test_one_chip_has_nothing_to_shard_weights_over() -> None:
+    setup = replace(config({"data": 1}, batch=4, model=None, seq_len=None), hardware=Hardware("v5p", (1, 1, 1)))
+    ran = profile_of(MATMUL, NORM, step_s=0.7)
+    found = Pricer(ran, setup, diagnose(ran, setup)).propose()
+    assert not any("weight_sharding" in item.changes for item in found.proposals)
+
+
+def test_what_is_assumed_of_an_unknown_model_stands_beside_the_proposals() -> None:
+    ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
+    for model, said in (("llama3.1-8b", False), (None, True)):
+        setup = config({"data": 4, "seq": 1, "model": 4}, model=model)
+        notes = Pricer(ran, setup, diagnose(ran, setup)).propose().notes
+        assert any("The model is unknown" in note and "LLaMA-3" in note for note in notes) == said
+
+
+def test_twice_the_batch_is_twice_the_work_and_as_many_gradients() -> None:
+    """Far from what the model expects: what it does not explain scales as what it is does."""
+    reduce = op(
+        "all-reduce.2", "all-reduce", 0.5, op_name="jit(step)/transpose(jvp())/layer/mlp",
+        hlo="%all-reduce.2 = bf16[8192,4096] all-reduce(bf16[8192,4096] %x), replica_groups=[1,16]<=[16]",
+    )  # fmt: skip
+    setup = config({"data": 16, "seq": 1, "model": 1})
+    setup = replace(setup, training=replace(setup.training, weight_sharding="none"))
+    ran = profile_of(replace(MATMUL, self_time_s=9 * MATMUL.self_time_s), NORM, reduce, step_s=6.0, communication=0.08)
+    made = Pricer(ran, setup, diagnose(ran, setup))
+    batch = setup.training.global_batch or 0
+    before, after = (
+        made.evaluate(setup.mesh.to_json(), change).predicted.breakdown_s
+        for change in ({}, {"global_batch": 2 * batch})
+    )
+    assert after["compute"] == pytest.approx(2.0 * before["compute"], rel=0.03)
+    assert after["ici:data"] == pytest.approx(before["ici:data"], rel=0.03)
+
+
+def test_waiting_for_input_halves_what_is_sure_of_any_gain() -> None:
+    """An input pipeline that runs beside the chips sets the pace: whatever they save, they wait longer."""
+    setup = config({"data": 4, "seq": 1, "model": 4})
+    ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
+    seen = diagnose(ran, setup)
+    for verdict in ("input", "host"):
+        made = Pricer(ran, setup, replace(seen, bottleneck=Bottleneck(verdict, 0.9, "As the test has it.")))
+        candidates, *_, ranked = made._field(Constraints())
+        moved = np.arange(len(candidates)) != candidates.baseline
+        assert (ranked.faster[moved] <= 0.5).all()
+        assert made.propose().proposals[0].kind == "keep"
+
+
+def test_renaming_data_to_fsdp_is_another_mesh_and_is_called_so() -> None:
+    setup = config({"data": 4, "fsdp": 4})
+    item = bench(with_step(setup)).evaluate({"ici": {"data": 2, "fsdp": 8}})
+    assert item.title == "data 4 → 2 and fsdp 4 → 8"
+    assert not any("No risk" in text for text in item.trade_offs)
+
+
+def with_step(setup: ExperimentConfig) -> ExperimentConfig:
+    return replace(setup, training=replace(setup.training, remat="offload"))
+
+
+def test_twice_the_batch_in_twice_the_micro_batches_makes_none_of_them_smaller() -> None:
+    """As many tokens in each: no matmul shrinks, and weights are gathered as often per token."""
+    made = bench(with_step(config({"data": 16, "seq": 1, "model": 1})))
+    batch = made.config.training.global_batch or 0
+    item = made.evaluate(made.config.mesh.to_json(), {"global_batch": 2 * batch, "grad_accum": 2})
+    texts = [*item.reasoning, *item.trade_offs]
+    assert not any(
+        "Smaller matmuls" in text or "smaller micro-batches" in text or "amortised" in text for text in texts
+    )
+    smaller = made.evaluate(made.config.mesh.to_json(), {"grad_accum": 2})
+    assert any("Smaller matmuls" in text for text in smaller.trade_offs)
+
+
+def test_full_recomputation_instead_of_offloading_takes_memory() -> None:
+    made = bench(with_step(config({"data": 16, "seq": 1, "model": 1})))
+    item = made.evaluate(made.config.mesh.to_json(), {"remat": "full"})
+    before, after = (side.hbm_per_chip_bytes or {} for side in (made.propose().baseline, item.predicted))
+    assert after["activations"] > before["activations"]
+    assert any("back to HBM" in text for text in item.reasoning)
+    assert not any("frees" in text for text in item.reasoning)
