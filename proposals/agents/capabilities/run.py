@@ -12,7 +12,7 @@ from proposals.agents.capabilities.desk import Answer, Desk
 
 PARTS = {
     "compute": "compute", "hbm": "HBM-bound", "dcn": "exposed DCN communication", "host": "host", "input": "input",
-    "idle": "idle", "other": "other", "host_transfer": "host transfer",
+    "idle": "idle", "other": "other", "host_transfer": "host transfers", "kernel_launches": "kernel launches",
 }  # fmt: skip
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from perfmodel.accounting import parameters
-from perfmodel.published import load_published
-from perfmodel.step_time import missing_facts, predict
+from perfmodel.step_time import missing_facts
 from proposals import facts
 from proposals.agents.tools.common import present, told
 from proposals.agents.workbench import Workbench
 from proposals.candidate import hardware_of
 
+PUBLISHED = Path(__file__).with_name("published_mfu.json")
 #: Published runs listed beside a run's own MFU.
 MOST_LISTED = 5
 TRILLION = 1e12
@@ -135,28 +136,13 @@ def _spread(rows: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     return [rows[round(n * (len(rows) - 1) / (MOST_LISTED - 1))] for n in range(MOST_LISTED)]
 
 
-@cache
 def published_mfu(chip: str) -> tuple[dict[str, Any], ...]:
-    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention of the performance
-    model."""
-    found = []
-    for run in load_published().runs:
-        if run.config.hardware.chip != chip:
-            continue
-        made = predict(run.config)
-        if made.mfu is None or made.step_time_s is None:
-            continue
-        training = run.config.training
-        found.append(
-            {
-                "id": run.id,
-                "model": run.shape.name,
-                "parameters": parameters(run.shape).total,
-                "chips": run.config.hardware.chips,
-                "precision": training.precision,
-                "seq_len": training.seq_len,
-                "mfu": made.mfu * made.step_time_s["estimate"] / run.step_time_s,
-                "source": run.row["source_repo"],
-            }
-        )
-    return tuple(sorted(found, key=lambda row: -row["mfu"]))
+    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention of the performance model."""
+    return tuple(_published().get(chip, ()))
+
+
+@cache
+def _published() -> dict[str, list[dict[str, Any]]]:
+    """Written by `evaluation.published_mfu`, with the source of each run."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(PUBLISHED.read_text("utf-8"))
+    return found
