@@ -137,7 +137,7 @@ def _spread(rows: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
 
 
 def published_mfu(chip: str) -> tuple[dict[str, Any], ...]:
-    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention of the performance model."""
+    """MFU (0 to 1) of the published runs on a chip, highest first, under the one convention."""
     return tuple(_published().get(chip, ()))
 
 
