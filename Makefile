@@ -33,7 +33,7 @@ accuracy: ## write what docs say of diagnoses, proposals and retrieval on cases 
 	@$(PYTHON) -m evaluation.proposing.evaluate
 	@$(PYTHON) -m evaluation.retrieval.evaluate
 
-quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --repeats 3" for the configured model
+quality: ## answers to questions of others, to be marked (docs/quality.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.quality.evaluate $(ARGS)
 

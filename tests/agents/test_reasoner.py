@@ -115,7 +115,7 @@ def test_the_papers_dialogue(number: int) -> None:
     assert sure.titles == ["confidence"] and f"**{first.confidence * 100:.0f} %**" in sure.text
     others = thread.say("Hm, the other two seem more promising to me")
     assert others.titles == ["prefer"] and "**Proposal 1 stays first.**" in others.text
-    assert "It turns if proposal 2 measured" in others.text or "It turns if proposal 3 measured" in others.text
+    assert re.search(r"It turns if proposal [23] measured|it falls behind if it measured", others.text)
     still = thread.say("If I add nothing more, do you still stand by proposal 1?")
     assert still.titles == ["stand"] and "**Yes**" in still.text
 
@@ -275,3 +275,15 @@ def test_a_thread_that_cannot_be_held_says_so() -> None:
     found = list(answer(bench(), Ask("which first?", constraints=Constraints(keep_axes=("nonsense",)))))
     text = "".join(e.text for e in found if isinstance(e, TextDelta))
     assert "does not fit this run" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The bubble cannot limit us, we shard over experts: EP8.", "A utilisation of 11 % is poor even for fp8.",
+        "I measured 300 ms with tp=8 yesterday.", "drop tensor parallelism and use ZeRO-3, is there memory for it?",
+    ],
+)  # fmt: skip
+def test_a_remark_that_holds_a_value_states_no_constraint(text: str) -> None:
+    said = say(text)
+    assert not said.of(ConstraintTold) and not said.of(FactTold), said.text

@@ -30,17 +30,18 @@ _LIMITS = (
         r"only|only)\b", re.IGNORECASE), "at_most"),
     (re.compile(r"\b(?:at least|no less than|not below|minimum|>=|≥)\b", re.IGNORECASE), "at_least"),
 )  # fmt: skip
+_HELD = r"(?:constraint|condition|limit|restriction|requirement|fact|margin|assumption|what i (?:said|told))s?\b"
 _FORGET = re.compile(
-    _LEAD
-    + r"(?:forget|drop|lift|undo|release|take back|remove|scrap)\b.*\b(?:constraint|fact|limit|condition|said|told|"
-    r"margin|everything|all|batch|remat|flags?|axis|memory|model|chips|that|it)\b|\bmay change again\b|\bis free "
-    r"again\b",
+    _LEAD + rf"(?:(?:forget|undo|lift|release|take back)\b|(?:drop|remove|scrap|clear)\b.*\b{_HELD})"
+    r"|\bmay change again\b|\bis free again\b",
     re.IGNORECASE,
 )
+#: A fact begins with what it is of; a sentence about something else that happens to hold a value states none.
 _FACT = re.compile(
-    r"\b(?:is|are|was|were|has|have|uses?|=|:)\b|[=:]|^(?:"
-    + _LEAD[1:]
-    + r")(?:set|use|assume)\b|\bwe (?:train|use|run|have)\b",
+    _LEAD + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|"
+    r"optimi[sz]er|precision|remat|sequence length|seq_len|"
+    r"sequences?|context|usable|hbm|memory|weights?|micro-?batch\w*|grad\w*)\b.*(?:\b(?:is|are|was|has|have|uses?)\b|[=:])|"
+    r"(?:set|use|assume)\b|we (?:train|use|run|have)\b)",
     re.IGNORECASE,
 )
 _OUT = re.compile(r"\b(?:rule out|exclude|leave out|not an option|out of the question)\b", re.IGNORECASE)
@@ -72,7 +73,7 @@ def statement(read: Read, axes_of: Any) -> Stated | Released | None:
     axes_of: the mesh by whose axes words are read.
     """
     text = read.text.strip()
-    if _FORGET.search(text) and not text.endswith("?"):
+    if _FORGET.search(text) and "?" not in text:
         return _released(read, axes_of)
     if _ASKS.search(text) or _HYPOTHESIS.search(text):
         return None
@@ -103,7 +104,7 @@ def statement(read: Read, axes_of: Any) -> Stated | Released | None:
             found["usable_hbm_gb"] = read.of("bytes")[0] / 1e9
     if _OUT.search(text) and read.of("proposal"):
         found["exclude"] = tuple(read.of("proposal"))
-    if _FACT.search(text) or _NEEDS.search(text) or keeps:
+    if _FACT.search(text) or (_NEEDS.search(text) and not read.of("step_time_s")) or keeps:
         found |= {name: read.of(name)[0] for name in _FACTS if read.of(name)}
     return Stated(**found, sentence=text[:300]) if found else None
 
