@@ -8,16 +8,15 @@ its unit or its noun, so that `45 GB/s` is never a proposal.  What is wanted of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.catalogue import load_catalogue
-from perfmodel.chips import load_chips
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import REMAT
 from proposals.agents.filling import MOST, ROLE_WORDS, Sizes, axis_of
+from proposals.agents.part_names import chip_named, chip_names, model_named, model_names
 
 NUMBER = r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e\d+)?)"
 _COUNT = rf"{NUMBER}\s?(?:k|m|ki|mi)?(?![\w%])"
@@ -44,8 +43,6 @@ _FACTORS = {"double": 2.0, "doubling": 2.0, "twice": 2.0, "halve": 0.5, "halving
 _PRECISIONS = r"bf16|fp16|fp8|mxfp8|nvfp4|int8|fp32"
 _SHARDINGS = {"fsdp": "fsdp", "zero3": "fsdp", "zero1": "zero1", "zero2": "zero1", "replicated": "none", "none": "none"}
 _REMATS = {"no": "none", "off": "none", "selective": "minimal", "everything": "full", "offloading": "offload"}
-#: Names that engineers use for a part beside its key.
-_ALIASES = {"trillium": "v6e", "ironwood": "tpu7x", "v5litepod": "v5e", "a100": "a100-80gb"}
 #: From here on a number after `seq` or `context` is a length in tokens and no size of an axis.
 LENGTH_FROM = 512
 #: Characters of a message that are read.
@@ -190,10 +187,10 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     rows: list[tuple[str, Make]] = [
         (r"--xla_[\w]+(?:=[\w.\-]+)?", lambda m, *_: iter([("xla_flags", m[0])])),
         (
-            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({_chip_names()})",
-            lambda m, *_: iter([("chips", count(m[1])), ("chip", _chip(m[2]))]),
+            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({chip_names()})",
+            lambda m, *_: iter([("chips", count(m[1])), ("chip", chip_named(m[2]))]),
         ),
-        (_chip_names(), lambda m, *_: iter([("chip", _chip(m[0]))])),
+        (chip_names(), lambda m, *_: iter([("chip", chip_named(m[0]))])),
         (
             rf"(?:\$|usd\s?)\s?({NUMBER})(?:\s?(?:/|per|a|an)\s?(?:chip|gpu|tpu|accelerator)[- ]?(?:hour|hr|h)?\b)?"
             rf"(?:\s?(?:/|per|a|an)\s?(?:hour|hr|h)\b)?",
@@ -302,7 +299,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])",
             lambda m, *_: iter([("mesh", Sizes(positional=tuple(map(int, re.findall(r"\d+", m[0])))))]),
         ),
-        (_model_names(), lambda m, *_: iter([("model_name", _model(m[0]))])),
+        (model_names(), lambda m, *_: iter([("model_name", model_named(m[0]))])),
         (
             rf"\b({axes})[-_ "
             rf"](?:axis|parallel(?:ism)?|shard(?:ing|s)?)\b|\b(?:on|over|across|along)\s(?:the\s)?({axes}|dcn)\b(?:\saxis)?",
@@ -399,36 +396,3 @@ def _ops(knows: Knows | None) -> Iterator[tuple[re.Pattern[str], Make]]:
             yield "op", word
 
     yield re.compile(r"`[^`\s]{2,200}`|%?[A-Za-z][\w\-]*(?:\.[\w\-]+)*"), make
-
-
-def _chip_names() -> str:
-    keys = [re.escape(key).replace(r"\-", r"[- ]?") for key in sorted(load_chips(), key=len, reverse=True)]
-    return (
-        rf"(?<![\w.])(?:tpu[- ]?|nvidia\s|amd\s)?(?:{'|'.join([*keys, *_ALIASES, 'a100', 'v100'])})(?:s)?(?![\w.]|-\d)"
-    )
-
-
-def _chip(text: str) -> str:
-    word = re.sub(r"^(?:tpu[- ]?(?=v)|nvidia\s|amd\s)", "", text.lower()).replace(" ", "-")
-    known = load_chips()
-    for name in (word, word.rstrip("s"), _ALIASES.get(word.rstrip("s"), "")):
-        if name in known:
-            return name
-    return next((key for key in known if key.startswith(word.rstrip("s"))), word)
-
-
-@lru_cache(maxsize=1)
-def _models() -> Mapping[str, str]:
-    return {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in load_catalogue()}
-
-
-def _model_names() -> str:
-    names = (
-        re.sub(r"(?<=[a-z])(?=\d)|[-_ ]", r"[-_ .]?", name) for name in sorted(load_catalogue(), key=len, reverse=True)
-    )
-    return rf"(?<![\w.])(?:{'|'.join(names)})(?![\w.]*\d)"
-
-
-def _model(text: str) -> str:
-    word = re.sub(r"[^a-z0-9]", "", text.lower())
-    return _models().get(word, text)

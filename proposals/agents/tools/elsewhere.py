@@ -17,8 +17,8 @@ from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Measured, 
 from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
-from perfmodel.search import Constraints as Space
 from perfmodel.search import search
+from perfmodel.space import Constraints as Space
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents.filling import Sizes, axis_of, fill
