@@ -3,7 +3,7 @@ becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
 from django import forms
@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 
 from agent.tools import ToolError
 from proposals.agents.capabilities import AREAS, Capability, arguments, command, registry
-from proposals.agents.words import listed
 
 #: Fields that only reading a sentence fills.
 HIDDEN = frozenset(("sentence",))
@@ -85,12 +84,3 @@ def found(query: str) -> list[tuple[str, list[Capability]]]:
         if all(word in text for word in wanted):
             by.setdefault(AREAS[item.area], []).append(item)
     return list(by.items())
-
-
-def errors(form: forms.Form) -> str:
-    """What is wrong with a form as one sentence."""
-    parts: Iterable[str] = (
-        f"{form.fields[name].label}: {' '.join(map(str, said))}" if name in form.fields else " ".join(map(str, said))
-        for name, said in form.errors.items()
-    )
-    return listed(list(parts))[:300]

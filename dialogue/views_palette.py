@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods
 from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import reswap, retarget
 
 from accounts.models import Role
 from accounts.permissions import require
@@ -13,8 +16,8 @@ from dialogue import palette
 from dialogue.pages import chosen, is_full
 from dialogue.services import asking
 from dialogue.services.asking import DialogueError
-from dialogue.views_ask import refused, shown
-from experiments.pages import experiment_page
+from dialogue.views_ask import shown
+from experiments.pages import ExperimentPage, experiment_page
 from proposals.agents.capabilities import registry
 
 #: Characters of a search that are looked at.
@@ -53,19 +56,25 @@ def capability(request: HttpRequest, pk: int, key: str) -> HttpResponse:
         raise Http404("No such capability.")
     form = palette.CapabilityForm(of, request.POST if request.method == "POST" else None)
     thread = chosen(request, page.experiment, None)
-    if request.method == "POST":
+    if request.method == "POST" and form.is_valid():
         is_new = thread is None
-        if not form.is_valid():
-            return refused(request, page, None if is_new else thread, palette.errors(form))
         try:
             thread = thread or asking.open_thread(page.experiment, request.user)  # type: ignore[arg-type]
             asking.ask(thread, request.user, form.message)  # type: ignore[arg-type]
+            return shown(request, page, thread, new_address=is_new)
         except DialogueError as error:
-            return refused(request, page, None if is_new else thread, str(error))
-        return shown(request, page, thread, new_address=is_new)
-    more = {"capability": of, "form": form, "thread": thread, "full": is_full(request)}
-    if request.htmx:  # type: ignore[attr-defined]
-        return render(
-            request, "dialogue/_capability.html", {"experiment": page.experiment, "membership": page.membership, **more}
-        )
-    return render(request, "dialogue/capability.html", page.context("proposals", **more))
+            thread = None if is_new else thread
+            form.add_error(None, str(error))
+    return _form(request, page, {"capability": of, "form": form, "thread": thread, "full": is_full(request)})
+
+
+def _form(request: HttpRequest, page: ExperimentPage, more: dict[str, Any]) -> HttpResponse:
+    """The form, with what is wrong where it is; for htmx in its place in the list."""
+    status = 422 if request.method == "POST" else 200
+    if not request.htmx:  # type: ignore[attr-defined]
+        return render(request, "dialogue/capability.html", page.context("proposals", **more), status=status)
+    known = {"experiment": page.experiment, "membership": page.membership, **more}
+    answer = render(request, "dialogue/_capability.html", known, status=status)
+    if status == 200:
+        return answer
+    return reswap(retarget(answer, f"#cap-{more['capability'].key}"), "innerHTML")
