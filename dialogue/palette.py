@@ -14,6 +14,14 @@ from proposals.agents.capabilities import AREAS, Capability, arguments, command,
 
 #: Fields that only reading a sentence fills.
 HIDDEN = frozenset(("sentence",))
+#: Labels of fields whose name says less than a person would.
+LABELS = {
+    "seq_len": "Sequence length", "micro_batches": "Micro-batches", "remat": "Rematerialisation",
+    "xla_flags": "XLA flags", "no_flags": "No XLA flags", "step_time_s": "Step time (s)",
+    "usd_per_chip_hour": "US dollars per chip-hour", "usable_hbm_gb": "Usable HBM (GB)",
+    "memory_free_percent": "Memory kept free (%)", "keep_remat": "Keep rematerialisation",
+    "keep_micro_batches": "Keep micro-batches", "model_name": "Model", "text": "In words",
+}  # fmt: skip
 
 
 class CapabilityForm(forms.Form):
@@ -55,7 +63,7 @@ def field(name: str, info: FieldInfo) -> forms.Field:
     """A form field for an argument: numbers, choices, flags, text and sequences."""
     said: dict[str, Any] = {
         "required": info.is_required(),
-        "label": name.replace("_", " ").replace("usd", "US dollars").capitalize(),
+        "label": LABELS.get(name, name.replace("_", " ").capitalize()),
         "help_text": info.description or "",
     }
     kind = info.annotation
@@ -71,7 +79,7 @@ def field(name: str, info: FieldInfo) -> forms.Field:
         return forms.FloatField(**said, widget=forms.NumberInput(attrs={"class": "input", "step": "any"}))
     if choices := [each for each in get_args(kind) if isinstance(each, str)]:
         pairs = [(each, each or "as it is") for each in choices]
-        return forms.ChoiceField(**said, choices=pairs, widget=forms.Select(attrs={"class": "select"}))
+        return forms.ChoiceField(**said, choices=pairs, widget=forms.Select(attrs={"class": "input"}))
     return forms.CharField(**said, max_length=400, widget=forms.TextInput(attrs={"class": "input"}))
 
 
@@ -83,4 +91,4 @@ def found(query: str) -> list[tuple[str, list[Capability]]]:
         text = " ".join([item.title, item.description, *item.examples, AREAS[item.area]]).lower()
         if all(word in text for word in wanted):
             by.setdefault(AREAS[item.area], []).append(item)
-    return list(by.items())
+    return [(area, by[area]) for area in AREAS.values() if area in by]

@@ -20,6 +20,9 @@ from proposals.agents.workbench import Workbench
 
 __all__ = ["answer", "knows_of", "stated"]
 
+#: Characters of a clause that are quoted where it was not understood.
+QUOTED = 120
+
 
 def knows_of(bench: Workbench) -> Knows:
     """What words are read against, over a workbench."""
@@ -43,7 +46,7 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         return
     found = understand(ask.text, knows_of(workbench), ask.earlier)
     for item in found:
-        yield from _offered(desk, item) if isinstance(item, Offer) else _computed(desk, item)
+        yield from _offered(desk, item, len(found) > 1) if isinstance(item, Offer) else _computed(desk, item)
     if not found:
         yield from _offered(
             desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help")))
@@ -70,11 +73,16 @@ def _computed(desk: Desk, item: Request) -> Iterator[Said]:
         desk.over(held)
 
 
-def _offered(desk: Desk, item: Offer) -> Iterator[Said]:
+def _offered(desk: Desk, item: Offer, beside: bool = False) -> Iterator[Said]:
+    """beside: another part of the message is answered."""
+    what = (
+        f"“{' '.join(item.text.split())[:QUOTED]}” asks, so nothing was computed for it"
+        if beside
+        else ("is asked, so nothing was computed")
+    )
     yield from desk.say(
-        "It is not certain enough what is asked, so nothing was computed. Nearest are the questions below; the "
-        "palette lists "
-        "everything that can be computed, and only that can be answered here."
+        f"It is not certain enough what {what}. Nearest are the questions below; *All that can be computed* lists the "
+        "others, and only those can be answered here."
     )
     yield Question("Which of these is meant?", item.options)
 

@@ -212,16 +212,26 @@ def _again(last: Request, read: Read) -> Request | None:
 
 
 def _settled(found: list[Request | Offer], text: str, knows: Knows, last: Request | None) -> Understood:
-    """What was read: offers are left out beside what is answered; where nothing was, the message as a whole is read."""
+    """What was read; where nothing is certain enough, the message as a whole is read.
+
+    Beside what is answered only the first clause that asks is offered: a remark that was not understood asks nothing.
+    """
     requests = [item for item in found if isinstance(item, Request)]
     if not requests and len(found) > 1:
         whole = _asked(notation.read(text, knows), knows, last)
         return (whole,) if whole is not None else found[:1]
     if not requests:
         return found[:1]
-    kept: list[Request] = []
-    for item in requests:
-        if all((item.of.key, _plain(item.values)) != (other.of.key, _plain(other.values)) for other in kept):
+    kept: list[Request | Offer] = []
+    offered = next((item for item in found if isinstance(item, Offer) and item.text.rstrip().endswith("?")), None)
+    for item in found:
+        if isinstance(item, Offer):
+            kept += [item] if item is offered else []
+        elif all(
+            (item.of.key, _plain(item.values)) != (other.of.key, _plain(other.values))
+            for other in kept
+            if isinstance(other, Request)
+        ):
             kept.append(item)
     return _one_hold(kept)[:MOST]
 
@@ -230,16 +240,19 @@ def _plain(values: dict[str, Any]) -> str:
     return str({key: value for key, value in values.items() if key not in ("text", "sentence")})
 
 
-def _one_hold(kept: list[Request]) -> list[Request]:
+def _one_hold(kept: list[Request | Offer]) -> Understood:
     """Statements of one message held together, before what it asks is answered."""
-    holds = [item for item in kept if item.of.key == "hold"]
+    told = [item for item in kept if isinstance(item, Request) and item.of.key in ("hold", "forget")]
+    rest = [item for item in kept if item not in told]
+    holds = [item for item in told if item.of.key == "hold"]
     if len(holds) < 2:
-        return sorted(kept, key=lambda item: item.of.key not in ("hold", "forget"))
+        return [*told, *rest]
     values: dict[str, Any] = {}
     for item in holds:
         values |= item.values
     values["sentence"] = " ".join(str(item.values.get("sentence", "")) for item in holds)[:300]
-    return [Request(holds[0].of, values, holds[0].read), *(item for item in kept if item.of.key != "hold")]
+    released = [item for item in told if item.of.key != "hold"]
+    return [Request(holds[0].of, values, holds[0].read), *released, *rest]
 
 
 def _last(earlier: Sequence[Turn], knows: Knows) -> Request | None:
