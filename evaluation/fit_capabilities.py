@@ -46,7 +46,7 @@ def samples() -> list[Sample]:
         at += 2  # title and description
     for text in OFF_TOPIC.read_text("utf-8").splitlines():
         said = read(text)
-        found.append((wanted.features(said.words, said.names), len(place)))
+        found.append((wanted.features(said.words, said.names), place[wanted.OUTSIDE]))
     return found
 
 
@@ -78,6 +78,7 @@ def asked(path: Path) -> list[tuple[NDArray[np.float64], set[int]]]:
         if item["id"] in right and not item["before"]:
             said = read(item["text"])
             keys = {place.get(key, len(place)) for key in right[item["id"]]}
+            keys |= {place[wanted.OUTSIDE]} if item["kind"] == "off-topic" else set()
             found.append((wanted.features(said.words, said.names), keys))
     return found
 
@@ -111,15 +112,15 @@ def report(rows: list[Sample], w: Weights) -> dict[str, float | int]:
     for x, y in rows:
         found = wanted.chances(x, w)[:-1]
         order = np.argsort(-found)
-        if y == len(found):
+        if y == len(found) - 1:
             count["none"] += 1
-            count["none_left_alone"] += bool(found[order[0]] < w.least)
+            count["none_left_alone"] += bool(found[order[0]] < w.least or order[0] == y)
         elif found[order[0]] >= w.least:
             count["right" if int(order[0]) == y else "wrong"] += 1
         else:
             count["offered"] += 1
             count["offered_right"] += y in [int(n) for n in order[: wanted.OFFERED]]
-    return {**count, "examples": sum(y < len(found) for _, y in rows)}
+    return {**count, "examples": sum(y < len(wanted.keys()) - 1 for _, y in rows)}
 
 
 def main() -> None:
@@ -146,7 +147,7 @@ def _marked(w: Weights, rows: list[tuple[NDArray[np.float64], set[int]]]) -> dic
         order = [int(n) for n in np.argsort(-found)]
         if found[order[0]] >= w.least:
             count["right" if order[0] in ys else "wrong"] += 1
-        elif ys == {len(found)}:
+        elif ys >= {len(found)}:
             count["left_alone"] += 1
         else:
             count["offered_right" if ys & set(order[: wanted.OFFERED]) else "offered"] += 1

@@ -1,21 +1,23 @@
 """The built-in reasoner: answers in a conversation without a language model, from the capabilities that the palette
 has.
 
-A message is read (`understand`), each request is computed by its capability, and what is not certain enough is offered
-as questions to click instead of being answered.
+A message is read (`understand`), each request is computed by its capability, and how likely that answers the message is
+judged before anything is shown (`certainty`).  What is not likely enough is offered as questions to click.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from agent.events import TextDelta
 from agent.tools import ToolError
 from perfmodel.config import ConfigError
-from proposals.agents.capabilities import Desk, arguments, registry
+from proposals.agents.capabilities import Capability, Desk, arguments, command, registry
 from proposals.agents.capabilities import answer as computed
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
 from proposals.agents.notation import Knows
-from proposals.agents.reasoner.understand import Offer, Request, understand
+from proposals.agents.reasoner import certainty
+from proposals.agents.reasoner.understand import OFFERED, SETTINGS, Offer, Outside, Request, commanded, understand
 from proposals.agents.workbench import Workbench
 
 __all__ = ["answer", "knows_of", "stated"]
@@ -45,13 +47,66 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
         yield from desk.final()
         return
     found = understand(ask.text, knows_of(workbench), ask.earlier)
-    for item in found:
-        yield from _offered(desk, item, len(found) > 1) if isinstance(item, Offer) else _computed(desk, item)
     if not found:
-        yield from _offered(
-            desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help")))
-        )
+        nearest = tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help"))
+        found = [Offer(ask.text, nearest)]
+    yield from _answered(desk, found, commanded(ask.text) is not None)
     yield from desk.final()
+
+
+def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], sure: bool) -> Iterator[Said]:
+    """What is stated first; then what is asked, computed and judged together, in the order of the message."""
+    asked = [item for item in found if not (isinstance(item, Request) and item.told)]
+    for item in found:
+        if isinstance(item, Request) and item.told:
+            yield from _computed(desk, item)
+    requests = [item for item in asked if isinstance(item, Request)]
+    before = (desk.text, desk.calls)
+    said = [(item, list(_of(desk, item, len(asked) > 1))) for item in asked]
+    if not sure and requests and not _likely(asked, said):
+        desk.text, desk.calls = before
+        yield from _offered(desk, _instead(requests), bool(desk.text))
+        return
+    for _, events in said:
+        yield from events
+
+
+def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:
+    if isinstance(item, Request):
+        yield from _computed(desk, item)
+    elif isinstance(item, Offer):
+        yield from _offered(desk, item, beside)
+    else:
+        yield from desk.say(
+            f"“{_quoted(item.text)}” is outside of what is answered here: performance, memory, cost and sharding of "
+            "this training run."
+        )
+
+
+def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[object, list[Said]]]) -> bool:
+    """Whether the answer to all that is asked is likely enough to be right."""
+    requests = [item for item in asked if isinstance(item, Request)]
+    text = " ".join(item.text if not isinstance(item, Request) else item.read.text for item in asked)
+    written = "".join(
+        event.text for item, events in said if isinstance(item, Request) for event in events
+        if isinstance(event, TextDelta)
+    )  # fmt: skip
+    taken = " ".join(f"{name.replace('_', ' ')} {value}" for item in requests for name, value in item.values.items()
+                     if name not in ("text", "sentence"))  # fmt: skip
+    names = frozenset(name for item in requests for name in item.read.names & SETTINGS)
+    signs = certainty.signs(
+        text, [item.of.key for item in requests], f"{written} {taken}", min(item.chance for item in requests),
+        any(item.follows for item in requests), bool(names & {f for item in requests for f in item.of.fields}),
+    )  # fmt: skip
+    return certainty.probability(signs) >= certainty.weights()[1]
+
+
+def _instead(requests: Sequence[Request]) -> Offer:
+    """What would have been answered, and what else the message may mean, to click."""
+    mine = [command(item.of, item.values) for item in requests]
+    others = [text for item in requests for text in item.others]
+    text = " ".join(item.read.text for item in requests)
+    return Offer(text, tuple(dict.fromkeys([*mine, *others]))[:OFFERED])
 
 
 def _computed(desk: Desk, item: Request) -> Iterator[Said]:
@@ -75,16 +130,33 @@ def _computed(desk: Desk, item: Request) -> Iterator[Said]:
 
 def _offered(desk: Desk, item: Offer, beside: bool = False) -> Iterator[Said]:
     """beside: another part of the message is answered."""
-    what = (
-        f"“{' '.join(item.text.split())[:QUOTED]}” asks, so nothing was computed for it"
-        if beside
-        else ("is asked, so nothing was computed")
-    )
-    yield from desk.say(
-        f"It is not certain enough what {what}. Nearest are the questions below; *All that can be computed* lists the "
-        "others, and only those can be answered here."
-    )
+    of = f"“{_quoted(item.text)}”" if beside else "this"
+    why = f"No single computation takes {' and '.join(item.lost)} together with the rest, so" if item.lost else (
+        f"No computation here is certain to answer {of}, so"
+    )  # fmt: skip
+    yield from desk.say(f"{why} nothing was computed for it. Nearest, with the values that were read:")
+    yield from desk.bullets([_shown(text) for text in item.options])
     yield Question("Which of these is meant?", item.options)
+
+
+def _shown(text: str) -> str:
+    """What an option would compute: `Does it fit in memory, with batch 128: Whether a configuration fits per chip`."""
+    asked = commanded(text)
+    assert asked is not None
+    given = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _plain(asked.of, text))
+    says = asked.of.description.partition(":")[0].rstrip(".")
+    return f"**{asked.of.title}**{f' with {given}' if given else ''}: {says[:1].lower()}{says[1:]}."
+
+
+def _plain(of: Capability, text: str) -> Iterator[tuple[str, str]]:
+    for part in text.partition(":")[2].split(";"):
+        name, is_, value = (each.strip() for each in part.partition("="))
+        if is_ and name != "text":
+            yield name, value.replace("=", " ")
+
+
+def _quoted(text: str) -> str:
+    return " ".join(text.split())[:QUOTED]
 
 
 def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintTold | FactTold]:

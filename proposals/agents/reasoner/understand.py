@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proposals.agents import notation
+from perfmodel.config import ExperimentConfig
 from proposals.agents.capabilities import Capability, command, registry
+from proposals.agents.capabilities.common import SETTINGS as KEYS
 from proposals.agents.capabilities.held import Released
 from proposals.agents.conversation import Turn
 from proposals.agents.filling import Sizes
@@ -25,6 +27,17 @@ from proposals.agents.reasoner.stated import statement
 MOST, LOOKED_BACK = 4, 4
 #: Words of a fragment that is no clause by itself, such as `Sure?`.
 SHORT = 2
+#: How certain a request is that was read from values or from the palette.
+SURE = 0.95
+#: Least chance of a reading that is computed at all, to be judged with its answer.
+WORTH = 0.3
+#: Options that are offered.
+OFFERED = wanted.OFFERED
+#: Values that configure a run.
+SETTINGS = frozenset(
+    ("mesh", "chip", "chips", "batch", "seq_len", "micro_batches", "remat", "precision", "weight_sharding",
+     "optimizer")
+)  # fmt: skip
 _SPLIT = re.compile(
     r"(?<=[.?!;])\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+(?=(?:also\s+)?(?:what|which|how|why|where|when|is|are|does|do|"
     r"can|could|should|show|explain|compare|tell|give|would|will|who)\b)",
@@ -49,23 +62,41 @@ _ORDERS = re.compile(r"^\s*(?:hi|hello|thanks|thank you|ok|okay|please|well|hm+)
 @dataclass(frozen=True)
 class Request:
     """A capability with the values of its form.  read: the clause it was read in; supposed: facts by configuration path
-    under which it is to be computed."""
+    under which it is to be computed; chance: that this is what the clause asks for; follows: it goes on from an earlier
+    message; others: further messages that the clause may mean, the likeliest first."""
 
     of: Capability
     values: dict[str, Any] = field(default_factory=dict)
     read: Read = field(default_factory=Read)
     supposed: dict[str, Any] = field(default_factory=dict)
+    chance: float = SURE
+    follows: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether it is no question, but something stated, or a deed that is a person's."""
+        return self.of.key in ("hold", "forget", "decide")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A clause that was not understood, and the nearest capabilities as messages that ask for them."""
+    """A clause that is not certain enough, and the nearest capabilities as messages that ask for them.  lost: values
+    that the likeliest of them does not take."""
 
     text: str
     options: tuple[str, ...]
+    lost: tuple[str, ...] = ()
 
 
-Understood = Sequence[Request | Offer]
+@dataclass(frozen=True)
+class Outside:
+    """A clause that asks for nothing about a training run."""
+
+    text: str
+
+
+Understood = Sequence[Request | Offer | Outside]
 
 
 def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Understood:
@@ -73,7 +104,7 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
     if (exact := commanded(text)) is not None:
         return (exact,)
     last = _last(earlier, knows)
-    found: list[Request | Offer] = []
+    found: list[Request | Offer | Outside] = []
     for clause in list(clauses(text))[: 2 * MOST]:
         read = notation.read(clause, knows)
         told = statement(read, knows.config.mesh)
@@ -123,7 +154,7 @@ def clauses(text: str) -> Iterator[str]:
         yield held
 
 
-def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | None:
+def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | Outside | None:
     """What one clause asks for; None where it asks for nothing at all."""
     content = wanted.tokens(read.words) - _EMPTY
     goes_on = bool(_GOES_ON.search(read.text))
@@ -137,14 +168,46 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
         words = f"{words} {last.of.title}"  # `why?`, `how sure?`: of what was asked last
     ranked = [item for item in wanted.nearest(words, read.names) if not (again and last and item[0] == last.of.key)]
     key, chance = ranked[0]
+    if key == wanted.OUTSIDE and chance >= wanted.weights().least and not read.names & SETTINGS:
+        return Outside(read.text)
     carried = last if goes_on or again else None
-    if chance >= wanted.weights().least:
-        return request(registry()[key], read, knows, carried)
-    options = [request(registry()[name], read, knows, carried) for name, _ in ranked[: wanted.OFFERED]]
-    return Offer(read.text, tuple(command(item.of, item.values) for item in options))
+    near = [item for item in ranked[: OFFERED + 1] if item[0] != wanted.OUTSIDE][:OFFERED]
+    options = [request(registry()[name], read, knows, carried, chance) for name, chance in near]
+    others = tuple(command(item.of, item.values) for item in options)
+    first = replace(options[0], others=others)
+    if lost := _lost(first, knows):
+        return Offer(read.text, others, lost)
+    return first if first.chance >= WORTH else Offer(read.text, others)
 
 
-def request(of: Capability, read: Read, knows: Knows, last: Request | None) -> Request:
+def _lost(item: Request, knows: Knows) -> tuple[str, ...]:
+    """Values of the clause that the form does not take and that are not those of the current configuration."""
+    found = []
+    for name in sorted(item.read.names & SETTINGS):
+        takes = {name, *wanted.FILLS.get(name, ())} & set(item.of.fields)
+        values = item.read.of(name)[1 if takes and "meshes" not in takes else 0 :] if takes != {"mesh", "meshes"} else []
+        found += [_spoken(name, value) for value in values if not _runs(name, value, knows.config)]
+    return tuple(dict.fromkeys(found))
+
+
+def _spoken(name: str, value: Any) -> str:
+    return written(value) if isinstance(value, Sizes) else f"{name.replace('_', ' ')} {value}"
+
+
+def _runs(name: str, value: Any, config: ExperimentConfig) -> bool:
+    """Whether a value is that of the current configuration."""
+    if isinstance(value, Sizes):
+        ici, dcn = dict(config.mesh.ici), dict(config.mesh.dcn)
+        named = all(ici.get(axis, 1) == size for axis, size in value.ici.items())
+        return named and all(dcn.get(axis, 1) == size for axis, size in value.dcn.items()) and not (
+            value.factors or (value.positional and value.positional != tuple(ici.values()))
+        )  # fmt: skip
+    if name in ("chip", "chips"):
+        return bool(getattr(config.hardware, name) == value)
+    return bool(getattr(config.training, KEYS[name]) == value)
+
+
+def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
     values = filled(of, read, knows.proposals)
     if last is not None:
@@ -155,7 +218,7 @@ def request(of: Capability, read: Read, knows: Knows, last: Request | None) -> R
     supposed = (
         {"model.name": read.of("model_name")[0]} if read.of("model_name") and "model_name" not in of.fields else {}
     )
-    return Request(of, values, read, supposed)
+    return Request(of, values, read, supposed, chance, last is not None)
 
 
 def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, Any]:
@@ -208,31 +271,32 @@ def _again(last: Request, read: Read) -> Request | None:
             mine = {name: number} if name else {}
     if not mine:
         return None
-    return Request(last.of, {**values, **mine}, Read(read.values, last.read.words, read.text), last.supposed)
+    kept = Read(read.values, last.read.words, read.text)
+    return Request(last.of, {**values, **mine}, kept, last.supposed, follows=True)
 
 
-def _settled(found: list[Request | Offer], text: str, knows: Knows, last: Request | None) -> Understood:
-    """What was read; where nothing is certain enough, the message as a whole is read.
+def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
+    """What was read: all that is likely, else the likeliest; where nothing is, the message as a whole is read.
 
-    Beside what is answered only the first clause that asks is offered: a remark that was not understood asks nothing.
+    Beside what is likely only the first other clause that asks is offered: a remark asks nothing.
     """
-    requests = [item for item in found if isinstance(item, Request)]
-    if not requests and len(found) > 1:
+    asked = [item for item in found if isinstance(item, Request)]
+    if not asked and len(found) > 1:
         whole = _asked(notation.read(text, knows), knows, last)
         return (whole,) if whole is not None else found[:1]
-    if not requests:
+    if not asked:
         return found[:1]
-    kept: list[Request | Offer] = []
-    offered = next((item for item in found if isinstance(item, Offer) and item.text.rstrip().endswith("?")), None)
+    least = min(wanted.weights().least, max((item.chance for item in asked if not item.told), default=1.0))
+    kept: list[Request | Offer | Outside] = []
+    offered = False
     for item in found:
-        if isinstance(item, Offer):
-            kept += [item] if item is offered else []
-        elif all(
-            (item.of.key, _plain(item.values)) != (other.of.key, _plain(other.values))
-            for other in kept
-            if isinstance(other, Request)
-        ):
-            kept.append(item)
+        if isinstance(item, Request) and item.chance < least:
+            item = Offer(item.read.text, item.others)
+        if isinstance(item, Request):
+            same = [(o.of.key, _plain(o.values)) for o in kept if isinstance(o, Request)]
+            kept += [item] if (item.of.key, _plain(item.values)) not in same else []
+        elif item.text.rstrip().endswith("?") and not offered:
+            kept, offered = [*kept, item], True
     return _one_hold(kept)[:MOST]
 
 
@@ -240,7 +304,7 @@ def _plain(values: dict[str, Any]) -> str:
     return str({key: value for key, value in values.items() if key not in ("text", "sentence")})
 
 
-def _one_hold(kept: list[Request | Offer]) -> Understood:
+def _one_hold(kept: list[Request | Offer | Outside]) -> Understood:
     """Statements of one message held together, before what it asks is answered."""
     told = [item for item in kept if isinstance(item, Request) and item.of.key in ("hold", "forget")]
     rest = [item for item in kept if item not in told]

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 VECTORS = Path(__file__).with_name("examples.npz")
 WEIGHTS = Path(__file__).with_name("weights.json")
 PHRASES = "phrases.toml"
+#: What stands for everything that no capability is about: small talk, secrets, other trades.
+OUTSIDE = "outside"
 #: Directions of the examples with less than this share of the largest spread count less, the others alike: what all
 #: questions about a run have in common tells nothing.
 SMOOTHED = 0.3
@@ -46,6 +48,8 @@ FILLS = {
 }  # fmt: skip
 #: Values that say nothing of what is wanted.
 NEUTRAL = frozenset(("number", "quantity", "ratio", "bytes", "share", "bytes_per_s", "model_name"))
+#: Rarity of a word that no capability's texts hold.
+UNHEARD = 4.0
 _WORD = re.compile(r"[a-z0-9]+")
 _ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s|ly)$")
 
@@ -67,7 +71,11 @@ class Weights:
 
 @cache
 def keys() -> tuple[str, ...]:
-    return tuple(registry())
+    return (*registry(), OUTSIDE)
+
+
+def fields_of(key: str) -> tuple[str, ...]:
+    return registry()[key].fields if key != OUTSIDE else ()
 
 
 @cache
@@ -82,6 +90,7 @@ def texts() -> list[tuple[str, str]]:
     for key, item in registry().items():
         said = (*item.examples, *phrases().get(key, ()), item.title, item.description)
         rows += [(key, read(text).words) for text in said]
+    rows += [(OUTSIDE, text) for text in phrases()[OUTSIDE]]
     return rows
 
 
@@ -144,9 +153,22 @@ def _vocabulary() -> tuple[Mapping[str, float], tuple[frozenset[str], ...]]:
     by_key: dict[str, set[str]] = {}
     for (key, _), words in zip(texts(), each, strict=True):
         by_key.setdefault(key, set()).update(words)
+    by_key.pop(OUTSIDE)  # what is heard there is as rare as before
     count = len(by_key)
     every = {word for words in by_key.values() for word in words}
     return {w: log(count / sum(w in words for words in by_key.values())) for w in every}, each
+
+
+def rarity(word: str) -> float:
+    """Inverse document frequency of a word (an ending taken off) over the capabilities."""
+    return _vocabulary()[0].get(word, UNHEARD)
+
+
+def words_of(some: Collection[str]) -> frozenset[str]:
+    """Words of all texts of some capabilities."""
+    _, each = _vocabulary()
+    found = zip(vectors()[1], each, strict=True)
+    return frozenset(word for key, words in found if key in some for word in words)
 
 
 @cache
@@ -171,15 +193,15 @@ def features(clause: str, values: Collection[str], without: int | None = None) -
     """
     mean, scale, table = _space()
     cosines = table @ _unit((_vector(clause).astype(np.float64) - mean) @ scale)
-    rarity, each = _vocabulary()
+    rare, each = _vocabulary()
     words = tokens(clause)
-    whole = sum(rarity.get(word, 4.0) for word in words) or 1.0
-    shared = np.array([sum(rarity[w] for w in words & text) / whole for text in each])
+    whole = sum(rare.get(word, UNHEARD) for word in words) or 1.0
+    shared = np.array([sum(rare.get(w, UNHEARD) for w in words & text) / whole for text in each])
     said = set(values) - NEUTRAL
     found = np.zeros((len(keys()), 4))
     for number, (key, mine) in enumerate(zip(keys(), _rows(), strict=True)):
         rows = mine if without is None else mine[mine != without]
-        fields = set(registry()[key].fields)
+        fields = set(fields_of(key))
         taken = sum(bool(fields & set(FILLS.get(name, (name,)))) for name in said)
         found[number] = cosines[rows].mean(), cosines[rows].max(), shared[rows].max(), taken / max(len(said), 1)
     return found

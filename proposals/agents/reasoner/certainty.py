@@ -1,0 +1,78 @@
+"""How likely an answer is to be right, by what is known before and after computing it.
+
+Five signs that need no understanding: how near the capability was, numbers and words of the message that neither the
+capability nor the answer speaks of, how long the message is, whether it asks for a reason.  A logistic regression over
+graded answers (`evaluation.fit_certainty`) makes of them a probability; what is not likely enough is offered instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from functools import cache
+from math import exp, log, log1p
+from pathlib import Path
+
+from proposals.agents.reasoner import wanted
+
+WEIGHTS = Path(__file__).with_name("certainty.json")
+SIGNS = ("constant", "nearness", "numbers", "words", "reason", "length", "goes_on", "configures")
+_NUMBER = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?:\s?(k)\b)?", re.IGNORECASE)
+#: Figures that differ by less are the same, rounded.
+ROUNDED = 0.006
+_REASON = re.compile(
+    r"\b(?:why|how come|contradict\w*|wrong|can'?t|cannot|explain|reason|mean|means|yet|still|really|prove|where does|"
+    r"where did|invent\w*|honest\w*|both)\b",
+    re.IGNORECASE,
+)
+_PLAIN = wanted.tokens(
+    "the a an of to in on at for and or but is are was were be been it its this that these those i we you he they my "
+    "our your me us do does did can could would should will may might what which how when where who not no so if then "
+    "with as by from than there here about just only also too very have has had get got give tell please pls some any "
+    "all more less most least one same ok much many want say said let like want now go"
+)
+
+
+def signs(text: str, keys: Collection[str], answer: str, chance: float, follows: bool, configures: bool) -> list[float]:
+    """text: the message.  keys: of the capabilities that answered.  chance: of the least likely of them.  follows:
+    whether the message goes on from an earlier one.  configures: whether it names a configuration that is computed."""
+    said = wanted.tokens(text) - _PLAIN
+    words = {word for word in said if len(word) > 2 and not word[0].isdigit()}
+    spoken = wanted.tokens(answer) | wanted.words_of(keys)
+    whole = sum(map(wanted.rarity, words))
+    lost = sum(wanted.rarity(word) for word in words - spoken)
+    p = min(max(chance, 0.02), 0.98)
+    return [
+        1.0,
+        log(p / (1 - p)),
+        log1p(len(uncovered(text, answer))),
+        lost / whole if whole else 0.0,
+        float(bool(_REASON.search(text))),
+        log(max(len(text.split()), 1)),
+        float(follows),
+        float(configures),
+    ]
+
+
+def uncovered(text: str, answer: str) -> list[float]:
+    """Numbers of the message that the answer does not name."""
+    named = [each for match in _NUMBER.finditer(answer) for each in _values(match)]
+    found = [_values(match) for match in _NUMBER.finditer(text)]
+    return [each[0] for each in found if not any(abs(x - y) <= ROUNDED * abs(x) for x in each for y in named)]
+
+
+def _values(match: re.Match[str]) -> Sequence[float]:
+    value = float(match[1].replace(",", "").rstrip("."))
+    return (value * 1000, value * 1024) if match[2] else (value,)
+
+
+@cache
+def weights() -> tuple[tuple[float, ...], float]:
+    """One per sign, and the least probability at which an answer is given."""
+    data = json.loads(WEIGHTS.read_text("utf-8"))
+    return tuple(float(data["weights"][name]) for name in SIGNS), float(data["least"])
+
+
+def probability(found: Sequence[float]) -> float:
+    return 1 / (1 + exp(-sum(x * w for x, w in zip(found, weights()[0], strict=True))))
