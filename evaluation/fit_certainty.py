@@ -51,7 +51,8 @@ def answered(item: dict[str, Any]) -> list[str]:
 
 def signs(item: dict[str, Any], keys: list[str]) -> list[float]:
     """As the reasoner has them of its own answer."""
-    best, names = dict.fromkeys(keys, 0.0), set()
+    best = dict.fromkeys(keys, 0.0)
+    names: set[str] = set()
     for clause in clauses(item["text"]):
         read = notation.read(clause)
         near = dict(wanted.nearest(read.words, read.names))

@@ -73,6 +73,8 @@ def fill(sizes: Sizes, base: Mapping[str, Mapping[str, int]], chips: int, mesh: 
     """
     ran = dict(base["ici"])
     dcn = {**base.get("dcn", {}), **sizes.dcn}
+    if sizes.dcn and prod(sizes.dcn.values()) == prod(base.get("dcn", {}).values()):
+        dcn = dict(sizes.dcn)  # all slices are named, and no other axis crosses them
     named = {axis: size for axis, size in sizes.ici.items() if size > 1 or axis in ran}
     for axis, factor in sizes.factors.items():
         size = ran.get(axis, 1) * factor

@@ -25,16 +25,8 @@ _IS = (
     r"at least|no more than)|\s*[=:])*\s*"
 )
 _POWERS = {
-    "": 1.0,
-    "k": 1e3,
-    "m": 1e6,
-    "b": 1e9,
-    "t": 1e12,
-    "thousand": 1e3,
-    "million": 1e6,
-    "billion": 1e9,
-    "trillion": 1e12,
-}
+    "": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
+}  # fmt: skip
 _BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0}
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
@@ -45,6 +37,13 @@ _SHARDINGS = {"fsdp": "fsdp", "zero3": "fsdp", "zero1": "zero1", "zero2": "zero1
 _REMATS = {"no": "none", "off": "none", "selective": "minimal", "everything": "full", "offloading": "offload"}
 #: From here on a number after `seq` or `context` is a length in tokens and no size of an axis.
 LENGTH_FROM = 512
+#: `data 8 x fsdp 64`: two sizes, and no ratio.
+_TIMES = re.compile(r"(?<=\d)(\s?)[x×*](\s?)(?=[a-z]{2,12}[ =]?\d)", re.IGNORECASE)
+_FSDP_TOO = re.compile(r"\bfsdp\s?[=:]?\s?\d", re.IGNORECASE)
+#: What stands before a value that another one takes the place of.
+_LEFT = re.compile(r"\b(?:instead of|rather than|in place of|from|not|no longer)\s(?:the\s|our\s)?$", re.IGNORECASE)
+#: Words between two sizes that make them two meshes.
+_PARTED = re.compile(r"\b(?:vs|versus|or|than|instead|from|to|into|against|not|but)\b|[?;]|\.\s", re.IGNORECASE)
 #: Characters of a message that are read.
 LONGEST = 4000
 
@@ -69,6 +68,14 @@ class Read:
 
     def of(self, name: str) -> list[Any]:
         return [item.value for item in self.values if item.name == name]
+
+    @property
+    def rest(self) -> str:
+        """The text without its values."""
+        text = self.text
+        for item in sorted(self.values, key=lambda each: -each.start):
+            text = f"{text[: item.start]} {text[item.end :]}"
+        return text
 
     @property
     def names(self) -> frozenset[str]:
@@ -129,7 +136,7 @@ def written(found: Sizes) -> str:
 
 def read(text: str, knows: Knows | None = None, mesh: Mesh | None = None) -> Read:
     """The values of a text.  mesh: whose axes may be named by their own names (default: the configuration's)."""
-    text = text[:LONGEST]
+    text = _TIMES.sub(lambda match: f"{match[1]},{match[2]}", text[:LONGEST])
     mesh = mesh or (knows.config.mesh if knows else Mesh(()))
     found: list[Value] = []
     taken = [False] * len(text)
@@ -142,7 +149,16 @@ def read(text: str, knows: Knows | None = None, mesh: Mesh | None = None) -> Rea
                 taken[match.start() : match.end()] = [True] * (match.end() - match.start())
     found.sort(key=lambda item: item.start)
     found = _grouped(found, text)
-    return Read(tuple(found), _replaced(text, found), text)
+    words = _replaced(text, found)
+    return Read(tuple(_wanted(found, text)), words, text)
+
+
+def _wanted(found: Collection[Value], text: str) -> Iterator[Value]:
+    """Without values that another of the same kind takes the place of: `8k instead of 2k`, `from bf16 to fp8`."""
+    for item in found:
+        others = any(each is not item and each.name == item.name for each in found)
+        if not (others and _LEFT.search(text[max(item.start - 20, 0) : item.start])):
+            yield item
 
 
 Made = Iterator[tuple[str, Any]]
@@ -153,11 +169,12 @@ def _grouped(found: list[Value], text: str) -> list[Value]:
     """Sizes side by side as one mesh: `fsdp 32 with 4 replicas`; a `vs` or an `or` between them begins another."""
     joined_up: list[Value] = []
     for item in found:
-        last = joined_up[-1] if joined_up else None
+        at = next((n for n in reversed(range(len(joined_up))) if joined_up[n].name == "mesh"), None)
+        last = joined_up[at] if at is not None and item.name == "mesh" else None
         between = text[last.end : item.start] if last else ""
-        near = re.fullmatch(r"[\s,;/·x×+&(){}\[\]'\"|*]*(?:and|with|by|plus)?[\s,;/·(){}'\"]*", between)
-        if last and item.name == last.name == "mesh" and near and not set(item.value.ici) & set(last.value.ici):
-            joined_up[-1] = Value("mesh", joined([last.value, item.value]), last.start, item.end)
+        near = len(between) < 40 and not _PARTED.search(between)
+        if last and at is not None and near and not set(item.value.ici) & set(last.value.ici):
+            joined_up[at] = Value("mesh", joined([last.value, item.value]), last.start, item.end)
         else:
             joined_up.append(item)
     return joined_up
@@ -211,6 +228,21 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
         (rf"({NUMBER})\s?([gt])bit(?:s?/s|ps)?\b|({NUMBER})\s?([GT])bps\b", _bits),
         (rf"({NUMBER})\s?([kmgt]i?b)\b", lambda m, *_: iter([("bytes", number(m[1]) * _BYTES[m[2].lower()])])),
         (rf"({NUMBER})\s?(?:%|percent\b)", lambda m, *_: iter([("share", number(m[1]) / 100)])),
+        (
+            rf"\b(?:grad\w*|moments?|optimi[sz]er states?|states?|buffers?|weights?|params?)\s(?:\w+\s){{0,2}}"
+            rf"({_PRECISIONS})\b|\b({_PRECISIONS})\s(?:grad\w*|moments?|optimi[sz]er states?|weights?|params?)\b",
+            lambda m, *_: iter([("state_precision", (m[1] or m[2]).lower())]),
+        ),
+        (
+            rf"\b(?:vpp|virtual[-_ ](?:stages?|pipeline\w*)(?: (?:stages|size))?|interleav\w+){_IS}(\d{{1,3}})\b"
+            rf"|(?<![\w.])(\d{{1,3}})[- ](?:virtual|interleaved) stages\b",
+            lambda m, *_: iter([("virtual_stages", int(m[1] or m[2]))]),
+        ),
+        (rf"(?<![\w.])(?:mbs|micro[-_ ]?batch[-_ ]size){_IS}({_COUNT})", lambda m, *_: _counted("micro_batch", m[1])),
+        (
+            rf"(?<![\w.])({_COUNT})\sslices\b",
+            lambda m, _, knows: _counted("chips", m[1], knows.config.hardware.chips_per_slice if knows else 1),
+        ),
         (rf"({NUMBER})\s?(?:×|x)(?![\w×])", lambda m, *_: iter([("ratio", number(m[1]))])),
         (
             rf"({NUMBER})\s?(us|µs|ms|s|sec|secs|seconds?|min|minutes?)\b(?:\s?(?:/|per|a)\s?step)?",
@@ -243,7 +275,10 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             rf"|\bper[- ](?:device|chip|gpu)[- ]batch(?:[- ]size)?{_IS}({_COUNT})",
             _per_chip,
         ),
-        (rf"\b(?:global[-_ ]?)?batch(?:[-_ ]?size)?{_IS}({_COUNT})", lambda m, *_: _counted("batch", m[1])),
+        (
+            rf"(?:\b(?:global[-_ ]?)?batch(?:[-_ ]?size)?|(?<!\d)(?<!\d\s)\bgbs?){_IS}({_COUNT})",
+            lambda m, *_: _counted("batch", m[1]),
+        ),
         (
             rf"(?<![\w.])({_COUNT})[- ](?:global[- ])?(?:batch|sequences per step)\b",
             lambda m, *_: _counted("batch", m[1]),
@@ -265,11 +300,11 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
         ),
         (
             rf"\b(?:remat(?:erialisation|erialization)?|checkpointing|recompute)(?: "
-            rf"policy)?{_IS}({'|'.join((*REMAT, *_REMATS))})\b",
+            rf"policy)?{_IS}({'|'.join((*REMAT, *_REMATS))})\b(?:\s(?:or|and|vs\.?|versus)\s({'|'.join(REMAT)})\b)?",
             _remat,
         ),
         (
-            r"\b(no|without|full|minimal|selective|offload(?:ing|ed)?)\s(?:activation\s)?(?:remat\w*|checkpointing|recompute)\b",
+            r"\b(no|without|full|minimal|selective|offload(?:ing|ed)?)\s(?:activation\s)?(?:remat\w*|checkpointing|recompute)\b(?!\s(?:change|policy)s?\b)()",
             _remat,
         ),
         (rf"\b({_PRECISIONS})\b", lambda m, *_: iter([("precision", m[1].lower())])),
@@ -284,7 +319,7 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             _scaled,
         ),
         (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b", lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False)),
-        (rf"\b(dcn|ici)[._ ]({axes})(?:_parallelism)?{_IS}{small}", _axis),
+        (rf"\b(dcn|ici)(?:[._ ]|\swith\s)({axes})(?:_parallelism)?{_IS}{small}", _axis),
         (rf"(?<![\w.])()({short}){_IS}-?\s?{small}", _axis),
         (rf"(?<![\w.\-])()({axes}){tail}{_IS}{small}", _axis),
         (
@@ -292,19 +327,18 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False),
         ),
         (
-            rf"\b(?:no|without(?: any)?)\s()({axes})[-_ ](?:parallel(?:ism)?|shard(?:ing|s)?|axis)\b()",
-            lambda m, mesh, _: _one_axis(mesh, m[2], "1", False),
+            rf"\b(?:no|without(?: any)?|drop|remove|disable)\s(?:the\s|all\s)?()(?:({axes})"
+            rf"[-_ ](?:parallel\w*|shard\w*|axis)|({short}))\b(?!\s?[=\d])",
+            lambda m, mesh, _: _one_axis(mesh, m[2] or m[3], "1", False),
         ),
-        (
-            r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])",
-            lambda m, *_: iter([("mesh", Sizes(positional=tuple(map(int, re.findall(r"\d+", m[0])))))]),
-        ),
+        (r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])", _product),
         (model_names(), lambda m, *_: iter([("model_name", model_named(m[0]))])),
         (
             rf"\b({axes})[-_ "
             rf"](?:axis|parallel(?:ism)?|shard(?:ing|s)?)\b|\b(?:on|over|across|along)\s(?:the\s)?({axes}|dcn)\b(?:\saxis)?",
             _named,
         ),
+        (r"(?<![\w.$])(\d{1,4}k)\b(?!\s?(?:steps|usd))", _length),
         (
             r"(?<![\w.,$])(\d{1,6})(?:\s(?:and|or|vs\.?|versus)\s(\d{1,6}))?(?![\w%]|[.,]\d)",
             lambda m, *_: iter([("number", int(n)) for n in m.groups() if n]),
@@ -313,10 +347,21 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     return tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in rows)
 
 
-def _counted(name: str, text: str) -> Made:
+def _product(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
+    """`32x8` is a mesh, unless it says how the chips are arranged: `128 chips (8x16)`, `a second 8x8x8`."""
+    found = tuple(map(int, re.findall(r"\d+", m[0])))
+    near = m.string[max(m.start() - 25, 0) : m.end() + 12]
+    topology = knows is not None and found == knows.config.hardware.topology and len(found) != len(mesh.ici)
+    if topology or re.search(r"\b(?:chips|slices?|pod|topology|torus|nodes?)\b", near, re.IGNORECASE):
+        yield "topology", found
+    else:
+        yield "mesh", Sizes(positional=found)
+
+
+def _counted(name: str, text: str, times: int = 1) -> Made:
     value = count(text)
     if value:
-        yield name, value
+        yield name, value * times
 
 
 def _per_chip(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
@@ -337,14 +382,17 @@ def _tokens(m: re.Match[str], *_: Any) -> Made:
 
 def _length(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
     value = count(m[1])
-    if (value and value >= LENGTH_FROM) or (value and re.search(r"len|window", m[0], re.IGNORECASE)):
+    if (value and value >= LENGTH_FROM and (value & (value - 1) == 0 or not m[0].endswith("k"))) or (
+        value and re.search(r"len|window", m[0], re.IGNORECASE)
+    ):
         yield "seq_len", value
 
 
 def _remat(m: re.Match[str], *_: Any) -> Made:
     word = m[1].lower()
-    word = "offload" if word.startswith("offload") else "none" if word == "without" else _REMATS.get(word, word)
-    yield "remat", word
+    yield "remat", "offload" if word.startswith("offload") else "none" if word == "without" else _REMATS.get(word, word)
+    if m[2]:
+        yield "remat", m[2].lower()
 
 
 def _sharding(m: re.Match[str], *_: Any) -> Made:
@@ -365,7 +413,10 @@ def _scaled(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
 
 
 def _axis(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
-    yield from _one_axis(mesh, m[2], m[3], m[1].lower() == "dcn")
+    word = m[2].lower()
+    if word in ("data", "dp") and axis_of(mesh, word) == axis_of(mesh, "fsdp") and _FSDP_TOO.search(m.string):
+        mesh = Mesh(())  # beside fsdp, data is an axis of its own
+    yield from _one_axis(mesh, word, m[3], m[1].lower() == "dcn")
 
 
 def _one_axis(mesh: Mesh, word: str, size: str, across: bool) -> Made:

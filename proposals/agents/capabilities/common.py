@@ -10,11 +10,9 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from experiments.step_profile import MODEL
 from proposals import facts
-from proposals.agents import notation, words
-from proposals.agents.capabilities.capability import Missing
+from proposals.agents import words
 from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.conversation import MeshOffered, Question, Said
-from proposals.agents.filling import fill
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -35,31 +33,6 @@ ChipName = Annotated[str, Field(max_length=40, description="A chip's key, such a
 Chips = Annotated[int | None, Field(ge=1, le=8192, description="Number of chips.")]
 Axis = Annotated[str, Field(max_length=60, description="A mesh axis by name or role, or dcn; empty: all.")]
 Words = Annotated[str, Field(max_length=400, description="In words.")]
-#: Training keys by the field of a form that sets them.
-SETTINGS = {
-    "batch": "global_batch", "seq_len": "seq_len", "micro_batches": "grad_accum", "remat": "remat",
-    "precision": "precision", "weight_sharding": "weight_sharding", "optimizer": "optimizer", "xla_flags": "xla_flags",
-}  # fmt: skip
-
-
-class Configured(Arguments):
-    """A configuration: the current one, or a proposal's, with what is given changed."""
-
-    proposal: Number = None
-    mesh: MeshText = ""
-    batch: Batch = None
-    seq_len: Length = None
-    micro_batches: Micro = None
-    remat: Remat = ""
-    precision: Precision = ""
-    weight_sharding: Sharding = ""
-    optimizer: Annotated[str, Field(max_length=20, description="Optimizer, such as adamw or adafactor.")] = ""
-    xla_flags: Annotated[tuple[str, ...], Field(max_length=20, description="XLA flags to add.")] = ()
-
-    @property
-    def named(self) -> bool:
-        """Whether anything but the current configuration is meant."""
-        return self != type(self)()
 
 
 class About(Arguments):
@@ -85,30 +58,6 @@ def whole(desk: Desk, number: int) -> Generator[Said, None, Row]:
     return dict(data["proposal"])
 
 
-def meant(desk: Desk, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
-    """What a form means, as arguments of `predict`: one configuration, or several where sizes leave it open."""
-    config = desk.bench.config
-    base: Mapping[str, Any] = config.mesh.to_json()
-    changes: dict[str, Any] = {}
-    if given.proposal:
-        row = yield from whole(desk, given.proposal)
-        base, changes = row["mesh"], dict(row.get("changes", {}))
-    for name, key in SETTINGS.items():
-        value = getattr(given, name, None)
-        if value not in (None, "", ()):
-            changes[key] = [*config.training.xla_flags, *value] if key == "xla_flags" else value
-    if not given.mesh:
-        return [arguments(base, changes)]
-    named = notation.sizes(given.mesh, config.mesh)
-    if not named:
-        axes = ", ".join(axis for axis, _ in config.mesh.ici)
-        raise Missing(f"“{given.mesh[:80]}” names no mesh; write sizes by axis ({axes}), such as {config.mesh.text()}.")
-    found = fill(named, base, config.hardware.chips_per_slice, config.mesh)
-    if found.problem:
-        raise ToolError(found.problem)
-    return [arguments(mesh, changes) for mesh in found.meshes[:4]]
-
-
 def arguments(mesh: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     dcn = dict(mesh.get("dcn") or {})
     return {"ici": dict(mesh["ici"]), **({"dcn": dcn} if dcn else {}), "changes": dict(changes)}
@@ -132,7 +81,8 @@ def priced_table(desk: Desk, rows: Rows, ran: Row, first: str = "Configuration",
         speedup = row.get("speedup_per_token")
         shown = speedup and not any(item["rule"] == "chips" for item in broken or ())
         stands = row.get("stands_as_proposal")
-        name = names[at] if names else words.configuration(row) + (f" (proposal {stands})" if stands else "")
+        where = f" on {row['elsewhere']}" if row.get("elsewhere") else ""
+        name = names[at] if names else words.configuration(row) + where + (f" (proposal {stands})" if stands else "")
         lines.append(
             [
                 name,
@@ -229,5 +179,5 @@ def proof(desk: Desk, row: Row) -> Answer:
         )
 
 
-def which(desk: Desk, given: About | Configured) -> int:
+def which(desk: Desk, given: About) -> int:
     return given.proposal or 1

@@ -11,17 +11,16 @@ from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
-    Configured,
     Row,
     board,
     get,
-    meant,
     name_of,
     proof,
     unknown_facts,
     which,
     whole,
 )
+from proposals.agents.capabilities.configured import Configured, meant
 from proposals.agents.capabilities.desk import Answer, Desk
 
 

@@ -10,16 +10,15 @@ from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
-    Configured,
     Row,
     board,
     get,
-    meant,
     memory_table,
     name_of,
     priced_table,
     unknown_facts,
 )
+from proposals.agents.capabilities.configured import Configured, configurations, meant, named, subject
 from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.conversation import Said
 
@@ -81,19 +80,13 @@ def memory_parts(desk: Desk, given: Configured) -> Answer:
         yield from desk.say(f"Its parts cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
         yield from unknown_facts(desk, row.get("not_known", ()))
         return
-    yield from desk.say(f"{_subject(given, row)}:")
+    yield from desk.say(f"{subject(given, row)}:")
     yield from memory_table(desk, row)
 
 
 def _legality(desk: Desk, given: Configured) -> Generator[Said, None, Row]:
-    found = yield from meant(desk, given)
-    return (yield from get(desk, "legality", **found[0]))
-
-
-def _subject(given: Configured, row: Row) -> str:
-    if not given.named:
-        return f"The current configuration, {words.mesh(row)}"
-    return f"Proposal {given.proposal}" if given == Configured(proposal=given.proposal) else words.configuration(row)
+    rows = yield from configurations(desk, given, "legality")
+    return rows[0]
 
 
 @capability(
@@ -106,25 +99,28 @@ def _subject(given: Configured, row: Row) -> str:
 )
 def fits(desk: Desk, given: Configured) -> Answer:
     """Whether a configuration fits per chip: another mesh, batch, sequence length, remat, precision, optimizer."""
-    row = yield from _legality(desk, given)
-    name, can = _subject(given, row), row.get("fits")
-    if can is None:
-        yield from desk.say(
-            f"{name}: whether it fits cannot be computed, because {facts.not_known(row.get('not_known', ()))}."
-        )
+    rows = yield from configurations(desk, given, "legality")
+    if any(row.get("fits") is None or not row.get("hbm_per_chip_bytes") for row in rows):
+        row = next(row for row in rows if not row.get("hbm_per_chip_bytes") or row.get("fits") is None)
+        yield from desk.say(f"{subject(given, row)}: whether it fits cannot be computed.", *words.violations(row)[:1])
         yield from unknown_facts(desk, row.get("not_known", ()))
         return
-    room = row["memory_headroom_bytes"]
-    verdict = (
-        f"**fits**, with {words.size(room)} of headroom" if can else f"**does not fit**, {words.size(-room)} too much"
-    )
-    yield from desk.say(f"{name} {verdict}: {words.memory(row)} per chip, computed.")
-    others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
-    if others:
-        yield from desk.say(f"Memory aside, it is not legal: {others[0]['reason']}")
-    yield from memory_table(desk, row)
+    for row in rows:
+        yield from desk.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, computed.")
+        others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
+        if others:
+            yield from desk.say(f"Memory aside, it is not legal: {others[0]['reason']}")
+    if len(rows) == 1:
+        yield from memory_table(desk, rows[0])
     if not given.named:
         yield from _measured(desk)
+
+
+def _verdict(row: Row) -> str:
+    room = row["memory_headroom_bytes"]
+    if row["fits"]:
+        return f"**fits**, with {words.size(room)} of headroom"
+    return f"**does not fit**, {words.size(-room)} too much"
 
 
 @capability(
@@ -133,9 +129,18 @@ def fits(desk: Desk, given: Configured) -> Answer:
     "How far can I increase the batch before it runs out of memory?",
     "What is the maximum micro batch per device?",
 )
-def largest_batch(desk: Desk, given: NoArguments) -> Answer:
-    """The global batch in powers of two around the current one: memory, step time per token, and which fit."""
-    data = yield from get(desk, "vary", key="global_batch")
+def largest_batch(desk: Desk, given: Configured) -> Answer:
+    """The largest global batch that fits, tried in powers of two from the current one: memory, time per token."""
+    own = given.but("batch")
+    of = (yield from meant(desk, own))[0]
+    now = of["changes"].get("global_batch") or desk.bench.config.training.global_batch
+    if now is None:
+        yield from unknown_facts(desk, ["training.global_batch"])
+        return
+    data = yield from get(desk, "vary", key="global_batch", of=of, values=_batches(now))
+    if own.named:
+        row = yield from get(desk, "legality", **of)
+        yield from desk.say(f"With {named(row)}:")
     rows = [row for row in data["rows"] if row.get("hbm_per_chip_bytes")]
     if not rows:
         yield from desk.say("Memory cannot be computed while facts are missing.")
@@ -155,6 +160,10 @@ def largest_batch(desk: Desk, given: NoArguments) -> Answer:
     yield from priced_table(desk, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 
+def _batches(now: int) -> tuple[int, ...]:
+    return tuple(now * 2**n for n in range(8)) if now > 1 else tuple(2**n for n in range(8))
+
+
 @capability(
     "What would make room in memory",
     "Why does this run out of memory?",
@@ -170,9 +179,12 @@ def make_room(desk: Desk, given: Configured) -> Answer:
         yield from desk.say(f"What it needs cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
         yield from unknown_facts(desk, row.get("not_known", ()))
         return
-    yield from desk.say(f"{_subject(given, row)} needs {words.memory(row)} per chip, computed:")
+    yield from desk.say(f"{subject(given, row)} needs {words.memory(row)} per chip, computed:")
     yield from memory_table(desk, row)
-    base = {"ici": row["mesh"]["ici"], **({"dcn": row["mesh"]["dcn"]} if row["mesh"].get("dcn") else {})}
+    base: dict[str, Any] = {
+        "ici": row["mesh"]["ici"],
+        **({"dcn": row["mesh"]["dcn"]} if row["mesh"].get("dcn") else {}),
+    }
     config = desk.bench.config.training
     tries: list[dict[str, Any]] = [
         {"remat": "full"},
@@ -187,7 +199,7 @@ def make_room(desk: Desk, given: Configured) -> Answer:
     for change in tries:
         if all(getattr(config, key) == value for key, value in change.items()):
             continue
-        found = yield from desk.look("legality", **base, changes={**row.get("changes", {}), **change})
+        found = yield from desk.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
         if found and found.data.get("hbm_per_chip_bytes"):
             name = words.changes({"changes": change})
             lines.append([name, words.memory(found.data), words.size(found.data["memory_headroom_bytes"])])

@@ -11,8 +11,6 @@ from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import (
     Axis,
-    Configured,
-    MeshText,
     as_arguments,
     board,
     get,
@@ -20,28 +18,22 @@ from proposals.agents.capabilities.common import (
     offers,
     priced_table,
 )
+from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.capabilities.pricing import price, priced, side_by_side
+from proposals.agents.capabilities.pricing import price, priced, varied
 
 
-class Role(Arguments):
-    mesh: MeshText = ""
-
-
-class OnOneAxis(Arguments):
+class OnOneAxis(Configured):
     axis: Axis = ""
-    mesh: MeshText = ""
 
 
-def _sweep(desk: Desk, role: str, mesh: str, note: str = "") -> Answer:
+def _sweep(desk: Desk, role: str, given: Configured, note: str = "") -> Answer:
     """A kind of parallelism: the configuration that is named, or sizes of its axis side by side."""
-    if note:
-        yield from desk.say(note)
-    if mesh:
-        yield from price(desk, Configured(mesh=mesh))
+    yield from desk.say(note)
+    if given.named:
+        yield from price(desk, given.but())
         return
-    data = yield from get(desk, "vary", key="axis", axis=role)
-    yield from side_by_side(desk, data, "Size")
+    yield from varied(desk, Configured(), "Size", key="axis", axis=role)
 
 
 @capability(
@@ -50,9 +42,9 @@ def _sweep(desk: Desk, role: str, mesh: str, note: str = "") -> Answer:
     "What is the best degree of model parallelism?",
     "Is tensor parallelism across nodes a bad idea?",
 )
-def tensor(desk: Desk, given: Role) -> Answer:
+def tensor(desk: Desk, given: Configured) -> Answer:
     """Sizes of the tensor (model) axis side by side."""
-    yield from _sweep(desk, "model", given.mesh)
+    yield from _sweep(desk, "model", given)
 
 
 @capability(
@@ -61,9 +53,9 @@ def tensor(desk: Desk, given: Role) -> Answer:
     "What would pipeline stages do?",
     "How large is the pipeline bubble?",
 )
-def pipeline(desk: Desk, given: Role) -> Answer:
+def pipeline(desk: Desk, given: Configured) -> Answer:
     """Sizes of a pipeline axis side by side, bubble included."""
-    yield from _sweep(desk, "pipeline", given.mesh)
+    yield from _sweep(desk, "pipeline", given)
 
 
 @capability(
@@ -72,7 +64,7 @@ def pipeline(desk: Desk, given: Role) -> Answer:
     "How should the experts be sharded?",
     "How expensive is the MoE all-to-all with more expert shards?",
 )
-def expert(desk: Desk, given: Role) -> Answer:
+def expert(desk: Desk, given: Configured) -> Answer:
     """Sizes of the expert axis side by side, for a mixture of experts."""
     model = desk.bench.config.model
     if model is not None and not model.experts:
@@ -80,7 +72,7 @@ def expert(desk: Desk, given: Role) -> Answer:
             f"{model.name or 'The model'} is dense: it has no experts, so an expert axis shards nothing of its own."
         )
         return
-    yield from _sweep(desk, "expert", given.mesh)
+    yield from _sweep(desk, "expert", given)
 
 
 @capability(
@@ -89,12 +81,12 @@ def expert(desk: Desk, given: Role) -> Answer:
     "Would ring attention or Ulysses be better than gathering keys and values?",
     "How should I shard long sequences?",
 )
-def context(desk: Desk, given: Role) -> Answer:
+def context(desk: Desk, given: Configured) -> Answer:
     """Sizes of the sequence (context) axis side by side; the exchange of keys and values is priced, not its kernel."""
     yield from _sweep(
         desk,
         "seq",
-        given.mesh,
+        given,
         "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not told apart "
         "(*not supported*).",
     )
@@ -106,9 +98,9 @@ def context(desk: Desk, given: Role) -> Answer:
     "Is hybrid sharded data parallel better than pure FSDP?",
     "What about replicas between nodes and sharding inside?",
 )
-def hsdp(desk: Desk, given: Role) -> Answer:
+def hsdp(desk: Desk, given: Configured) -> Answer:
     """Numbers of replica groups side by side, weights sharded within each group."""
-    yield from _sweep(desk, "replica", given.mesh)
+    yield from _sweep(desk, "replica", given)
 
 
 @capability(
@@ -119,11 +111,11 @@ def hsdp(desk: Desk, given: Role) -> Answer:
 )
 def one_axis(desk: Desk, given: OnOneAxis) -> Answer:
     """One axis of the mesh over its possible sizes, everything else filled so that the product fits."""
-    if not given.axis and not given.mesh:
+    if not given.axis and not given.named:
         one = registry()["one_axis"]
         axes = [axis for axis, _ in desk.bench.config.mesh.ici]
         raise Missing("Say which axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
-    yield from _sweep(desk, given.axis, given.mesh)
+    yield from _sweep(desk, given.axis, given)
 
 
 @capability(
@@ -133,15 +125,15 @@ def one_axis(desk: Desk, given: OnOneAxis) -> Answer:
     "Use different parallelism for attention and for the feed-forward layers.",
     "Can the attention stay replicated while the rest is sharded?",
 )
-def per_layer(desk: Desk, given: Role) -> Answer:
+def per_layer(desk: Desk, given: Configured) -> Answer:
     """Sharding that differs between layers or weights, which the performance model does not price."""
     yield from desk.say(
         "*Not supported*: the performance model prices one mesh for all layers, so a sharding of single weights "
         "or layers "
         "cannot be predicted here, and nothing was changed. What can be priced is the same axis for the whole model."
     )
-    if given.mesh:
-        yield from price(desk, Configured(mesh=given.mesh))
+    if given.named:
+        yield from price(desk, given)
 
 
 class Several(Arguments):

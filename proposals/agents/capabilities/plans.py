@@ -7,21 +7,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agent.tools import Arguments, NoArguments, ToolError
+from agent.tools import NoArguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
-    Configured,
-    MeshText,
     Numbers,
     Row,
     as_arguments,
     board,
     get,
     how,
-    meant,
     name_of,
     offers,
     priced_table,
@@ -30,6 +27,7 @@ from proposals.agents.capabilities.common import (
     which,
     whole,
 )
+from proposals.agents.capabilities.configured import Configured, meant
 from proposals.agents.capabilities.desk import Answer, Desk
 
 
@@ -130,10 +128,9 @@ def explain(desk: Desk, given: About) -> Answer:
         yield from desk.say(f"Sources in the knowledge base: {words.listed(cited[:3])}.")
 
 
-class Sides(Arguments):
+class Sides(Configured):
     proposals: Numbers = ()
     meshes: Annotated[tuple[str, ...], Field(max_length=4, description="Meshes such as fsdp=32, tp=8.")] = ()
-    mesh: MeshText = ""
 
 
 @capability(
@@ -149,9 +146,9 @@ def compare(desk: Desk, given: Sides) -> Answer:
     """Proposals and meshes side by side: time, interval, confidence, memory; fastest, most certain, least memory."""
     config = desk.bench.config
     items: list[dict[str, Any]] = []
-    for text in (*given.meshes, *([given.mesh] if given.mesh else ())):
-        found = yield from meant(desk, Configured(mesh=text))
-        items.append(found[0])
+    each = [given.but("mesh").model_copy(update={"mesh": text}) for text in given.meshes]
+    for one in each or ([given.but()] if given.named else []):
+        items += yield from meant(desk, one)
     rows, _, _ = yield from board(desk)
     by = {row["number"]: row for row in rows}
     absent = [n for n in given.proposals if n not in by]
@@ -215,7 +212,7 @@ def prefer(desk: Desk, given: Preference) -> Answer:
     wanted = given.proposals or ((given.proposal,) if given.proposal else ())
     items = []
     if given.mesh or (not wanted and given.named):
-        found = yield from meant(desk, Configured(**given.model_dump(exclude={"proposals"})))
+        found = yield from meant(desk, given.but())
         items = found[:1]
     absent = [n for n in wanted if all(row["number"] != n for row in rows)]
     if absent:

@@ -2,58 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pydantic import Field
-
-from agent.tools import Arguments, ToolError
+from agent.tools import ToolError
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import (
-    Batch,
-    Configured,
-    Length,
-    MeshText,
-    Micro,
-    Number,
-    Remat,
     Row,
-    Sharding,
     board,
     get,
     how,
-    meant,
     memory_table,
     offers,
     priced_table,
     unknown_facts,
 )
+from proposals.agents.capabilities.configured import SETTINGS, Configured, configurations, meant, named
 from proposals.agents.capabilities.desk import Answer, Desk
 
 
 def price(desk: Desk, given: Configured) -> Answer:
     """What a configuration is predicted to do, against the current one."""
-    found = yield from meant(desk, given)
-    rows = []
-    for item in found:
-        row = yield from get(desk, "predict", **item)
-        rows.append(row)
-    if len(rows) > 1:
-        yield from desk.say("The sizes named leave open which axis takes the rest; each way is priced:")
-        yield from priced_table(desk, rows, rows[0].get("what_runs") or {})
-    else:
+    rows = yield from configurations(desk, given)
+    if len(rows) == 1:
         yield from priced(desk, rows[0])
-    yield from offers(rows)
+    else:
+        if not given.variants and not given.elsewhere:
+            yield from desk.say("The sizes named leave open which axis takes the rest; each way is priced:")
+        elif given.elsewhere and not given.mesh:
+            yield from desk.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
+        yield from priced_table(desk, rows, rows[0].get("what_runs") or {})
+        illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
+        yield from desk.bullets(illegal)
+    note = next((str(row["note"]) for row in rows if row.get("note")), "")
+    yield from desk.say(note)
+    yield from offers([row for row in rows if not row.get("elsewhere")])
 
 
 def priced(desk: Desk, row: Row) -> Answer:
     """One configuration as `predict` has it."""
     broken, ran = words.violations(row), row.get("what_runs") or {}
-    name, value = words.configuration(row), row.get("speedup_per_token")
-    if not row.get("changes") and row.get("mesh_text") == ran.get("mesh_text"):
+    name, value = named(row), row.get("speedup_per_token")
+    if not row.get("changes") and not row.get("elsewhere") and row.get("mesh_text") == ran.get("mesh_text"):
         yield from desk.say(f"{name} is the current configuration: {words.estimate(ran)} per step, {how(desk)}.")
         return
     if broken:
@@ -69,9 +62,15 @@ def priced(desk: Desk, row: Row) -> Answer:
         )
         yield from unknown_facts(desk, row.get("not_known", ()))
         return
+    sure = (
+        f", with {words.percent(row['confidence_share'])} confidence that it {words.gains(row)}"
+        if "confidence_share" in row
+        else ""
+    )
+    each = row.get("speedup_per_token_and_chip")
     yield from desk.say(
-        f"{name}{stands} is predicted at **{words.ratio(value)} per token**{words.within(row)}, with "
-        f"{words.percent(row['confidence_share'])} confidence that it {words.gains(row)}.{words.inconclusive(row)}"
+        f"{name}{stands} is predicted at **{words.ratio(value)} per token**{words.within(row)}{sure}"
+        f"{f'; per token and chip {words.ratio(each)}' if each else ''}.{words.inconclusive(row)}"
     )
     if ran.get("step_time_s"):
         yield from desk.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(desk)} now.")
@@ -117,50 +116,27 @@ def price_mesh(desk: Desk, given: Configured) -> Answer:
     yield from price(desk, given)
 
 
-class WithBatch(Arguments):
-    batch: Batch = None
-    proposal: Number = None
-    mesh: MeshText = ""
-    seq_len: Length = None
-    micro_batches: Micro = None
-
-
-class WithLength(Arguments):
-    seq_len: Length = None
-    proposal: Number = None
-    mesh: MeshText = ""
-    batch: Batch = None
-
-
-class WithRemat(Arguments):
-    remat: Remat = ""
-    proposal: Number = None
-    mesh: MeshText = ""
-
-
-class WithSharding(Arguments):
-    weight_sharding: Sharding = ""
-    proposal: Number = None
-    mesh: MeshText = ""
-
-
-class WithMicro(Arguments):
-    micro_batches: Micro = None
-    proposal: Number = None
-    mesh: MeshText = ""
-
-
-class WithOptimizer(Arguments):
-    optimizer: Annotated[str, Field(max_length=20, description="Optimizer, such as adafactor.")] = ""
-
-
-def _or_all(desk: Desk, given: Arguments, field: str, key: str, head: str) -> Answer:
-    """The value that is given priced, or the usual ones side by side."""
-    if getattr(given, field):
-        yield from price(desk, Configured(**given.model_dump()))
+def one_setting(desk: Desk, given: Configured, field: str, head: str) -> Answer:
+    """The values that are given priced, or the usual ones side by side, everything else as the form has it."""
+    if getattr(given, field) or given.elsewhere or any(text.startswith(f"{field}=") for text in given.variants):
+        yield from price(desk, given)
         return
-    data = yield from get(desk, "vary", key=key)
+    yield from varied(desk, given, head, key=SETTINGS[field])
+
+
+def varied(desk: Desk, given: Configured, head: str, **asked: str) -> Answer:
+    of: dict[str, object] = {}
+    if given.named:
+        of = (yield from meant(desk, given))[0]
+    data = yield from get(desk, "vary", **asked, **({"of": of} if of else {}))
+    if given.named:
+        yield from desk.say(f"Everything else as in {words.configuration(_row(of))}:")
     yield from side_by_side(desk, data, head)
+
+
+def _row(of: Mapping[str, Any]) -> Row:
+    mesh = {key: of[key] for key in ("ici", "dcn") if key in of}
+    return {"mesh_text": words.mesh_of(mesh).strip("`"), "changes": of.get("changes")}
 
 
 def side_by_side(desk: Desk, data: Row, head: str) -> Answer:
@@ -195,7 +171,7 @@ def side_by_side(desk: Desk, data: Row, head: str) -> Answer:
     "Should I double the batch?",
     "What happens with more sequences per chip?",
 )
-def change_batch(desk: Desk, given: WithBatch) -> Answer:
+def change_batch(desk: Desk, given: Configured) -> Answer:
     """Predicted step time per token and memory with another global batch; without one, the powers of two around now."""
     config = desk.bench.config.training
     if given.batch and config.global_batch is None:
@@ -208,7 +184,7 @@ def change_batch(desk: Desk, given: WithBatch) -> Answer:
         yield from desk.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")
         yield from unknown_facts(desk, ["training.global_batch"])
         return
-    yield from _or_all(desk, given, "batch", "global_batch", "Global batch")
+    yield from one_setting(desk, given, "batch", "Global batch")
 
 
 @capability(
@@ -217,12 +193,12 @@ def change_batch(desk: Desk, given: WithBatch) -> Answer:
     "How does step time scale with context length?",
     "Can I train with a longer context?",
 )
-def change_seq_len(desk: Desk, given: WithLength) -> Answer:
+def change_seq_len(desk: Desk, given: Configured) -> Answer:
     """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
-    if desk.bench.config.training.seq_len is None:
+    if desk.bench.config.training.seq_len is None and not given.seq_len:
         yield from unknown_facts(desk, ["training.seq_len"])
         return
-    yield from _or_all(desk, given, "seq_len", "seq_len", "Sequence length")
+    yield from one_setting(desk, given, "seq_len", "Sequence length")
 
 
 @capability(
@@ -232,9 +208,9 @@ def change_seq_len(desk: Desk, given: WithLength) -> Answer:
     "How much faster without recompute?",
     "Would offloading the activations to the host help?",
 )
-def change_remat(desk: Desk, given: WithRemat) -> Answer:
+def change_remat(desk: Desk, given: Configured) -> Answer:
     """Predicted step time and memory under another remat policy: none, minimal, full, offload."""
-    yield from _or_all(desk, given, "remat", "remat", "Remat policy")
+    yield from one_setting(desk, given, "remat", "Remat policy")
 
 
 @capability(
@@ -244,10 +220,10 @@ def change_remat(desk: Desk, given: WithRemat) -> Answer:
     "What would ZeRO-1 optimizer sharding change?",
     "Do I need ZeRO-3 here?",
 )
-def change_sharding(desk: Desk, given: WithSharding) -> Answer:
+def change_sharding(desk: Desk, given: Configured) -> Answer:
     """Predicted step time and memory with weights and optimizer replicated, optimizer sharded (ZeRO-1) or fully
     sharded."""
-    yield from _or_all(desk, given, "weight_sharding", "weight_sharding", "Weight sharding")
+    yield from one_setting(desk, given, "weight_sharding", "Weight sharding")
 
 
 @capability(
@@ -256,9 +232,9 @@ def change_sharding(desk: Desk, given: WithSharding) -> Answer:
     "Does gradient accumulation help?",
     "How many accumulation steps should I use?",
 )
-def change_micro_batches(desk: Desk, given: WithMicro) -> Answer:
+def change_micro_batches(desk: Desk, given: Configured) -> Answer:
     """Predicted step time and memory with another number of micro-batches per step (gradient accumulation)."""
-    yield from _or_all(desk, given, "micro_batches", "grad_accum", "Micro-batches")
+    yield from one_setting(desk, given, "micro_batches", "Micro-batches")
 
 
 @capability(
@@ -267,9 +243,9 @@ def change_micro_batches(desk: Desk, given: WithMicro) -> Answer:
     "What if I use adafactor instead of adam?",
     "Does the optimizer matter for speed?",
 )
-def change_optimizer(desk: Desk, given: WithOptimizer) -> Answer:
+def change_optimizer(desk: Desk, given: Configured) -> Answer:
     """Predicted step time and memory with another optimizer."""
-    yield from _or_all(desk, given, "optimizer", "optimizer", "Optimizer")
+    yield from one_setting(desk, given, "optimizer", "Optimizer")
 
 
 @capability(
@@ -288,11 +264,10 @@ def why_not(desk: Desk, given: Configured) -> Answer:
         raise Missing(
             "Say which configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"}))
         )
-    found = yield from meant(desk, given)
+    found = yield from configurations(desk, given)
     rows, _, _ = yield from board(desk)
     first = rows[0]
-    for item in found[:2]:
-        row = yield from get(desk, "predict", **item)
+    for row in found[:3]:
         if row.get("stands_as_proposal"):
             yield from desk.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
         yield from priced(desk, row)

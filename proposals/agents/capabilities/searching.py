@@ -13,13 +13,12 @@ from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
-    Configured,
     get,
-    meant,
     offers,
     which,
     whole,
 )
+from proposals.agents.capabilities.configured import Configured, meant
 from proposals.agents.capabilities.desk import Answer, Desk
 
 

@@ -86,6 +86,8 @@ def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[S
 def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[object, list[Said]]]) -> bool:
     """Whether the answer to all that is asked is likely enough to be right."""
     requests = [item for item in asked if isinstance(item, Request)]
+    if all(item.implied for item in requests):  # values, and nothing asked of them but their price
+        return True
     text = " ".join(item.text if not isinstance(item, Request) else item.read.text for item in asked)
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events

@@ -1,5 +1,5 @@
-"""What a message states as to be held: constraints in the imperative or as a condition, facts of the run, and what is
-taken back.  A question states nothing.
+"""What a message states as to be held: constraints in the imperative or as a necessity, facts of the run, and what is
+taken back.  A question states nothing, a doubt neither; and what must differ from what ran is a change to be computed.
 
 A strict form each, read from the values of `notation`; whatever has another form is not held.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from perfmodel.config import ExperimentConfig
+from proposals.agents.capabilities.configured import SETTINGS
 from proposals.agents.capabilities.held import Released, Stated
 from proposals.agents.filling import ROLE_WORDS, axis_of
 from proposals.agents.notation import Read, written
@@ -26,8 +28,8 @@ _KEEP = re.compile(
 )
 _NEEDS = re.compile(r"\b(?:need|require|must have|must be|has to be|have to be|must use|requirement)\b", re.IGNORECASE)
 _LIMITS = (
-    (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|have "
-        r"only|only)\b", re.IGNORECASE), "at_most"),
+    (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|"
+        r"(?:we|i) have only|only use|use only|only (?=\d))", re.IGNORECASE), "at_most"),
     (re.compile(r"\b(?:at least|no less than|not below|minimum|>=|≥)\b", re.IGNORECASE), "at_least"),
 )  # fmt: skip
 _HELD = r"(?:constraint|condition|limit|restriction|requirement|fact|margin|assumption|what i (?:said|told))s?\b"
@@ -38,12 +40,19 @@ _FORGET = re.compile(
 )
 #: A fact begins with what it is of; a sentence about something else that happens to hold a value states none.
 _FACT = re.compile(
-    _LEAD + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|"
-    r"optimi[sz]er|precision|remat|sequence length|seq_len|"
-    r"sequences?|context|usable|hbm|memory|weights?|micro-?batch\w*|grad\w*)\b.*(?:\b(?:is|are|was|has|have|uses?)\b|[=:])|"
-    r"(?:set|use|assume)\b|we (?:train|use|run|have)\b)",
+    _LEAD
+    + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|optimi[sz]er|precision|remat|sequence length|"
+    r"seq_len|seq len|sequences?|context|usable|hbm|memory|micro-?batch\w*)\b[^,;]{0,25}(?:\b(?:is|are|was|has|have|"
+    r"uses?)\b|[=:])|(?:set|assume)\b|we (?:train|run)\b)",
     re.IGNORECASE,
 )
+#: Who doubts, or tells what others think, states nothing.
+_DOUBT = re.compile(
+    r"\b(?:i think|i guess|i suppose|maybe|perhaps|probably|likely|apparently|seems?|looks like|afaik|would like|"
+    r"you (?:say|said|want|show|claim|use|have|print)|(?:says?|said) that|predicted|measured)\b",
+    re.IGNORECASE,
+)
+_WITHIN = re.compile(r"\b(?:within|only)\b[\w\s,&]*\baxes\b|\baxes\b[\w\s]*\bonly\b", re.IGNORECASE)
 _OUT = re.compile(r"\b(?:rule out|exclude|leave out|not an option|out of the question)\b", re.IGNORECASE)
 _HYPOTHESIS = re.compile(
     r"\b(?:what if|what about|how about|suppose|assum(?:e|ing)|would|could|imagine|should|if "
@@ -52,7 +61,8 @@ _HYPOTHESIS = re.compile(
 _ASKS = re.compile(
     r"\?\s*$|^(?:and |but |so |then |ok |also "
     r")*(?:what|which|why|how|when|where|who|is|are|does|do|did|can|could|should|"
-    r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|combine|list)\b(?! not)",
+    r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|combine|list)\b(?! not)"
+    r"|\b(?:give|tell|show) me\b|\b(?:which|what|how (?:much|many|far|long))\b|\bworth it\b",
     re.IGNORECASE,
 )
 _THINGS = (
@@ -67,26 +77,29 @@ _TOLD = {
 _FACTS = ("model_name", "batch", "seq_len", "micro_batches", "remat", "precision", "weight_sharding")
 
 
-def statement(read: Read, axes_of: Any) -> Stated | Released | None:
-    """What a clause holds or takes back; None where it asks, supposes, or has no such form.
+def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
+    """What a clause holds or takes back; None where it asks, doubts, supposes, or has no such form.
 
-    axes_of: the mesh by whose axes words are read.
+    config: what ran, by whose axes words are read.
     """
-    text = read.text.strip()
+    text, axes_of = read.text.strip(), config.mesh
     if _FORGET.search(text) and "?" not in text:
         return _released(read, axes_of)
-    if _ASKS.search(text) or _HYPOTHESIS.search(text):
+    if "?" in text or _ASKS.search(text) or _HYPOTHESIS.search(text) or _DOUBT.search(text):
         return None
     found: dict[str, Any] = {}
     axes = [axis for axis in _axes(read, axes_of) if axis]
     keeps = bool(_KEEP.search(text))
     if keeps:
         found |= {key: True for key, pattern in _THINGS if re.search(pattern, text, re.IGNORECASE)}
-        found.pop("keep_batch", None) if read.of("batch") else None
+        found = {key: True for key in found if not read.of(key.removeprefix("keep_"))}
         if re.search(r"\b(?:the|our|my) mesh\b", text, re.IGNORECASE):
             axes = [axis for axis, _ in axes_of.ici]
         if axes and not read.of("mesh") and not any(pattern.search(text) for pattern, _ in _LIMITS):
             found["keep_axes"] = tuple(dict.fromkeys(axes))
+    if _WITHIN.search(text) and axes:
+        kept = {axis_of(axes_of, role) or role for role in ("data", "fsdp", "seq", "model", "expert", "pipeline")}
+        found["at_most"] = ", ".join(f"{axis}=1" for axis in sorted(kept - set(axes)))
     limit = next((name for pattern, name in _LIMITS if pattern.search(text)), "")
     for sizes in read.of("mesh")[:1]:
         if limit:
@@ -104,9 +117,21 @@ def statement(read: Read, axes_of: Any) -> Stated | Released | None:
             found["usable_hbm_gb"] = read.of("bytes")[0] / 1e9
     if _OUT.search(text) and read.of("proposal"):
         found["exclude"] = tuple(read.of("proposal"))
-    if _FACT.search(text) or (_NEEDS.search(text) and not read.of("step_time_s")) or keeps:
-        found |= {name: read.of(name)[0] for name in _FACTS if read.of(name)}
+    for name, values in ((name, read.of(name)) for name in _FACTS):
+        if not values or name in found:
+            continue
+        if _FACT.search(text) and not keeps and not _NEEDS.search(text):
+            found[name] = values[0]
+        elif keeps or _NEEDS.search(text):  # what ran is kept; another value is a change, and none of these constraints
+            if values[0] != _ran(config, name) or f"keep_{name}" not in Stated.model_fields:
+                return None
+            found[f"keep_{name}"] = True
     return Stated(**found, sentence=text[:300]) if found else None
+
+
+def _ran(config: ExperimentConfig, name: str) -> Any:
+    key = SETTINGS.get(name)
+    return getattr(config.training, key) if key else (config.model.name if config.model else None)
 
 
 def _axes(read: Read, mesh: Any) -> list[str | None]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
-from proposals.agents import notation
 from perfmodel.config import ExperimentConfig
+from proposals.agents import notation
 from proposals.agents.capabilities import Capability, command, registry
-from proposals.agents.capabilities.common import SETTINGS as KEYS
+from proposals.agents.capabilities.configured import SETTINGS as KEYS
+from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.held import Released
 from proposals.agents.conversation import Turn
 from proposals.agents.filling import Sizes
@@ -30,14 +32,22 @@ SHORT = 2
 #: How certain a request is that was read from values or from the palette.
 SURE = 0.95
 #: Least chance of a reading that is computed at all, to be judged with its answer.
-WORTH = 0.3
+WORTH = 0.5
+#: From here on the likeliest is that something else than a training run is spoken of.
+OUTSIDE = 0.3
 #: Options that are offered.
 OFFERED = wanted.OFFERED
-#: Values that configure a run.
+#: Values that configure a run; those without a field of `Configured` no form takes.
 SETTINGS = frozenset(
-    ("mesh", "chip", "chips", "batch", "seq_len", "micro_batches", "remat", "precision", "weight_sharding",
-     "optimizer")
+    ("mesh", "chip", "chips", "batch", "seq_len", "micro_batches", "micro_batch", "virtual_stages", "remat",
+     "precision", "state_precision", "weight_sharding", "optimizer")
 )  # fmt: skip
+#: Words that ask for no more of a configuration than its price.
+_PRICE = wanted.tokens(
+    "price predict prediction time step faster slower better worth gain win lose good idea node cluster slice total "
+    "job run training totally all over same else rest everything as before please interleaved schedule what happens "
+    "happen go should could would does do are there here now give me show"
+)
 _SPLIT = re.compile(
     r"(?<=[.?!;])\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+(?=(?:also\s+)?(?:what|which|how|why|where|when|is|are|does|do|"
     r"can|could|should|show|explain|compare|tell|give|would|will|who)\b)",
@@ -63,7 +73,8 @@ _ORDERS = re.compile(r"^\s*(?:hi|hello|thanks|thank you|ok|okay|please|well|hm+)
 class Request:
     """A capability with the values of its form.  read: the clause it was read in; supposed: facts by configuration path
     under which it is to be computed; chance: that this is what the clause asks for; follows: it goes on from an earlier
-    message; others: further messages that the clause may mean, the likeliest first."""
+    message; others: further messages that the clause may mean, the likeliest first;
+    implied: its values alone say that their price is asked for."""
 
     of: Capability
     values: dict[str, Any] = field(default_factory=dict)
@@ -72,6 +83,7 @@ class Request:
     chance: float = SURE
     follows: bool = False
     others: tuple[str, ...] = ()
+    implied: bool = False
 
     @property
     def told(self) -> bool:
@@ -105,18 +117,33 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
         return (exact,)
     last = _last(earlier, knows)
     found: list[Request | Offer | Outside] = []
-    for clause in list(clauses(text))[: 2 * MOST]:
-        read = notation.read(clause, knows)
-        told = statement(read, knows.config.mesh)
+    for read in (notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]):
+        told = statement(read, knows.config)
         if told is not None:
             key = "forget" if isinstance(told, Released) else "hold"
             found.append(Request(registry()[key], told.model_dump(exclude_defaults=True), read))
             continue
-        before = next((item for item in reversed(found) if isinstance(item, Request)), last)
+        before = next((item for item in reversed(found) if isinstance(item, Request) and not item.told), last)
         asked = _asked(read, knows, before)
         if asked is not None:
             found.append(asked)
-    return _settled(found, text, knows, last)
+    return _with_conditions(_settled(found, text, knows, last), text, knows)
+
+
+def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
+    """The one question of a message is asked of the configuration that the whole message names."""
+    asked = [item for item in found if isinstance(item, Request) and not item.told]
+    if len(asked) != 1 or any(isinstance(item, Request) and item.told for item in found):
+        return found
+    (one,) = asked
+    read = notation.read(text, knows)
+    whole = {**filled(one.of, read, (), knows.config), **one.values}
+    mine = {key: value for key, value in whole.items() if key in Configured.model_fields or key in one.values}
+    changed = replace(one, values=mine, read=replace(read, words=one.read.words))
+    if lost := _lost(changed, knows):
+        options = tuple(dict.fromkeys([command(one.of, mine), *one.others]))[:OFFERED]
+        return [Offer(text, options, lost) if item is one else item for item in found]
+    return [changed if item is one else item for item in found]
 
 
 def commanded(text: str) -> Request | None:
@@ -156,19 +183,26 @@ def clauses(text: str) -> Iterator[str]:
 
 def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | Outside | None:
     """What one clause asks for; None where it asks for nothing at all."""
-    content = wanted.tokens(read.words) - _EMPTY
+    content = wanted.tokens(read.rest) - _EMPTY
     goes_on = bool(_GOES_ON.search(read.text))
+    configures = bool(read.names & SETTINGS)
     alone = read.names <= {"number", "proposal"}
-    if last is not None and not content and read.values and (goes_on or alone):
-        same = _again(last, read)
+    if last is not None and not content and read.values and (goes_on or alone or configures):
+        same = _again(last, read, knows)
         if same is not None:
             return same
+    if configures and not content - _PRICE:
+        price = request(registry()["price_mesh"], read, knows, last if goes_on else None, SURE)
+        others = tuple(command(registry()[key], price.values) for key in ("fits", "why_not"))
+        lost = _lost(price, knows)
+        given = command(price.of, price.values)
+        return Offer(read.text, (given, *others), lost) if lost else replace(price, others=others, implied=True)
     words, again = read.words, last is not None and len(content) < 2 and not read.values
     if last is not None and again:
         words = f"{words} {last.of.title}"  # `why?`, `how sure?`: of what was asked last
     ranked = [item for item in wanted.nearest(words, read.names) if not (again and last and item[0] == last.of.key)]
     key, chance = ranked[0]
-    if key == wanted.OUTSIDE and chance >= wanted.weights().least and not read.names & SETTINGS:
+    if key == wanted.OUTSIDE and chance >= OUTSIDE and not configures:
         return Outside(read.text)
     carried = last if goes_on or again else None
     near = [item for item in ranked[: OFFERED + 1] if item[0] != wanted.OUTSIDE][:OFFERED]
@@ -182,10 +216,12 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
 
 def _lost(item: Request, knows: Knows) -> tuple[str, ...]:
     """Values of the clause that the form does not take and that are not those of the current configuration."""
-    found = []
+    fields, found = set(item.of.fields), []
     for name in sorted(item.read.names & SETTINGS):
-        takes = {name, *wanted.FILLS.get(name, ())} & set(item.of.fields)
-        values = item.read.of(name)[1 if takes and "meshes" not in takes else 0 :] if takes != {"mesh", "meshes"} else []
+        if {name, *wanted.FILLS.get(name, ())} & fields:
+            values = [] if fields & {"variants", "meshes"} else item.read.of(name)[1:]
+        else:
+            values = item.read.of(name)
         found += [_spoken(name, value) for value in values if not _runs(name, value, knows.config)]
     return tuple(dict.fromkeys(found))
 
@@ -204,50 +240,65 @@ def _runs(name: str, value: Any, config: ExperimentConfig) -> bool:
         )  # fmt: skip
     if name in ("chip", "chips"):
         return bool(getattr(config.hardware, name) == value)
-    return bool(getattr(config.training, KEYS[name]) == value)
+    return name in KEYS and bool(getattr(config.training, KEYS[name]) == value)
 
 
 def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
-    values = filled(of, read, knows.proposals)
+    values = filled(of, read, knows.proposals, knows.config)
     if last is not None:
-        shared = {
-            k: v for k, v in last.values.items() if k in of.fields and k not in values and k not in ("text", "sentence")
-        }
-        values = {**shared, **values} if not values.keys() & {"mesh", "proposal", "proposals"} else values
+        values = _carried(last.values, values, of, knows)
     supposed = (
         {"model.name": read.of("model_name")[0]} if read.of("model_name") and "model_name" not in of.fields else {}
     )
     return Request(of, values, read, supposed, chance, last is not None)
 
 
-def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, Any]:
-    """The fields of a form that the values of a clause fill."""
+def _carried(before: dict[str, Any], values: dict[str, Any], of: Capability, knows: Knows) -> dict[str, Any]:
+    """The last request's values where the new ones leave them open; sizes of both are joined where they fit the chips."""
+    left = {"text", "sentence", *(("mesh", "meshes", "variants") if values.keys() & {"proposal", "proposals"} else ())}
+    left |= {"proposal", "proposals"} if "mesh" in values else set()
+    kept = {k: v for k, v in before.items() if k in of.fields and k not in values and k not in left}
+    if "mesh" in values and before.get("mesh"):
+        old, new = (notation.sizes(each, knows.config.mesh) for each in (before["mesh"], values["mesh"]))
+        both = notation.joined([old, new])
+        if prod(both.ici.values()) == knows.config.hardware.chips_per_slice:
+            values = {**values, "mesh": written(both)}
+    return {**kept, **values}
+
+
+def filled(
+    of: Capability, read: Read, proposals: Collection[int], config: ExperimentConfig | None = None
+) -> dict[str, Any]:
+    """The fields of a form that the values of a clause fill.
+
+    Of several values of a setting each is a row, and what runs anyway is none: `from bf16 to fp8`.
+    """
     found: dict[str, Any] = {}
     numbers = read.of("proposal") or [n for n in read.of("number") if n in proposals]
+    rows = "variants" in of.fields and "meshes" not in of.fields
     for name in of.fields:
+        every = read.of(name)
+        values = [value for at, value in enumerate(every) if value not in every[:at]]
         if name == "proposals":
             if numbers:
                 found[name] = tuple(dict.fromkeys(numbers))[:4]
-        elif name == "proposal":
-            if read.of("proposal"):
-                found[name] = read.of("proposal")[0]
-        elif name == "mesh":
-            if read.of("mesh"):
-                found[name] = written(read.of("mesh")[0])
         elif name == "meshes":
             if len(read.of("mesh")) > 1:
                 found[name] = tuple(written(each) for each in read.of("mesh")[:4])
                 found.pop("mesh", None)
-        elif name == "xla_flags":
-            if read.of(name):
-                found[name] = tuple(read.of(name))
+        elif name == "xla_flags" and values:
+            found[name] = tuple(values)
         elif name == "text":
             found[name] = read.text[:400]
-        elif read.of(name):
-            found[name] = read.of(name)[0]
-    if "meshes" in found:
-        found.pop("mesh", None)
+        elif values:
+            if len(values) > 1 and config is not None and name in SETTINGS:
+                values = [value for value in values if not _runs(name, value, config)] or values[:1]
+            said = [written(value) if name == "mesh" else value for value in values]
+            if len(said) > 1 and rows and name in SETTINGS and "variants" not in found:
+                found["variants"] = tuple(f"{name}={value}" for value in said)
+            else:
+                found[name] = said[0]
     return found
 
 
@@ -255,24 +306,25 @@ def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, 
 _COUNTED = ("batch", "seq_len", "micro_batches", "chips", "proposal", "finding")
 
 
-def _again(last: Request, read: Read) -> Request | None:
+def _again(last: Request, read: Read, knows: Knows) -> Request | None:
     """The last request with the values of a clause that names nothing else: `and 8?`, `the second one?`."""
-    values = dict(last.values)
-    mine = filled(last.of, read, ())
+    mine = filled(last.of, read, (), knows.config)
     mine.pop("text", None)
     number = next(iter(read.of("number")), None)
     if not mine and number is not None:
         sizes = last.read.of("mesh")
         single = sizes[-1].ici if sizes and isinstance(sizes[-1], Sizes) else {}
-        if len(single) == 1 and "mesh" in values:
+        if len(single) == 1 and "mesh" in last.values:
             mine = {"mesh": f"{next(iter(single))}={number}"}
         else:
-            name = next((each for each in _COUNTED if each in values), "")
+            name = next((each for each in _COUNTED if each in last.values), "")
             mine = {name: number} if name else {}
-    if not mine:
-        return None
     kept = Read(read.values, last.read.words, read.text)
-    return Request(last.of, {**values, **mine}, kept, last.supposed, follows=True)
+    if not mine or _lost(Request(last.of, mine, kept), knows):
+        return None
+    text = {"text": last.values["text"]} if "text" in last.values else {}
+    values = {**text, **_carried(last.values, mine, last.of, knows)}
+    return Request(last.of, values, kept, last.supposed, follows=True)
 
 
 def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
@@ -289,6 +341,12 @@ def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, la
     least = min(wanted.weights().least, max((item.chance for item in asked if not item.told), default=1.0))
     kept: list[Request | Offer | Outside] = []
     offered = False
+    later = [item for item in asked if not item.implied and not item.told and item.chance >= least]
+    found = [
+        item
+        for item in found
+        if not (isinstance(item, Request) and item.implied and any(set(item.values) <= set(o.of.fields) for o in later))
+    ]
     for item in found:
         if isinstance(item, Request) and item.chance < least:
             item = Offer(item.read.text, item.others)
@@ -328,7 +386,7 @@ def _last(earlier: Sequence[Turn], knows: Knows) -> Request | None:
             continue
         for clause in clauses(turn.text):
             read = notation.read(clause, knows)
-            if statement(read, knows.config.mesh) is not None:
+            if statement(read, knows.config) is not None:
                 continue
             asked = _asked(read, knows, last)
             last = asked if isinstance(asked, Request) else last

@@ -21,9 +21,10 @@ from perfmodel.search import search
 from perfmodel.space import Constraints as Space
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
+from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
 from proposals.agents.same import Same
-from proposals.agents.tools.common import evaluated, numbers_of, present, told
+from proposals.agents.tools.common import Configuration, evaluated, numbers_of, present, told
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
@@ -46,6 +47,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 class Elsewhere(Arguments):
     chip: str = Field("", max_length=40, description="Another chip's key, such as v6e; empty: the same.")
     chips: int | None = Field(None, ge=1, le=MOST_CHIPS, description="Another number of chips; empty: as many.")
+    mesh: str = Field("", max_length=200, description="Mesh there, such as fsdp=32, tp=8; empty: the best legal one.")
     changes: dict[str, Any] = Field(default_factory=dict, description="Training keys that change too.")
 
 
@@ -60,6 +62,7 @@ class Varied(Arguments):
     values: tuple[int | str, ...] = Field(
         (), max_length=8, description="Values to try; empty: the usual ones around now."
     )
+    of: Configuration | None = Field(None, description="What it varies of; empty: the current configuration.")
 
 
 class ElsewhereTools:
@@ -67,15 +70,18 @@ class ElsewhereTools:
         self._bench = bench
 
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
-        """The run on another chip or another number of chips, on its best legal mesh there: step time with range,
-        speed-up
-        per token and per chip, memory per chip, and the mesh. Needs model, batch and sequence length."""
+        """The run on another chip or another number of chips, on the mesh given or its best legal one there: step time
+        with range, speed-up per token and per chip, memory per chip, and the mesh. Needs model, batch and sequence
+        length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
         chips = asked.chips or config.hardware.chips
         with told():
-            found = best(Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes))
+            mesh = _mesh(config, asked.mesh, chip, chips) if asked.mesh else None
+            found = best(
+                Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh and Same(mesh)
+            )
         return {"current": self._current(), "there": _row(found, config), "note": _note(found, config)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
@@ -127,28 +133,33 @@ class ElsewhereTools:
         return {"varied": asked.axis or asked.key, "rows": rows, "what_runs": self._current()}
 
     def _settings(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config = self._bench.config
-        now = getattr(config.training, asked.key)
+        config, (mesh, changes) = self._bench.config, self._of(asked)
+        now = changes.get(asked.key, getattr(config.training, asked.key))
         values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
         if not values:
             if now is None:
                 raise ToolError(f"training.{asked.key} is not known, so it cannot be varied; name the present value.")
             values = [n for n in (now // 4, now // 2, now, now * 2, now * 4, now * 8) if n >= 1]
         for value in values:
-            yield str(value), config.mesh.to_json(), {asked.key: value}
+            yield str(value), mesh, {**changes, asked.key: value}
+
+    def _of(self, asked: Varied) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Mesh and changed training keys of what is varied."""
+        own = self._bench.config.mesh.to_json()
+        return (own, {}) if asked.of is None else ({**own, **asked.of.mesh}, dict(asked.of.changes))
 
     def _axis(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        config = self._bench.config
+        config, (mesh, changes) = self._bench.config, self._of(asked)
         axis = axis_of(config.mesh, asked.axis)
         if axis is None:
             raise ToolError(f"{asked.axis!r} is neither an axis of this mesh nor a role.")
         chips = config.hardware.chips_per_slice
         sizes = [int(v) for v in asked.values] or [n for n in (1, 2, 4, 8, 16, 32) if chips % n == 0]
         for size in sizes:
-            made = fill(Sizes(ici={axis: size}), config.mesh.to_json(), chips, config.mesh)
+            made = fill(Sizes(ici={axis: size}), mesh, chips, config.mesh)
             if made.meshes:
                 ici = {**made.meshes[0]["ici"], axis: size} if size > 1 else made.meshes[0]["ici"]
-                yield f"{axis} {size}", {"ici": ici, "dcn": made.meshes[0]["dcn"]}, {}
+                yield f"{axis} {size}", {"ici": ici, "dcn": made.meshes[0]["dcn"]}, changes
 
     def _current(self) -> dict[str, Any]:
         bench = self._bench
@@ -187,6 +198,30 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
     return Hardware(chip.name, tuple(sorted(dims)), slices)
 
 
+def _mesh(config: ExperimentConfig, text: str, chip: Chip, chips: int) -> Mesh:
+    """A mesh in words over other chips: axes that are not named, or do not fit any more, take what is left."""
+    hardware = config.hardware
+    if (chip.name, chips) != (hardware.chip, hardware.chips):
+        hardware = hardware_for(chip, chips)
+    base, named = config.mesh.to_json(), notation.sizes(text, config.mesh)
+    if not named:
+        raise ToolError(f"“{text[:80]}” names no mesh; write sizes by axis, such as {config.mesh.text()}.")
+    across = prod(base["dcn"].values())
+    dcn = named.dcn if prod(named.dcn.values()) == hardware.slices else base["dcn"] if across == hardware.slices else {}
+    if hardware.slices > 1 and prod(dcn.values()) != hardware.slices:
+        dcn = {next(iter(base["dcn"]), next(iter(base["ici"]))): hardware.slices}
+    wide = {axis: size for axis, size in base["ici"].items() if size > 1}
+    same = {axis: size for axis, size in named.ici.items() if size > 1} == wide  # the current mesh, as far as it goes
+    sizes = Sizes() if same else replace(named, dcn={})
+    found = fill(sizes, {"ici": base["ici"], "dcn": {}}, hardware.chips_per_slice, config.mesh)
+    if found.problem:
+        raise ToolError(found.problem)
+    kept = {axis: n for axis, n in base["ici"].items() if config.mesh.role(axis) not in ("replica", "data", "fsdp")}
+    # where several axes could take the rest, those of the batch do
+    mesh = min(found.meshes, key=lambda one: sum(one["ici"][axis] != size for axis, size in kept.items()))
+    return Mesh(tuple(mesh["ici"].items()), tuple(dcn.items()) if hardware.slices > 1 else (), config.mesh.axis_roles)
+
+
 def _primes(number: int) -> Iterator[int]:
     factor = 2
     while number > 1:
@@ -215,11 +250,17 @@ Priced = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
 
 @lru_cache(maxsize=256)
 def best(
-    own: Same[ExperimentConfig], measured: Measured, chip: str, chips: int, changes: tuple[tuple[str, Any], ...]
+    own: Same[ExperimentConfig],
+    measured: Measured,
+    chip: str,
+    chips: int,
+    changes: tuple[tuple[str, Any], ...],
+    mesh: Same[Mesh] | None = None,
 ) -> Priced:
     """The configuration on these chips, its prediction, and what it was calibrated from.
 
-    On its own mesh where nothing but training keys changes; else on the legal mesh predicted fastest per token.
+    On the mesh given, or its own where nothing but training keys changes; else on the legal mesh predicted fastest
+    per token.
     Raises ConfigError where no legal mesh fits.
     """
     config = own.value
@@ -228,7 +269,9 @@ def best(
         hardware = hardware_for(chip_named(chip), chips)
     training = replace(config.training, **_training(config, dict(changes)))
     there = replace(config, hardware=hardware, training=training, measured=None)
-    if hardware.chips == config.hardware.chips and hardware.topology == config.hardware.topology:
+    if mesh is not None:
+        candidates = [replace(there, mesh=mesh.value)]
+    elif hardware.chips == config.hardware.chips and hardware.topology == config.hardware.topology:
         candidates = [there]
     else:
         candidates = _candidates(there)

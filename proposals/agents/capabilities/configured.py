@@ -1,0 +1,201 @@
+"""A configuration as a form: the current one, or a proposal's, with everything changed that is named.
+
+Every capability about a configuration takes this form and begins with what it made of it; what is reported of the
+configuration (time, memory, legality) is the capability's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from math import prod
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from proposals.agents import notation, words
+from proposals.agents.capabilities.capability import Missing
+from proposals.agents.capabilities.common import (
+    Batch,
+    ChipName,
+    Chips,
+    Length,
+    MeshText,
+    Micro,
+    Number,
+    Precision,
+    Remat,
+    Row,
+    Sharding,
+    arguments,
+    get,
+    whole,
+)
+from proposals.agents.capabilities.desk import Desk
+from proposals.agents.conversation import Said
+from proposals.agents.filling import Sizes, fill
+
+#: Training keys by the field of the form that sets them.
+SETTINGS = {
+    "batch": "global_batch", "seq_len": "seq_len", "micro_batches": "grad_accum", "virtual_stages": "virtual_stages",
+    "remat": "remat", "precision": "precision", "weight_sharding": "weight_sharding", "optimizer": "optimizer",
+    "xla_flags": "xla_flags",
+}  # fmt: skip
+#: Configurations of one answer.
+MOST = 6
+
+
+class Configured(Arguments):
+    """A configuration: the current one, or a proposal's, with what is given changed."""
+
+    proposal: Number = None
+    mesh: MeshText = ""
+    chip: ChipName = ""
+    chips: Chips = None
+    batch: Batch = None
+    seq_len: Length = None
+    micro_batches: Micro = None
+    virtual_stages: Annotated[
+        int | None, Field(ge=1, le=1024, description="Virtual stages per pipeline stage (interleaved schedule, vpp).")
+    ] = None
+    remat: Remat = ""
+    precision: Precision = ""
+    weight_sharding: Sharding = ""
+    optimizer: Annotated[str, Field(max_length=20, description="Optimizer, such as adamw or adafactor.")] = ""
+    xla_flags: Annotated[tuple[str, ...], Field(max_length=20, description="XLA flags to add.")] = ()
+    variants: Annotated[
+        tuple[str, ...], Field(max_length=MOST, description="One row each, such as remat=minimal | remat=full.")
+    ] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether anything but the current configuration is meant."""
+        return bool(self.model_dump(include=set(Configured.model_fields), exclude_defaults=True))
+
+    @property
+    def elsewhere(self) -> bool:
+        return bool(self.chip or self.chips)
+
+    def but(self, *left: str) -> Configured:
+        """The configuration without some of what is given."""
+        given = self.model_dump(include=set(Configured.model_fields) - set(left), exclude_defaults=True)
+        return Configured(**given)
+
+    def each(self) -> list[Configured]:
+        """One configuration per variant.  Raises ToolError where a variant is none."""
+        base = self.but("variants")
+        found = []
+        for text in self.variants:
+            name, is_, value = (part.strip() for part in text.partition("="))
+            if not is_ or name not in Configured.model_fields or name == "variants":
+                raise ToolError(f"“{text[:60]}” is no setting; write one such as remat=full.")
+            try:
+                found.append(Configured.model_validate({**base.model_dump(exclude_defaults=True), name: value}))
+            except ValueError:
+                raise ToolError(f"“{text[:60]}” is not a value of {name.replace('_', ' ')}.") from None
+        return found or [base]
+
+
+Rows = Generator[Said, None, list[Row]]
+
+
+def configurations(desk: Desk, given: Configured, tool: str = "predict") -> Rows:
+    """What a form means, priced (`predict`) or checked (`legality`): one row, or several where variants are named or
+    sizes leave it open.  On other chips both tools give what `retarget` predicts."""
+    rows: list[Row] = []
+    for one in given.each():
+        start, changes = yield from _base(desk, one)
+        named = _sizes(desk, one)
+        slices = prod(named.dcn.values()) if named.dcn else desk.bench.config.hardware.slices
+        if one.elsewhere or slices != desk.bench.config.hardware.slices:
+            there = yield from _there(desk, one, named, changes, slices)
+            rows += there
+            continue
+        for item in _filled(desk, one, named, start, changes):
+            row = yield from get(desk, tool, **item)
+            rows.append(row)
+    return rows[:MOST]
+
+
+def meant(desk: Desk, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
+    """What a form means on the chips that ran, as arguments of `predict`.  Raises ToolError for other chips."""
+    found: list[dict[str, Any]] = []
+    for one in given.each():
+        if one.elsewhere:
+            raise ToolError("This is computed on the chips that ran; price the configuration on the others first.")
+        start, changes = yield from _base(desk, one)
+        found += _filled(desk, one, _sizes(desk, one), start, changes)
+    return found[:MOST]
+
+
+def _base(desk: Desk, given: Configured) -> Generator[Said, None, tuple[Mapping[str, Any], dict[str, Any]]]:
+    """The mesh that is changed, and all changed training keys."""
+    config = desk.bench.config
+    base: Mapping[str, Any] = config.mesh.to_json()
+    changes: dict[str, Any] = {}
+    if given.proposal:
+        row = yield from whole(desk, given.proposal)
+        base, changes = row["mesh"], dict(row.get("changes", {}))
+    for name, key in SETTINGS.items():
+        value = getattr(given, name)
+        if value not in (None, "", ()):
+            changes[key] = [*config.training.xla_flags, *value] if key == "xla_flags" else value
+    return base, changes
+
+
+def _sizes(desk: Desk, given: Configured) -> Sizes:
+    if not given.mesh:
+        return Sizes()
+    mesh = desk.bench.config.mesh
+    named = notation.sizes(given.mesh, mesh)
+    if not named:
+        axes = ", ".join(axis for axis, _ in mesh.ici)
+        raise Missing(f"“{given.mesh[:80]}” names no mesh; write sizes by axis ({axes}), such as {mesh.text()}.")
+    return named
+
+
+def _filled(
+    desk: Desk, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    if not given.mesh:
+        return [arguments(base, changes)]
+    config = desk.bench.config
+    found = fill(named, base, config.hardware.chips_per_slice, config.mesh)
+    if found.problem:
+        raise ToolError(found.problem)
+    return [arguments(mesh, changes) for mesh in found.meshes[:4]]
+
+
+def _there(desk: Desk, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
+    """On other chips: the mesh that is named; else the current one over these chips, and the best legal one."""
+    config = desk.bench.config
+    where: dict[str, Any] = {"changes": changes}
+    where |= {"chip": given.chip} if given.chip else {}
+    chips = given.chips or (None if given.chip else config.hardware.chips_per_slice * slices)
+    where |= {"chips": chips} if chips else {}
+    rows: list[Row] = []
+    for mesh in [given.mesh] if given.mesh else [config.mesh.text().replace(" · ", ", "), ""]:
+        found = yield from get(desk, "retarget", **where, **({"mesh": mesh} if mesh else {}))
+        row, now = found["there"], found["current"]
+        across = f", {row['slices']} slices" if row["slices"] > 1 else ""
+        place = f"{row['chips']:,} {row['chip']} chips ({row['topology']}{across})"
+        shown: dict[str, Any] = {**row, "changes": changes, "elsewhere": place, "what_runs": now, "note": found["note"]}
+        shown["may_run"] = not row.get("violations")
+        if all(shown["mesh"] != other["mesh"] for other in rows):
+            rows.append(shown)
+    return [rows[0]] if len(rows) > 1 and not given.mesh and not rows[1]["may_run"] else rows
+
+
+def named(row: Row) -> str:
+    """The configuration with every setting that differs from the current one, and the chips where they are others."""
+    return words.configuration(row) + (f" on {row['elsewhere']}" if row.get("elsewhere") else "")
+
+
+def subject(given: Configured, row: Row) -> str:
+    if not given.named:
+        return f"The current configuration, {words.mesh(row)}"
+    return f"Proposal {given.proposal}" if given == Configured(proposal=given.proposal) else named(row)
+
+
+def several(rows: Sequence[Row]) -> list[str]:
+    return [named(row) for row in rows]
