@@ -1,7 +1,7 @@
 """Fit how likely an answer is to be right: `python -m evaluation.fit_certainty [GRADED]`.
 
-GRADED: a JSON list of {id, run, before, text, answer, mark}, marks by people: right, partly, wrong or refused.  Of each
-that was answered the signs of `reasoner.certainty`, the mark and a digest of question and answer are kept in
+GRADED: a JSON list of {id, run, before, text, answer, mark, by}; mark: right, partly, wrong or refused; by: whose.  Of
+each that was answered the signs of `reasoner.certainty`, the mark and a digest of question and answer are kept in
 graded_answers.json, so that a mark is never taken for that of another answer; without GRADED the fit is over these.
 
 The least probability is set so that of all graded questions, read with whole runs left out of the fit, at most a
@@ -25,7 +25,8 @@ from scipy.optimize import minimize
 from proposals.agents import notation
 from proposals.agents.capabilities import registry
 from proposals.agents.reasoner import certainty, wanted
-from proposals.agents.reasoner.understand import SETTINGS, clauses
+from proposals.agents.reasoner.form import SETTINGS
+from proposals.agents.reasoner.understand import clauses
 
 KEPT = Path(__file__).with_name("graded_answers.json")
 MOST_WRONG = 0.05
@@ -60,7 +61,7 @@ def signs(item: dict[str, Any], keys: list[str]) -> list[float]:
         names |= read.names & SETTINGS
     fields = {name for key in keys for name in registry()[key].fields}
     chance = min(best.values())
-    return certainty.signs(item["text"], keys, item["answer"], chance, bool(item["before"]), bool(names & fields))
+    return certainty.signs(item["text"], keys, item["answer"], chance, bool(names & fields))
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
@@ -70,7 +71,8 @@ def kept(path: Path) -> list[dict[str, Any]]:
         keys = answered(item)
         judged = bool(keys) and not set(keys) & set(TOLD)
         found = [round(x, 3) for x in signs(item, keys)] if judged else []
-        rows.append({"id": item["id"], "run": item["run"], "mark": item["mark"], "digest": digest(item),
+        rows.append({"id": item["id"], "run": item["run"], "mark": item["mark"],
+                     "by": item.get("by", "grader"), "digest": digest(item),
                      "told": bool(set(keys) & set(TOLD)), "signs": found})  # fmt: skip
     return rows
 
@@ -116,7 +118,8 @@ def main() -> None:
     x, marks = np.array([row["signs"] for row in some]), np.array([row["mark"] for row in some])
     y, runs = np.array([WORTH[mark] for mark in marks]), np.array([row["run"] for row in some])
     chances = left_out(x, y, runs)
-    at = least(chances, marks, int(MOST_WRONG * len(rows)))
+    stated = sum(row["told"] and row["mark"] == "wrong" for row in rows)  # answered whatever the probability
+    at = least(chances, marks, int(MOST_WRONG * len(rows)) - stated)
     shown = Counter(marks[chances >= at].tolist())
     numbers = {
         "weights": dict(zip(certainty.SIGNS, np.round(fitted(x, y), 3).tolist(), strict=True)),

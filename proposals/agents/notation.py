@@ -8,102 +8,55 @@ its unit or its noun, so that `45 GB/s` is never a proposal.  What is wanted of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import Mesh
 from perfmodel.workload import REMAT
-from proposals.agents.filling import MOST, ROLE_WORDS, Sizes, axis_of
+from proposals.agents.filling import ROLE_WORDS, Sizes
+from proposals.agents.notation_terms import (
+    BYTES,
+    COUNT,
+    FACTORS,
+    IS,
+    NUMBER,
+    ORDINALS,
+    PRECISIONS,
+    REMATS,
+    SECONDS,
+    WORDS,
+    Knows,
+    Made,
+    Make,
+    Read,
+    Value,
+    axis_size,
+    bits,
+    count,
+    counted,
+    length,
+    named_axis,
+    number,
+    numbers,
+    one_axis,
+    per_chip,
+    product,
+    remat,
+    scaled,
+    sharding,
+    tokens,
+)
 from proposals.agents.part_names import chip_named, chip_names, model_named, model_names
 
-NUMBER = r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e\d+)?)"
-_COUNT = rf"{NUMBER}\s?(?:k|m|ki|mi)?(?![\w%])"
-_IS = (
-    r"['\"]?(?:\s+(?:axis|size|is|of|to|at|=|be|was|were|from|stays?|must be|(?:must|has to|should) stay|at most|"
-    r"at least|no more than)|\s*[=:])*\s*"
-)
-_POWERS = {
-    "": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
-}  # fmt: skip
-_BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0}
-_ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
-_WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "six": 6, "eight": 8, "sixteen": 16}
-_FACTORS = {"double": 2.0, "doubling": 2.0, "twice": 2.0, "halve": 0.5, "halving": 0.5, "half": 0.5, "quadruple": 4.0}
-_PRECISIONS = r"bf16|fp16|fp8|mxfp8|nvfp4|int8|fp32"
-_SHARDINGS = {"fsdp": "fsdp", "zero3": "fsdp", "zero1": "zero1", "zero2": "zero1", "replicated": "none", "none": "none"}
-_REMATS = {"no": "none", "off": "none", "selective": "minimal", "everything": "full", "offloading": "offload"}
-#: From here on a number after `seq` or `context` is a length in tokens and no size of an axis.
-LENGTH_FROM = 512
 #: `data 8 x fsdp 64`: two sizes, and no ratio.
 _TIMES = re.compile(r"(?<=\d)(\s?)[x×*](\s?)(?=[a-z]{2,12}[ =]?\d)", re.IGNORECASE)
-_FSDP_TOO = re.compile(r"\bfsdp\s?[=:]?\s?\d", re.IGNORECASE)
 #: What stands before a value that another one takes the place of.
 _LEFT = re.compile(r"\b(?:instead of|rather than|in place of|from|not|no longer)\s(?:the\s|our\s)?$", re.IGNORECASE)
 #: Words between two sizes that make them two meshes.
 _PARTED = re.compile(r"\b(?:vs|versus|or|than|instead|from|to|into|against|not|but)\b|[?;]|\.\s", re.IGNORECASE)
 #: Characters of a message that are read.
 LONGEST = 4000
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value and the words that it stands in.  name: the field of a capability's form that it fills."""
-
-    name: str
-    value: Any
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Read:
-    """The values of a message by name, in its order, and its words with each value replaced by what it is."""
-
-    values: tuple[Value, ...] = ()
-    words: str = ""
-    text: str = ""
-
-    def of(self, name: str) -> list[Any]:
-        return [item.value for item in self.values if item.name == name]
-
-    @property
-    def rest(self) -> str:
-        """The text without its values."""
-        text = self.text
-        for item in sorted(self.values, key=lambda each: -each.start):
-            text = f"{text[: item.start]} {text[item.end :]}"
-        return text
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(item.name for item in self.values)
-
-
-@dataclass(frozen=True)
-class Knows:
-    """What the words are read against: the configuration that ran, and the names of its ops."""
-
-    config: ExperimentConfig
-    ops: Collection[str] = ()
-    proposals: Collection[int] = field(default=(1, 2, 3))
-
-
-def number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
-def count(text: str) -> int | None:
-    """`16k` sequences or tokens are 16 × 1,024, `10k` ten thousand; None where it is no whole number."""
-    match = re.fullmatch(rf"({NUMBER})\s?([km]?)i?", text.strip().lower())
-    if match is None:
-        return _WORDS.get(text.strip().lower())
-    value, unit = number(match[1]), match[2]
-    binary = unit and value == int(value) and int(value) & (int(value) - 1) == 0
-    value *= {"": 1, "k": 1024 if binary else 1000, "m": 2**20 if binary else 10**6}[unit]
-    return int(value) if value == int(value) and value < 1e15 else None
 
 
 def sizes(text: str, mesh: Mesh) -> Sizes:
@@ -161,10 +114,6 @@ def _wanted(found: Collection[Value], text: str) -> Iterator[Value]:
             yield item
 
 
-Made = Iterator[tuple[str, Any]]
-Make = Callable[[re.Match[str], Mesh, Knows | None], Made]
-
-
 def _grouped(found: list[Value], text: str) -> list[Value]:
     """Sizes side by side as one mesh: `fsdp 32 with 4 replicas`; a `vs` or an `or` between them begins another."""
     joined_up: list[Value] = []
@@ -200,11 +149,11 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
     axes = "|".join(re.escape(word) for word in sorted({*own, *ROLE_WORDS}, key=len, reverse=True))
     short = "|".join(sorted((word for word in ROLE_WORDS if len(word) == 2 or word in ("fsdp", "ddp")), key=len))
     tail = r"(?:[-_ ](?:parallel(?:ism)?|shard(?:ing|s)?|axis|ways?|degree|replicate|size))*"
-    small = rf"(\d{{1,7}}|{'|'.join(_WORDS)})(?![\w%]|[.,]\d|\s?(?:%|percent|x\b|×|[kmgt]i?b|chips|gpus|tokens))"
+    small = rf"(\d{{1,7}}|{'|'.join(WORDS)})(?![\w%]|[.,]\d|\s?(?:%|percent|x\b|×|[kmgt]i?b|chips|gpus|tokens))"
     rows: list[tuple[str, Make]] = [
         (r"--xla_[\w]+(?:=[\w.\-]+)?", lambda m, *_: iter([("xla_flags", m[0])])),
         (
-            rf"(?<![\w.])({_COUNT})\s?[x×]?\s?({chip_names()})",
+            rf"(?<![\w.])({COUNT})\s?[x×]?\s?({chip_names()})",
             lambda m, *_: iter([("chips", count(m[1])), ("chip", chip_named(m[2]))]),
         ),
         (chip_names(), lambda m, *_: iter([("chip", chip_named(m[0]))])),
@@ -219,37 +168,37 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
         ),
         (
             rf"({NUMBER})\s?(k|m|b|t|thousand|million|billion|trillion)?\s?(?:more )?tokens?\b(?!\s?(?:/|per))",
-            _tokens,
+            tokens,
         ),
         (
             rf"({NUMBER})\s?([kmgt]i?b)(?:/s| per second)\b",
-            lambda m, *_: iter([("bytes_per_s", number(m[1]) * _BYTES[m[2].lower()])]),
+            lambda m, *_: iter([("bytes_per_s", number(m[1]) * BYTES[m[2].lower()])]),
         ),
-        (rf"({NUMBER})\s?([gt])bit(?:s?/s|ps)?\b|({NUMBER})\s?([GT])bps\b", _bits),
-        (rf"({NUMBER})\s?([kmgt]i?b)\b", lambda m, *_: iter([("bytes", number(m[1]) * _BYTES[m[2].lower()])])),
+        (rf"({NUMBER})\s?([gt])bit(?:s?/s|ps)?\b|({NUMBER})\s?([GT])bps\b", bits),
+        (rf"({NUMBER})\s?([kmgt]i?b)\b", lambda m, *_: iter([("bytes", number(m[1]) * BYTES[m[2].lower()])])),
         (rf"({NUMBER})\s?(?:%|percent\b)", lambda m, *_: iter([("share", number(m[1]) / 100)])),
         (
             rf"\b(?:grad\w*|moments?|optimi[sz]er states?|states?|buffers?|weights?|params?)\s(?:\w+\s){{0,2}}"
-            rf"({_PRECISIONS})\b|\b({_PRECISIONS})\s(?:grad\w*|moments?|optimi[sz]er states?|weights?|params?)\b",
+            rf"({PRECISIONS})\b|\b({PRECISIONS})\s(?:grad\w*|moments?|optimi[sz]er states?|weights?|params?)\b",
             lambda m, *_: iter([("state_precision", (m[1] or m[2]).lower())]),
         ),
         (
-            rf"\b(?:vpp|virtual[-_ ](?:stages?|pipeline\w*)(?: (?:stages|size))?|interleav\w+){_IS}(\d{{1,3}})\b"
+            rf"\b(?:vpp|virtual[-_ ](?:stages?|pipeline\w*)(?: (?:stages|size))?|interleav\w+){IS}(\d{{1,3}})\b"
             rf"|(?<![\w.])(\d{{1,3}})[- ](?:virtual|interleaved) stages\b",
             lambda m, *_: iter([("virtual_stages", int(m[1] or m[2]))]),
         ),
-        (rf"(?<![\w.])(?:mbs|micro[-_ ]?batch[-_ ]size){_IS}({_COUNT})", lambda m, *_: _counted("micro_batch", m[1])),
+        (rf"(?<![\w.])(?:mbs|micro[-_ ]?batch[-_ ]size){IS}({COUNT})", lambda m, *_: counted("micro_batch", m[1])),
         (
-            rf"(?<![\w.])({_COUNT})\sslices\b",
-            lambda m, _, knows: _counted("chips", m[1], knows.config.hardware.chips_per_slice if knows else 1),
+            rf"(?<![\w.])({COUNT})\sslices\b",
+            lambda m, _, knows: counted("chips", m[1], knows.config.hardware.chips_per_slice if knows else 1),
         ),
         (rf"({NUMBER})\s?(?:×|x)(?![\w×])", lambda m, *_: iter([("ratio", number(m[1]))])),
         (
             rf"({NUMBER})\s?(us|µs|ms|s|sec|secs|seconds?|min|minutes?)\b(?:\s?(?:/|per|a)\s?step)?",
             lambda m, *_: (
-                iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower().rstrip("s") or "s"])])
+                iter([("step_time_s", number(m[1]) * SECONDS[m[2].lower().rstrip("s") or "s"])])
                 if m[2].lower() not in ("us", "µs", "ms")
-                else iter([("step_time_s", number(m[1]) * _SECONDS[m[2].lower()])])
+                else iter([("step_time_s", number(m[1]) * SECONDS[m[2].lower()])])
             ),
         ),
         (
@@ -257,184 +206,94 @@ def _table(own: tuple[str, ...]) -> tuple[tuple[re.Pattern[str], Make], ...]:
             lambda m, *_: iter([("quantity", m[0])]),
         ),
         (
-            rf"(?<![\w.])({_COUNT})\s?(?:chips?|gpus?|tpus?|devices?|accelerators?)\b",
-            lambda m, *_: _counted("chips", m[1]),
+            rf"(?<![\w.])({COUNT})\s?(?:chips?|gpus?|tpus?|devices?|accelerators?)\b",
+            lambda m, *_: counted("chips", m[1]),
         ),
         (
             r"(?:proposals?|options?|suggestions?|candidates?|prop|no\.)\s?#?\s?(\d{1,2}(?!\d)(?:\s?(?:,|and|&|or|vs\.?|versus|with|to|against|\+)\s?(?:proposal\s|#)?\d{1,2}(?![\w.,]\d|\w|\s?%))*)",
-            _numbers,
+            numbers,
         ),
-        (r"(?<![\w&])#(\d{1,2})\b", _numbers),
+        (r"(?<![\w&])#(\d{1,2})\b", numbers),
         (r"\bfindings?\s?#?\s?(\d{1,2})\b", lambda m, *_: iter([("finding", int(m[1]))])),
         (
-            rf"\b(?:the\s)?({'|'.join(_ORDINALS)})\s(?:one|proposals?|options?|suggestions?)\b",
-            lambda m, *_: iter([("proposal", _ORDINALS[m[1].lower()])]),
+            rf"\b(?:the\s)?({'|'.join(ORDINALS)})\s(?:one|proposals?|options?|suggestions?)\b",
+            lambda m, *_: iter([("proposal", ORDINALS[m[1].lower()])]),
         ),
         (
-            rf"(?<![\w.])({_COUNT})\s(?:sequences|samples|examples)\s(?:per|/|a)\s?(?:chip|device|gpu|tpu|core)\b"
-            rf"|\bper[- ](?:device|chip|gpu)[- ]batch(?:[- ]size)?{_IS}({_COUNT})",
-            _per_chip,
+            rf"(?<![\w.])({COUNT})\s(?:sequences|samples|examples)\s(?:per|/|a)\s?(?:chip|device|gpu|tpu|core)\b"
+            rf"|\bper[- ](?:device|chip|gpu)[- ]batch(?:[- ]size)?{IS}({COUNT})",
+            per_chip,
         ),
         (
-            rf"(?:\b(?:global[-_ ]?)?batch(?:[-_ ]?size)?|(?<!\d)(?<!\d\s)\bgbs?){_IS}({_COUNT})",
-            lambda m, *_: _counted("batch", m[1]),
+            rf"(?:\b(?:global[-_ ]?)?batch(?:[-_ ]?size)?|(?<!\d)(?<!\d\s)\bgbs?){IS}({COUNT})",
+            lambda m, *_: counted("batch", m[1]),
         ),
         (
-            rf"(?<![\w.])({_COUNT})[- ](?:global[- ])?(?:batch|sequences per step)\b",
-            lambda m, *_: _counted("batch", m[1]),
+            rf"(?<![\w.])({COUNT})[- ](?:global[- ])?(?:batch|sequences per step)\b",
+            lambda m, *_: counted("batch", m[1]),
         ),
         (
             rf"\b(?:seq(?:uence)?[-_ ]?len(?:gth)?|max_target_length|context[-_ "
-            rf"](?:length|window)|seq(?:uence)?s?|context){_IS}({_COUNT})(?!\s?(?:way|shards))",
-            _length,
+            rf"](?:length|window)|seq(?:uence)?s?|context){IS}({COUNT})(?!\s?(?:way|shards))",
+            length,
         ),
-        (rf"(?<![\w.])({_COUNT})[- ](?:context|sequence length|seq_len|seq(?:uence)?s? long)\b", _length),
+        (rf"(?<![\w.])({COUNT})[- ](?:context|sequence length|seq_len|seq(?:uence)?s? long)\b", length),
         (
             rf"\b(?:grad(?:ient)?[-_ ]?accum(?:ulation)?(?:[-_ ]steps)?|micro[-_ ]?batches|accumulation "
-            rf"steps){_IS}({_COUNT})",
-            lambda m, *_: _counted("micro_batches", m[1]),
+            rf"steps){IS}({COUNT})",
+            lambda m, *_: counted("micro_batches", m[1]),
         ),
         (
-            rf"(?<![\w.])({_COUNT})\s(?:micro[-_ ]?batches|(?:gradient )?accumulation steps)\b",
-            lambda m, *_: _counted("micro_batches", m[1]),
+            rf"(?<![\w.])({COUNT})\s(?:micro[-_ ]?batches|(?:gradient )?accumulation steps)\b",
+            lambda m, *_: counted("micro_batches", m[1]),
         ),
         (
             rf"\b(?:remat(?:erialisation|erialization)?|checkpointing|recompute)(?: "
-            rf"policy)?{_IS}({'|'.join((*REMAT, *_REMATS))})\b(?:\s(?:or|and|vs\.?|versus)\s({'|'.join(REMAT)})\b)?",
-            _remat,
+            rf"policy)?{IS}({'|'.join((*REMAT, *REMATS))})\b(?:\s(?:or|and|vs\.?|versus)\s({'|'.join(REMAT)})\b)?",
+            remat,
         ),
         (
             r"\b(no|without|full|minimal|selective|offload(?:ing|ed)?)\s(?:activation\s)?(?:remat\w*|checkpointing|recompute)\b(?!\s(?:change|policy)s?\b)()",
-            _remat,
+            remat,
         ),
-        (rf"\b({_PRECISIONS})\b", lambda m, *_: iter([("precision", m[1].lower())])),
+        (rf"\b({PRECISIONS})\b", lambda m, *_: iter([("precision", m[1].lower())])),
         (
-            r"\b(zero[- ]?[123])\b|\bweight[_ ]sharding" + _IS + r"(fsdp|zero-?[123]|none)\b|\b(replicated) weights\b",
-            _sharding,
+            r"\b(zero[- ]?[123])\b|\bweight[_ ]sharding" + IS + r"(fsdp|zero-?[123]|none)\b|\b(replicated) weights\b",
+            sharding,
         ),
         (r"\b(adamw?|adafactor|sgd|lion|shampoo|muon)\b", lambda m, *_: iter([("optimizer", m[1].lower())])),
         (
-            rf"\b({'|'.join(_FACTORS)})\s(?:the\s|our\s|my\s)?(?:global\s)?(batch|seq(?:uence)?[-_ "
+            rf"\b({'|'.join(FACTORS)})\s(?:the\s|our\s|my\s)?(?:global\s)?(batch|seq(?:uence)?[-_ "
             rf"]?len(?:gth)?|{axes}){tail}\b",
-            _scaled,
+            scaled,
         ),
-        (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b", lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False)),
-        (rf"\b(dcn|ici)(?:[._ ]|\swith\s)({axes})(?:_parallelism)?{_IS}{small}", _axis),
-        (rf"(?<![\w.])()({short}){_IS}-?\s?{small}", _axis),
-        (rf"(?<![\w.\-])()({axes}){tail}{_IS}{small}", _axis),
+        (rf"(?<![\w.]){small}[- ](replicas|stages|experts)\b", lambda m, mesh, _: one_axis(mesh, m[2], m[1], False)),
+        (rf"\b(dcn|ici)(?:[._ ]|\swith\s)({axes})(?:_parallelism)?{IS}{small}", axis_size),
+        (rf"(?<![\w.])()({short}){IS}-?\s?{small}", axis_size),
+        (rf"(?<![\w.\-])()({axes}){tail}{IS}{small}", axis_size),
         (
             rf"(?<![\w.]){small}[- ]?(?:ways?|x)?[- ]({axes}){tail}\b",
-            lambda m, mesh, _: _one_axis(mesh, m[2], m[1], False),
+            lambda m, mesh, _: one_axis(mesh, m[2], m[1], False),
         ),
         (
             rf"\b(?:no|without(?: any)?|drop|remove|disable)\s(?:the\s|all\s)?()(?:({axes})"
             rf"[-_ ](?:parallel\w*|shard\w*|axis)|({short}))\b(?!\s?[=\d])",
-            lambda m, mesh, _: _one_axis(mesh, m[2] or m[3], "1", False),
+            lambda m, mesh, _: one_axis(mesh, m[2] or m[3], "1", False),
         ),
-        (r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])", _product),
+        (r"(?<![\w.])\d{1,6}(?:\s?[x×]\s?\d{1,6}){1,4}(?![\w.])", product),
         (model_names(), lambda m, *_: iter([("model_name", model_named(m[0]))])),
         (
             rf"\b({axes})[-_ "
             rf"](?:axis|parallel(?:ism)?|shard(?:ing|s)?)\b|\b(?:on|over|across|along)\s(?:the\s)?({axes}|dcn)\b(?:\saxis)?",
-            _named,
+            named_axis,
         ),
-        (r"(?<![\w.$])(\d{1,4}k)\b(?!\s?(?:steps|usd))", _length),
+        (r"(?<![\w.$])(\d{1,4}k)\b(?!\s?(?:steps|usd))", length),
         (
             r"(?<![\w.,$])(\d{1,6})(?:\s(?:and|or|vs\.?|versus)\s(\d{1,6}))?(?![\w%]|[.,]\d)",
             lambda m, *_: iter([("number", int(n)) for n in m.groups() if n]),
         ),
     ]
     return tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in rows)
-
-
-def _product(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
-    """`32x8` is a mesh, unless it says how the chips are arranged: `128 chips (8x16)`, `a second 8x8x8`."""
-    found = tuple(map(int, re.findall(r"\d+", m[0])))
-    near = m.string[max(m.start() - 25, 0) : m.end() + 12]
-    topology = knows is not None and found == knows.config.hardware.topology and len(found) != len(mesh.ici)
-    if topology or re.search(r"\b(?:chips|slices?|pod|topology|torus|nodes?)\b", near, re.IGNORECASE):
-        yield "topology", found
-    else:
-        yield "mesh", Sizes(positional=found)
-
-
-def _counted(name: str, text: str, times: int = 1) -> Made:
-    value = count(text)
-    if value:
-        yield name, value * times
-
-
-def _per_chip(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
-    value = count(m[1] or m[2])
-    if value and knows:
-        yield "batch", value * knows.config.hardware.chips
-
-
-def _bits(m: re.Match[str], *_: Any) -> Made:
-    yield "bytes_per_s", number(m[1] or m[3]) * _BYTES[f"{(m[2] or m[4]).lower()}b"] / 8
-
-
-def _tokens(m: re.Match[str], *_: Any) -> Made:
-    value = number(m[1]) * _POWERS[(m[2] or "").lower()]
-    whole = count(m[1] + (m[2] or "")) if (m[2] or "").lower() in ("", "k") else None
-    yield ("seq_len", whole) if whole and whole <= 2**21 else ("tokens", value)
-
-
-def _length(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
-    value = count(m[1])
-    if (value and value >= LENGTH_FROM and (value & (value - 1) == 0 or not m[0].endswith("k"))) or (
-        value and re.search(r"len|window", m[0], re.IGNORECASE)
-    ):
-        yield "seq_len", value
-
-
-def _remat(m: re.Match[str], *_: Any) -> Made:
-    word = m[1].lower()
-    yield "remat", "offload" if word.startswith("offload") else "none" if word == "without" else _REMATS.get(word, word)
-    if m[2]:
-        yield "remat", m[2].lower()
-
-
-def _sharding(m: re.Match[str], *_: Any) -> Made:
-    word = next(group for group in m.groups() if group).lower()
-    yield "weight_sharding", _SHARDINGS.get(re.sub(r"[- ]", "", word), word)
-
-
-def _scaled(m: re.Match[str], mesh: Mesh, knows: Knows | None) -> Made:
-    factor, what = _FACTORS[m[1].lower()], m[2].lower()
-    if what == "batch" or (what.startswith("seq") and "len" in what):
-        now = knows and getattr(knows.config.training, "global_batch" if what == "batch" else "seq_len")
-        if now:
-            yield ("batch" if what == "batch" else "seq_len"), int(now * factor)
-        return
-    axis = axis_of(mesh, what)
-    if axis:
-        yield "mesh", Sizes(factors={axis: factor})
-
-
-def _axis(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
-    word = m[2].lower()
-    if word in ("data", "dp") and axis_of(mesh, word) == axis_of(mesh, "fsdp") and _FSDP_TOO.search(m.string):
-        mesh = Mesh(())  # beside fsdp, data is an axis of its own
-    yield from _one_axis(mesh, word, m[3], m[1].lower() == "dcn")
-
-
-def _one_axis(mesh: Mesh, word: str, size: str, across: bool) -> Made:
-    axis, value = axis_of(mesh, word), count(size)
-    if axis and value and 1 <= value <= MOST:
-        yield "mesh", Sizes(dcn={axis: value}) if across else Sizes(ici={axis: value})
-
-
-def _named(m: re.Match[str], mesh: Mesh, _: Knows | None) -> Made:
-    word = m[1] or m[2]
-    axis = "dcn" if word.lower() == "dcn" else axis_of(mesh, word)
-    if axis:
-        yield "axis", axis
-
-
-def _numbers(m: re.Match[str], *_: Any) -> Made:
-    for text in re.findall(r"\d+", m[1]):
-        yield "proposal", int(text)
 
 
 def _ops(knows: Knows | None) -> Iterator[tuple[re.Pattern[str], Make]]:

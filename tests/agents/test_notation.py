@@ -87,6 +87,9 @@ def test_lists_of_proposals_end_where_a_unit_begins() -> None:
         ("context length of 10k", "seq_len", 10000), ("remat none", "remat", "none"),
         ("without remat", "remat", "none"),
         ("selective remat", "remat", "minimal"), ("in fp8", "precision", "fp8"), ("zero-1", "weight_sharding", "zero1"),
+        ("vpp=4", "virtual_stages", 4), ("2 virtual stages", "virtual_stages", 2), ("gb 8192", "batch", 8192),
+        ("gbs 1024", "batch", 1024), ("8k then", "seq_len", 8192), ("w/ grads in bf16", "state_precision", "bf16"),
+        ("8k context instead of 2k", "seq_len", 8192),
         ("8 microbatches", "micro_batches", 8), ("adafactor", "optimizer", "adafactor"), ("128 chips", "chips", 128),
         ("$2.70 per chip-hour", "usd_per_chip_hour", 2.7), ("3 USD per GPU hour", "usd_per_chip_hour", 3.0),
         ("1T tokens", "tokens", 1e12), ("15 trillion tokens", "tokens", 15e12), ("0.5 s/step", "step_time_s", 0.5),
@@ -134,3 +137,17 @@ def test_axes_that_are_not_named_fill_the_chips() -> None:
                 product *= n
             assert product == 512 and mesh["ici"].get(axis, 1) == size
     assert joined([Sizes(ici={"a": 1}), Sizes(ici={"b": 2})]).ici == {"a": 1, "b": 2}
+
+
+def test_two_policies_are_two_values_and_no_change_is_none() -> None:
+    assert names("recompute minimal or full")["remat"] == ["minimal", "full"]
+    assert "remat" not in names("no remat change")
+
+
+def test_sizes_in_one_breath_are_one_mesh_and_an_arrangement_of_chips_is_none() -> None:
+    assert names("EP8 inside the node + dp2 between both")["mesh"] == [Sizes(ici={"expert": 8, "fsdp": 2})]
+    assert names("data 8 x fsdp 64")["mesh"] == [Sizes(ici={"data": 8, "fsdp": 64})]
+    assert names("HSDP, data 8 x fsdp 64")["mesh"] == [Sizes(ici={"replica": 8, "fsdp": 64})]
+    assert names("drop TP and shard more")["mesh"] == [Sizes(ici={"tensor": 1})]
+    assert names("over DCN with replica=2")["mesh"] == [Sizes(dcn={"replica": 2})]
+    assert "mesh" not in names("128 chips (8x16)")

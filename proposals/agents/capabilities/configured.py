@@ -72,10 +72,6 @@ class Configured(Arguments):
         """Whether anything but the current configuration is meant."""
         return bool(self.model_dump(include=set(Configured.model_fields), exclude_defaults=True))
 
-    @property
-    def elsewhere(self) -> bool:
-        return bool(self.chip or self.chips)
-
     def but(self, *left: str) -> Configured:
         """The configuration without some of what is given."""
         given = self.model_dump(include=set(Configured.model_fields) - set(left), exclude_defaults=True)
@@ -107,7 +103,7 @@ def configurations(desk: Desk, given: Configured, tool: str = "predict") -> Rows
         start, changes = yield from _base(desk, one)
         named = _sizes(desk, one)
         slices = prod(named.dcn.values()) if named.dcn else desk.bench.config.hardware.slices
-        if one.elsewhere or slices != desk.bench.config.hardware.slices:
+        if away(desk, one) or slices != desk.bench.config.hardware.slices:
             there = yield from _there(desk, one, named, changes, slices)
             rows += there
             continue
@@ -121,11 +117,17 @@ def meant(desk: Desk, given: Configured) -> Generator[Said, None, list[dict[str,
     """What a form means on the chips that ran, as arguments of `predict`.  Raises ToolError for other chips."""
     found: list[dict[str, Any]] = []
     for one in given.each():
-        if one.elsewhere:
+        if away(desk, one):
             raise ToolError("This is computed on the chips that ran; price the configuration on the others first.")
         start, changes = yield from _base(desk, one)
         found += _filled(desk, one, _sizes(desk, one), start, changes)
     return found[:MOST]
+
+
+def away(desk: Desk, given: Configured) -> bool:
+    """Whether other chips are meant than those that ran."""
+    ran = desk.bench.config.hardware
+    return (given.chip or ran.chip) != ran.chip or (given.chips or ran.chips) != ran.chips
 
 
 def _base(desk: Desk, given: Configured) -> Generator[Said, None, tuple[Mapping[str, Any], dict[str, Any]]]:
@@ -175,11 +177,21 @@ def _there(desk: Desk, given: Configured, named: Sizes, changes: dict[str, Any],
     where |= {"chips": chips} if chips else {}
     rows: list[Row] = []
     for mesh in [given.mesh] if given.mesh else [config.mesh.text().replace(" · ", ", "), ""]:
-        found = yield from get(desk, "retarget", **where, **({"mesh": mesh} if mesh else {}))
-        row, now = found["there"], found["current"]
+        found = yield from desk.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
+        if not found and (mesh or not rows):
+            raise ToolError(found.error)
+        if not found:
+            continue  # the current mesh says why none is legal
+        row, now = found.data["there"], found.data["current"]
         across = f", {row['slices']} slices" if row["slices"] > 1 else ""
         place = f"{row['chips']:,} {row['chip']} chips ({row['topology']}{across})"
-        shown: dict[str, Any] = {**row, "changes": changes, "elsewhere": place, "what_runs": now, "note": found["note"]}
+        shown: dict[str, Any] = {
+            **row,
+            "changes": changes,
+            "elsewhere": place,
+            "what_runs": now,
+            "note": found.data["note"],
+        }
         shown["may_run"] = not row.get("violations")
         if all(shown["mesh"] != other["mesh"] for other in rows):
             rows.append(shown)

@@ -74,7 +74,7 @@ def change_chip(desk: Desk, given: Configured) -> Answer:
 )
 def change_chips(desk: Desk, given: Configured) -> Answer:
     """The run on more or fewer chips of the same kind, on its best legal mesh there, with the efficiency per chip."""
-    if given.elsewhere or given.named:
+    if given.named:
         yield from price(desk, given)
         return
     now = desk.bench.config.hardware.chips

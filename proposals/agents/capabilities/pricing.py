@@ -20,7 +20,7 @@ from proposals.agents.capabilities.common import (
     priced_table,
     unknown_facts,
 )
-from proposals.agents.capabilities.configured import SETTINGS, Configured, configurations, meant, named
+from proposals.agents.capabilities.configured import SETTINGS, Configured, away, configurations, meant, named
 from proposals.agents.capabilities.desk import Answer, Desk
 
 
@@ -30,9 +30,9 @@ def price(desk: Desk, given: Configured) -> Answer:
     if len(rows) == 1:
         yield from priced(desk, rows[0])
     else:
-        if not given.variants and not given.elsewhere:
+        if not given.variants and not away(desk, given):
             yield from desk.say("The sizes named leave open which axis takes the rest; each way is priced:")
-        elif given.elsewhere and not given.mesh:
+        elif not given.variants and not given.mesh:
             yield from desk.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
         yield from priced_table(desk, rows, rows[0].get("what_runs") or {})
         illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
@@ -118,7 +118,7 @@ def price_mesh(desk: Desk, given: Configured) -> Answer:
 
 def one_setting(desk: Desk, given: Configured, field: str, head: str) -> Answer:
     """The values that are given priced, or the usual ones side by side, everything else as the form has it."""
-    if getattr(given, field) or given.elsewhere or any(text.startswith(f"{field}=") for text in given.variants):
+    if getattr(given, field) or away(desk, given) or any(text.startswith(f"{field}=") for text in given.variants):
         yield from price(desk, given)
         return
     yield from varied(desk, given, head, key=SETTINGS[field])

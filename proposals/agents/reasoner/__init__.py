@@ -17,7 +17,8 @@ from proposals.agents.capabilities import answer as computed
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
 from proposals.agents.notation import Knows
 from proposals.agents.reasoner import certainty
-from proposals.agents.reasoner.understand import OFFERED, SETTINGS, Offer, Outside, Request, commanded, understand
+from proposals.agents.reasoner.form import SETTINGS
+from proposals.agents.reasoner.understand import OFFERED, Offer, Outside, Request, commanded, understand
 from proposals.agents.workbench import Workbench
 
 __all__ = ["answer", "knows_of", "stated"]
@@ -86,20 +87,22 @@ def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[S
 def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[object, list[Said]]]) -> bool:
     """Whether the answer to all that is asked is likely enough to be right."""
     requests = [item for item in asked if isinstance(item, Request)]
-    if all(item.implied for item in requests):  # values, and nothing asked of them but their price
+    if len(requests) == len(asked) and all(
+        item.implied for item in requests
+    ):  # values, and nothing asked of them but their price
         return True
-    text = " ".join(item.text if not isinstance(item, Request) else item.read.text for item in asked)
+    text = " ".join(item.read.text for item in requests)
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events
         if isinstance(event, TextDelta)
     )  # fmt: skip
-    taken = " ".join(f"{name.replace('_', ' ')} {value}" for item in requests for name, value in item.values.items()
-                     if name not in ("text", "sentence"))  # fmt: skip
-    names = frozenset(name for item in requests for name in item.read.names & SETTINGS)
-    signs = certainty.signs(
-        text, [item.of.key for item in requests], f"{written} {taken}", min(item.chance for item in requests),
-        any(item.follows for item in requests), bool(names & {f for item in requests for f in item.of.fields}),
-    )  # fmt: skip
+    given = [
+        (name, value) for item in requests for name, value in item.values.items() if name not in ("text", "sentence")
+    ]
+    taken = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in given)
+    named = frozenset(name for item in requests for name in item.read.names & SETTINGS & set(item.of.fields))
+    keys, chance = [item.of.key for item in requests], min(item.chance for item in requests)
+    signs = certainty.signs(text, keys, f"{written} {taken}", chance, bool(named))
     return certainty.probability(signs) >= certainty.weights()[1]
 
 

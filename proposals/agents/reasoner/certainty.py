@@ -1,8 +1,9 @@
 """How likely an answer is to be right, by what is known before and after computing it.
 
 Five signs that need no understanding: how near the capability was, numbers and words of the message that neither the
-capability nor the answer speaks of, how long the message is, whether it asks for a reason.  A logistic regression over
-graded answers (`evaluation.fit_certainty`) makes of them a probability; what is not likely enough is offered instead.
+capability nor the answer speaks of, whether it asks for a reason, whether it names a configuration that is computed.
+A logistic regression over graded answers (`evaluation.fit_certainty`) makes of them a probability; what is not likely
+enough is offered instead.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 from proposals.agents.reasoner import wanted
 
 WEIGHTS = Path(__file__).with_name("certainty.json")
-SIGNS = ("constant", "nearness", "numbers", "words", "reason", "length", "goes_on", "configures")
+SIGNS = ("constant", "nearness", "numbers", "words", "reason", "configures")
 _NUMBER = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?:\s?(k)\b)?", re.IGNORECASE)
 #: Figures that differ by less are the same, rounded.
 ROUNDED = 0.006
 _REASON = re.compile(
-    r"\b(?:why|how come|contradict\w*|wrong|can'?t|cannot|explain|reason|mean|means|yet|still|really|prove|where does|"
+    r"\b(?:why|how come|contradict\w*|wrong|can'?t|cannot|explain|reason|mean|means|really|prove|where does|"
     r"where did|invent\w*|honest\w*|both)\b",
     re.IGNORECASE,
 )
@@ -34,23 +35,20 @@ _PLAIN = wanted.tokens(
 )
 
 
-def signs(text: str, keys: Collection[str], answer: str, chance: float, follows: bool, configures: bool) -> list[float]:
-    """text: the message.  keys: of the capabilities that answered.  chance: of the least likely of them.  follows:
-    whether the message goes on from an earlier one.  configures: whether it names a configuration that is computed."""
+def signs(text: str, keys: Collection[str], answer: str, chance: float, configures: bool) -> list[float]:
+    """text: the message.  keys: of the capabilities that answered.  chance: of the least likely of them.
+    configures: whether the message names a configuration that is computed."""
     said = wanted.tokens(text) - _PLAIN
     words = {word for word in said if len(word) > 2 and not word[0].isdigit()}
     spoken = wanted.tokens(answer) | wanted.words_of(keys)
-    whole = sum(map(wanted.rarity, words))
     lost = sum(wanted.rarity(word) for word in words - spoken)
     p = min(max(chance, 0.02), 0.98)
     return [
         1.0,
         log(p / (1 - p)),
         log1p(len(uncovered(text, answer))),
-        lost / whole if whole else 0.0,
+        log1p(lost),
         float(bool(_REASON.search(text))),
-        log(max(len(text.split()), 1)),
-        float(follows),
         float(configures),
     ]
 

@@ -29,7 +29,7 @@ _KEEP = re.compile(
 _NEEDS = re.compile(r"\b(?:need|require|must have|must be|has to be|have to be|must use|requirement)\b", re.IGNORECASE)
 _LIMITS = (
     (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|"
-        r"(?:we|i) have only|only use|use only|only (?=\d))", re.IGNORECASE), "at_most"),
+        r"(?:we|i) have only|only use|use only)\b", re.IGNORECASE), "at_most"),
     (re.compile(r"\b(?:at least|no less than|not below|minimum|>=|≥)\b", re.IGNORECASE), "at_least"),
 )  # fmt: skip
 _HELD = r"(?:constraint|condition|limit|restriction|requirement|fact|margin|assumption|what i (?:said|told))s?\b"
@@ -40,12 +40,11 @@ _FORGET = re.compile(
 )
 #: A fact begins with what it is of; a sentence about something else that happens to hold a value states none.
 _FACT = re.compile(
-    _LEAD
-    + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|optimi[sz]er|precision|remat|sequence length|"
-    r"seq_len|seq len|sequences?|context|usable|hbm|memory|micro-?batch\w*)\b[^,;]{0,25}(?:\b(?:is|are|was|has|have|"
-    r"uses?)\b|[=:])|(?:set|assume)\b|we (?:train|run)\b)",
+    _LEAD + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|optimi[sz]er|precision|remat|sequence "
+    r"length|seq[_ ]len|sequences?|context|usable|hbm|memory|micro-?batch\w*)\b[^,;]{0,25}(?:\b(?:is|are|was|has|"
+    r"have|uses?)\b|[=:])|(?:set|assume)\b|we (?:train|run)\b)",
     re.IGNORECASE,
-)
+)  # fmt: skip
 #: Who doubts, or tells what others think, states nothing.
 _DOUBT = re.compile(
     r"\b(?:i think|i guess|i suppose|maybe|perhaps|probably|likely|apparently|seems?|looks like|afaik|would like|"
@@ -77,6 +76,11 @@ _TOLD = {
 _FACTS = ("model_name", "batch", "seq_len", "micro_batches", "remat", "precision", "weight_sharding")
 
 
+def asks(text: str) -> bool:
+    """Whether a clause asks or supposes."""
+    return bool("?" in text or _ASKS.search(text) or _HYPOTHESIS.search(text))
+
+
 def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
     """What a clause holds or takes back; None where it asks, doubts, supposes, or has no such form.
 
@@ -85,7 +89,7 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
     text, axes_of = read.text.strip(), config.mesh
     if _FORGET.search(text) and "?" not in text:
         return _released(read, axes_of)
-    if "?" in text or _ASKS.search(text) or _HYPOTHESIS.search(text) or _DOUBT.search(text):
+    if asks(text) or _DOUBT.search(text):
         return None
     found: dict[str, Any] = {}
     axes = [axis for axis in _axes(read, axes_of) if axis]
@@ -95,7 +99,12 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
         found = {key: True for key in found if not read.of(key.removeprefix("keep_"))}
         if re.search(r"\b(?:the|our|my) mesh\b", text, re.IGNORECASE):
             axes = [axis for axis, _ in axes_of.ici]
-        if axes and not read.of("mesh") and not any(pattern.search(text) for pattern, _ in _LIMITS):
+        if (
+            axes
+            and not read.of("mesh")
+            and not _WITHIN.search(text)
+            and not any(pattern.search(text) for pattern, _ in _LIMITS)
+        ):
             found["keep_axes"] = tuple(dict.fromkeys(axes))
     if _WITHIN.search(text) and axes:
         kept = {axis_of(axes_of, role) or role for role in ("data", "fsdp", "seq", "model", "expert", "pipeline")}

@@ -8,22 +8,20 @@ that it names (`notation`).  A clause that names values and nothing else asks ag
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
-from perfmodel.config import ExperimentConfig
 from proposals.agents import notation
 from proposals.agents.capabilities import Capability, command, registry
-from proposals.agents.capabilities.configured import SETTINGS as KEYS
 from proposals.agents.capabilities.configured import Configured
 from proposals.agents.capabilities.held import Released
 from proposals.agents.conversation import Turn
 from proposals.agents.filling import Sizes
-from proposals.agents.notation import Knows, Read, written
+from proposals.agents.notation import Knows, Read
 from proposals.agents.reasoner import wanted
-from proposals.agents.reasoner.stated import statement
+from proposals.agents.reasoner.form import SETTINGS, carried, filled, lost, runs
+from proposals.agents.reasoner.stated import asks, statement
 
 #: Clauses of a message that are answered, and messages that are read again for what was asked last.
 MOST, LOOKED_BACK = 4, 4
@@ -37,16 +35,11 @@ WORTH = 0.5
 OUTSIDE = 0.3
 #: Options that are offered.
 OFFERED = wanted.OFFERED
-#: Values that configure a run; those without a field of `Configured` no form takes.
-SETTINGS = frozenset(
-    ("mesh", "chip", "chips", "batch", "seq_len", "micro_batches", "micro_batch", "virtual_stages", "remat",
-     "precision", "state_precision", "weight_sharding", "optimizer")
-)  # fmt: skip
 #: Words that ask for no more of a configuration than its price.
 _PRICE = wanted.tokens(
     "price predict prediction time step faster slower better worth gain win lose good idea node cluster slice total "
     "job run training totally all over same else rest everything as before please interleaved schedule what happens "
-    "happen go should could would does do are there here now give me show"
+    "happen go should could would does do are there here now give me show bad yes"
 )
 _SPLIT = re.compile(
     r"(?<=[.?!;])\s+(?=\S)|\n+|,?\s+(?:and|but|also|then)\s+(?=(?:also\s+)?(?:what|which|how|why|where|when|is|are|does|do|"
@@ -117,13 +110,19 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
         return (exact,)
     last = _last(earlier, knows)
     found: list[Request | Offer | Outside] = []
-    for read in (notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]):
+    parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
+    questions = any("?" in read.text for read in parts)
+    for read in parts:
         told = statement(read, knows.config)
         if told is not None:
             key = "forget" if isinstance(told, Released) else "hold"
             found.append(Request(registry()[key], told.model_dump(exclude_defaults=True), read))
             continue
         before = next((item for item in reversed(found) if isinstance(item, Request) and not item.told), last)
+        if questions and read.names & SETTINGS and not asks(read.text):
+            continue  # a condition of the question beside it
+        if found and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
+            continue  # `better?` goes with what stands before
         asked = _asked(read, knows, before)
         if asked is not None:
             found.append(asked)
@@ -139,11 +138,22 @@ def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
     read = notation.read(text, knows)
     whole = {**filled(one.of, read, (), knows.config), **one.values}
     mine = {key: value for key, value in whole.items() if key in Configured.model_fields or key in one.values}
-    changed = replace(one, values=mine, read=replace(read, words=one.read.words))
-    if lost := _lost(changed, knows):
+    changed = replace(one, values=mine)
+    if {item.name for item in read.values} & SETTINGS > one.read.names & SETTINGS:
+        changed = replace(changed, read=replace(read, words=one.read.words))
+    gone = lost(changed.of, changed.read, knows.config)
+    if gone or _unchanged(changed, knows):
         options = tuple(dict.fromkeys([command(one.of, mine), *one.others]))[:OFFERED]
-        return [Offer(text, options, lost) if item is one else item for item in found]
+        return [Offer(text, options, gone) if item is one else item for item in found]
     return [changed if item is one else item for item in found]
+
+
+def _unchanged(item: Request, knows: Knows) -> bool:
+    """Whether a change is asked for, and all that is named runs already."""
+    named = [value for value in item.read.values if value.name in SETTINGS]
+    what_if = item.of.area in ("pricing", "parallelism", "other_chips") and item.of.key != "why_not"
+    same = all(runs(value.name, value.value, knows.config) for value in named)
+    return what_if and bool(named) and same and not item.follows and "proposal" not in item.values
 
 
 def commanded(text: str) -> Request | None:
@@ -194,9 +204,9 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     if configures and not content - _PRICE:
         price = request(registry()["price_mesh"], read, knows, last if goes_on else None, SURE)
         others = tuple(command(registry()[key], price.values) for key in ("fits", "why_not"))
-        lost = _lost(price, knows)
+        gone = lost(price.of, price.read, knows.config)
         given = command(price.of, price.values)
-        return Offer(read.text, (given, *others), lost) if lost else replace(price, others=others, implied=True)
+        return Offer(read.text, (given, *others), gone) if gone else replace(price, others=others, implied=True)
     words, again = read.words, last is not None and len(content) < 2 and not read.values
     if last is not None and again:
         words = f"{words} {last.of.title}"  # `why?`, `how sure?`: of what was asked last
@@ -209,97 +219,20 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
     options = [request(registry()[name], read, knows, carried, chance) for name, chance in near]
     others = tuple(command(item.of, item.values) for item in options)
     first = replace(options[0], others=others)
-    if lost := _lost(first, knows):
-        return Offer(read.text, others, lost)
+    if gone := lost(first.of, first.read, knows.config):
+        return Offer(read.text, others, gone)
     return first if first.chance >= WORTH else Offer(read.text, others)
-
-
-def _lost(item: Request, knows: Knows) -> tuple[str, ...]:
-    """Values of the clause that the form does not take and that are not those of the current configuration."""
-    fields, found = set(item.of.fields), []
-    for name in sorted(item.read.names & SETTINGS):
-        if {name, *wanted.FILLS.get(name, ())} & fields:
-            values = [] if fields & {"variants", "meshes"} else item.read.of(name)[1:]
-        else:
-            values = item.read.of(name)
-        found += [_spoken(name, value) for value in values if not _runs(name, value, knows.config)]
-    return tuple(dict.fromkeys(found))
-
-
-def _spoken(name: str, value: Any) -> str:
-    return written(value) if isinstance(value, Sizes) else f"{name.replace('_', ' ')} {value}"
-
-
-def _runs(name: str, value: Any, config: ExperimentConfig) -> bool:
-    """Whether a value is that of the current configuration."""
-    if isinstance(value, Sizes):
-        ici, dcn = dict(config.mesh.ici), dict(config.mesh.dcn)
-        named = all(ici.get(axis, 1) == size for axis, size in value.ici.items())
-        return named and all(dcn.get(axis, 1) == size for axis, size in value.dcn.items()) and not (
-            value.factors or (value.positional and value.positional != tuple(ici.values()))
-        )  # fmt: skip
-    if name in ("chip", "chips"):
-        return bool(getattr(config.hardware, name) == value)
-    return name in KEYS and bool(getattr(config.training, KEYS[name]) == value)
 
 
 def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
     values = filled(of, read, knows.proposals, knows.config)
     if last is not None:
-        values = _carried(last.values, values, of, knows)
+        values = carried(last.values, values, of, knows.config)
     supposed = (
         {"model.name": read.of("model_name")[0]} if read.of("model_name") and "model_name" not in of.fields else {}
     )
     return Request(of, values, read, supposed, chance, last is not None)
-
-
-def _carried(before: dict[str, Any], values: dict[str, Any], of: Capability, knows: Knows) -> dict[str, Any]:
-    """The last request's values where the new ones leave them open; sizes of both are joined where they fit the chips."""
-    left = {"text", "sentence", *(("mesh", "meshes", "variants") if values.keys() & {"proposal", "proposals"} else ())}
-    left |= {"proposal", "proposals"} if "mesh" in values else set()
-    kept = {k: v for k, v in before.items() if k in of.fields and k not in values and k not in left}
-    if "mesh" in values and before.get("mesh"):
-        old, new = (notation.sizes(each, knows.config.mesh) for each in (before["mesh"], values["mesh"]))
-        both = notation.joined([old, new])
-        if prod(both.ici.values()) == knows.config.hardware.chips_per_slice:
-            values = {**values, "mesh": written(both)}
-    return {**kept, **values}
-
-
-def filled(
-    of: Capability, read: Read, proposals: Collection[int], config: ExperimentConfig | None = None
-) -> dict[str, Any]:
-    """The fields of a form that the values of a clause fill.
-
-    Of several values of a setting each is a row, and what runs anyway is none: `from bf16 to fp8`.
-    """
-    found: dict[str, Any] = {}
-    numbers = read.of("proposal") or [n for n in read.of("number") if n in proposals]
-    rows = "variants" in of.fields and "meshes" not in of.fields
-    for name in of.fields:
-        every = read.of(name)
-        values = [value for at, value in enumerate(every) if value not in every[:at]]
-        if name == "proposals":
-            if numbers:
-                found[name] = tuple(dict.fromkeys(numbers))[:4]
-        elif name == "meshes":
-            if len(read.of("mesh")) > 1:
-                found[name] = tuple(written(each) for each in read.of("mesh")[:4])
-                found.pop("mesh", None)
-        elif name == "xla_flags" and values:
-            found[name] = tuple(values)
-        elif name == "text":
-            found[name] = read.text[:400]
-        elif values:
-            if len(values) > 1 and config is not None and name in SETTINGS:
-                values = [value for value in values if not _runs(name, value, config)] or values[:1]
-            said = [written(value) if name == "mesh" else value for value in values]
-            if len(said) > 1 and rows and name in SETTINGS and "variants" not in found:
-                found["variants"] = tuple(f"{name}={value}" for value in said)
-            else:
-                found[name] = said[0]
-    return found
 
 
 #: Values that a number alone may stand for again, and fields that other values of a clause replace.
@@ -320,11 +253,11 @@ def _again(last: Request, read: Read, knows: Knows) -> Request | None:
             name = next((each for each in _COUNTED if each in last.values), "")
             mine = {name: number} if name else {}
     kept = Read(read.values, last.read.words, read.text)
-    if not mine or _lost(Request(last.of, mine, kept), knows):
+    if not mine or lost(last.of, kept, knows.config):
         return None
     text = {"text": last.values["text"]} if "text" in last.values else {}
-    values = {**text, **_carried(last.values, mine, last.of, knows)}
-    return Request(last.of, values, kept, last.supposed, follows=True)
+    values = {**text, **carried(last.values, mine, last.of, knows.config)}
+    return Request(last.of, values, kept, last.supposed, follows=True, implied=True)
 
 
 def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, last: Request | None) -> Understood:
@@ -345,7 +278,7 @@ def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, la
     found = [
         item
         for item in found
-        if not (isinstance(item, Request) and item.implied and any(set(item.values) <= set(o.of.fields) for o in later))
+        if not (isinstance(item, Request) and item.implied and any(set(item.values) <= set(o.values) for o in later))
     ]
     for item in found:
         if isinstance(item, Request) and item.chance < least:

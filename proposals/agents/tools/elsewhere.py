@@ -78,10 +78,8 @@ class ElsewhereTools:
         chip = chip_named(asked.chip or config.hardware.chip)
         chips = asked.chips or config.hardware.chips
         with told():
-            mesh = _mesh(config, asked.mesh, chip, chips) if asked.mesh else None
-            found = best(
-                Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh and Same(mesh)
-            )
+            mesh = Same(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
+            found = best(Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
         return {"current": self._current(), "there": _row(found, config), "note": _note(found, config)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
