@@ -22,12 +22,10 @@ SETTINGS = frozenset(
 )  # fmt: skip
 
 
-def filled(
-    of: Capability, read: Read, proposals: Collection[int], config: ExperimentConfig | None = None
-) -> dict[str, Any]:
+def filled(of: Capability, read: Read, proposals: Collection[int]) -> dict[str, Any]:
     """The fields of a form that the values of a clause fill.
 
-    Of several values of a setting each is a row, and what runs anyway is none: `from bf16 to fp8`.
+    Of several values of a setting each is a row.
     """
     found: dict[str, Any] = {}
     numbers = read.of("proposal") or [n for n in read.of("number") if n in proposals]
@@ -47,8 +45,6 @@ def filled(
         elif name == "text":
             found[name] = read.text[:400]
         elif values:
-            if len(values) > 1 and config is not None and name in SETTINGS:
-                values = [value for value in values if not runs(name, value, config)] or values[:1]
             said = [written(value) if name == "mesh" else value for value in values]
             if len(said) > 1 and rows and name in SETTINGS and "variants" not in found:
                 found["variants"] = tuple(f"{name}={value}" for value in said)

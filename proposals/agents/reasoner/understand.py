@@ -136,7 +136,7 @@ def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
         return found
     (one,) = asked
     read = notation.read(text, knows)
-    whole = {**filled(one.of, read, (), knows.config), **one.values}
+    whole = {**filled(one.of, read, ()), **one.values}
     mine = {key: value for key, value in whole.items() if key in Configured.model_fields or key in one.values}
     changed = replace(one, values=mine)
     if {item.name for item in read.values} & SETTINGS > one.read.names & SETTINGS:
@@ -226,7 +226,7 @@ def _asked(read: Read, knows: Knows, last: Request | None) -> Request | Offer | 
 
 def request(of: Capability, read: Read, knows: Knows, last: Request | None, chance: float) -> Request:
     """The clause's values as those of a form; what it leaves open, where it goes on, from the last request."""
-    values = filled(of, read, knows.proposals, knows.config)
+    values = filled(of, read, knows.proposals)
     if last is not None:
         values = carried(last.values, values, of, knows.config)
     supposed = (
@@ -241,7 +241,7 @@ _COUNTED = ("batch", "seq_len", "micro_batches", "chips", "proposal", "finding")
 
 def _again(last: Request, read: Read, knows: Knows) -> Request | None:
     """The last request with the values of a clause that names nothing else: `and 8?`, `the second one?`."""
-    mine = filled(last.of, read, (), knows.config)
+    mine = filled(last.of, read, ())
     mine.pop("text", None)
     number = next(iter(read.of("number")), None)
     if not mine and number is not None:
