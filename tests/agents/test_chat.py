@@ -121,7 +121,7 @@ def test_where_the_endpoint_fails_the_built_in_answer_stands_and_says_why(talk: 
 
 
 def test_a_model_prices_a_mesh_and_it_is_offered_as_a_proposal(talk: Talk) -> None:
-    mesh = {"replica": 2, "data": 4, "seq": 16, "model": 2}
+    mesh = {"replica": 2, "data": 2, "seq": 16, "model": 4}
 
     def model(body: dict[str, Any]) -> Any:
         if len([m for m in body["messages"] if m["role"] == "tool"]) == len(chat.FIRST_LOOK):
@@ -129,7 +129,7 @@ def test_a_model_prices_a_mesh_and_it_is_offered_as_a_proposal(talk: Talk) -> No
         speedup = seen(body, "predict")["speedup_per_token"]
         return text(f"That mesh is predicted to be {speedup:.2f}× per token.")
 
-    said, _ = talk(model, "What about that mesh: replica 2, data 4, seq 16, model 2?")
+    said, _ = talk(model, "What about that mesh: replica 2, data 2, seq 16, model 4?")
     assert final(said).source == "model"
     offered = [item for item in said if isinstance(item, MeshOffered)]
     assert [dict(item.mesh["ici"]) for item in offered] == [mesh]
