@@ -67,7 +67,10 @@ def report() -> str:
     wrong = [(item, analysed(item.text)) for item in unseen]
     forbade = sum(answer[1] == "forbid" and item.verdict == "retry" for item, answer in wrong)
     missed = sum(answer[1] == "retry" and item.verdict == "forbid" for item, answer in wrong)
-    lines += ["", f"Unseen, forbidden although a retry is right: {forbade}; tried again although it fails again: {missed}."]
+    lines += [
+        "",
+        f"Unseen, forbidden although a retry is right: {forbade}; tried again although it fails again: {missed}.",
+    ]
     lines += ["", "| cause | unseen logs | found |", "|---|---|---|"]
     for cause, count in Counter(item.cause for item in unseen).most_common():
         found = sum(answer[0] == cause for item, answer in wrong if item.cause == cause)

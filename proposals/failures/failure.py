@@ -1,4 +1,4 @@
-"""What became known of a failed run: its cause with the line that says so, what to change, and what must not come again.
+"""What is known of a failed run: its cause with the line that says so, what to change, and what must not come again.
 
 Confidence and verdict follow OptiCo (seed 003, D.5): above `SURE`, a cause that the configuration is responsible for is
 forbidden; any other failure is tried again.

@@ -12,6 +12,8 @@ from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 
+#: Roles of the axes that shard the batch or the sequence, not the model.
+_OF_BATCH = ("replica", "data", "fsdp", "seq")
 #: Steps in which a memory margin is asked for.
 _MARGIN = 0.001
 
@@ -22,7 +24,8 @@ class Forbidden:
 
     rule: `memory` (whatever the memory model gives as many bytes per chip or more, on the same chip), `axis` (`role`
     with a size that does not divide `dimension`, or with its size of then where the dimension is not known), `mesh`
-    (the same sizes of all axes), `configuration` (the same mesh and training).  Always of the same model.
+    (the same sizes of all axes), `configuration` (the same mesh and training).  Always of the same model; of axes that
+    shard the batch or the sequence, of the same batch and length.
     """
 
     rule: Literal["memory", "axis", "mesh", "configuration"]
@@ -35,6 +38,8 @@ class Forbidden:
         if other.model != self.config.model:
             return False
         if self.rule == "axis" and self.role:
+            if self.role in _OF_BATCH and _batch(other) != _batch(self.config):
+                return False
             size = other.mesh.size(self.role)
             if self.dimension:
                 return bool(self.dimension % size)
@@ -66,7 +71,9 @@ class Forbidden:
         if self.rule == "axis" and self.role:
             size = self.config.mesh.size(self.role)
             if self.dimension:
-                return f"Forbidden: sizes of the {self.role} axis that do not divide {self.dimension:,}, such as {size}."
+                return (
+                    f"Forbidden: sizes of the {self.role} axis that do not divide {self.dimension:,}, such as {size}."
+                )
             return f"Forbidden: size {size} of the {self.role} axis."
         if self.rule in ("axis", "mesh"):
             return f"Forbidden: the mesh {self.config.mesh.text()}."
@@ -77,8 +84,13 @@ class Forbidden:
         return {"rule": self.rule, "sentence": self.sentence, "constraints": self.constraints.to_json()}
 
 
+def _batch(config: ExperimentConfig) -> tuple[int | None, ...]:
+    training = config.training
+    return training.global_batch, training.micro_batch, training.grad_accum, training.seq_len
+
+
 def _needed(config: ExperimentConfig) -> tuple[float, float, float] | None:
-    """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where too little is given."""
+    """Bytes per chip that a run cannot do without, all that it fills, and the capacity; None where not known."""
     if missing_facts(config):
         return None
     try:

@@ -28,7 +28,7 @@ _PREFIX = re.compile(
     | \(?\[?\d{4}[-/]\d{2}[-/]\d{2}[T_ ]\d{2}:\d{2}:\d{2}[.,\d]*(?:Z|[+-]\d{2}:?\d{2})?\]?\)?:?  # dates
     | \[?[IWEF]\d{3,4}\ \d{2}:\d{2}:\d{2}[.\d]*\s+(?:\d+\s+)?[\w./\-]+:\d+\]                      # glog
     | \d{2}:\d{2}:\d{2}[.,\d]*\s                               # times
-    | (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|stderr|stdout)\b\s*[:|\-]?(?=\s|\d|$)
+    | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|stderr|stdout)\b\]?\s*[:|\-]?(?=\s|\d|$)
     | [IWEF]\s+[\w./\-]+:\d+\]                                 # XLA after its date
     | \d{1,3}(?:\.\d{1,3}){3}\s+\[\d+\]                        # TPU pods: address [worker]
     | [|\-–]\s
@@ -39,7 +39,8 @@ _RANK = re.compile(
     r"\[(?:default|rank|Rank )(\d+)\]|^\s*(\d{1,5}):\s|\[\d+,(\d+)\]<std|\bRank (\d+)\b|actor_train-(\d+)|\btask:(\d+)"
 )
 _TIME = re.compile(
-    rb"(\d{4})[-/](\d{2})[-/](\d{2})[T_ ](\d{2}:\d{2}:\d{2}(?:[.,]\d{1,6})?)|\b[IWEF](\d{2})(\d{2}) (\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)"
+    rb"(\d{4})[-/](\d{2})[-/](\d{2})[T_ ](\d{2}:\d{2}:\d{2}(?:[.,]\d{1,6})?)"
+    rb"|\b[IWEF](\d{2})(\d{2}) (\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)"
 )
 
 

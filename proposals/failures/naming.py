@@ -10,7 +10,7 @@ from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
-from proposals.failures.failure import OF_CONFIGURATION, SURE, Failure, Values
+from proposals.failures.failure import OF_CONFIGURATION, Failure, Values
 from proposals.failures.forbidden import Forbidden
 from proposals.failures.signatures import table
 
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 #: What uses memory: activations, or what is kept for each parameter.
 _ACTIVATIONS = ("training.micro_batch", "training.remat", "mesh.seq", "mesh.model")
 _STATES = ("training.weight_sharding", "mesh.fsdp", "mesh.model", "mesh.pipeline")
-#: How much less is believed where the configuration contradicts the message, or other processes held the memory.
+#: How much less is believed where other processes held the memory that was missing.
 DOUBT = 0.5
 
 
-def explained(
-    hit: Hit | None, lines: int, config: ExperimentConfig | None, last: tuple[str, ...] = ()
-) -> Failure:
+def explained(hit: Hit | None, lines: int, config: ExperimentConfig | None, last: tuple[str, ...] = ()) -> Failure:
     """The failure that a hit stands for; without one, of unknown cause."""
     if hit is None:
         sentence = Sentence("The log is empty." if not lines else f"No known error in {lines:,} {_lines(lines)}.")

@@ -1,8 +1,8 @@
 """The first error of a log, of many ranks or files, and what it says: see `signatures.toml` for the messages.
 
-The earliest primary error is the cause: what other ranks report of it (time-outs, closed connections) and what launchers
-report of ended processes counts only where there is none.  A log is read in blocks; only lines that contain a piece of a
-known message are looked at closer.
+The earliest primary error is the cause: what other ranks report of it (time-outs, closed connections) and what
+launchers report of ended processes counts only where there is none.  A log is read in blocks; only lines that contain a
+piece of a known message are looked at closer.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class _Read:
     last: tuple[str, ...]
 
 
-def read_failure(
-    logs: BinaryIO | Sequence[tuple[str, BinaryIO]], config: ExperimentConfig | None = None
-) -> Failure:
+def read_failure(logs: BinaryIO | Sequence[tuple[str, BinaryIO]], config: ExperimentConfig | None = None) -> Failure:
     """The cause of a failed run from its log, or from several (name, log), such as one for each rank.
 
     config: of the run, for the responsible parameters and what is forbidden.  Memory: a few MB, whatever the length.
@@ -99,9 +97,9 @@ def _hits(block: Block, stages: set[str], looks: dict[bytes, int], name: str) ->
         at = 0
         wanted = any(signature.stage in stages for signature in signatures)
         while wanted and looks[needle] and (at := lower.find(needle, at)) >= 0:
-            line = line_at(lower, at)
-            found.add(line)
-            at = line[1]
+            place = line_at(lower, at)
+            found.add(place)
+            at = place[1]
             looks[needle] -= 1
     for start, end in sorted(found):
         raw = block.text[start:end].decode("utf-8", "replace").replace("\r", " ")
@@ -115,7 +113,9 @@ def _hits(block: Block, stages: set[str], looks: dict[bytes, int], name: str) ->
         below = block.text[end : end + BELOW].decode("utf-8", "replace")
         number = block.number + block.text.count(b"\n", 0, start)
         values = _values(claims, text, below, match.start())
-        yield Hit(claims, _quoted(text, match.start()), number, rank_of(raw), values, time_before(block.text, end), name)
+        yield Hit(
+            claims, _quoted(text, match.start()), number, rank_of(raw), values, time_before(block.text, end), name
+        )
 
 
 def _quoted(line: str, at: int = 0) -> str:
@@ -153,7 +153,7 @@ def _value(name: str, raw: str) -> object | None:
         return int(raw) if len(raw) < 16 else None
     if name == "timeout_ms":
         return int(raw[:12]) / 1e3
-    return float(raw[:12]) if name == "timeout_s" else raw[:80]
+    return float(raw[:12]) if name == "timeout_s" else _quoted(raw[:80])
 
 
 def _size(raw: str) -> float | None:

@@ -132,7 +132,8 @@ def _effect(made: Measurement) -> str:
     """The measured effect beside what was predicted, in one sentence."""
     if made.speedup is None:
         words = made.failure.replace("_", " ")
-        return f"It did not run: {words}.{' ' + made.comment if made.comment else ''}"
+        said = [made.analysis[key] for key in ("sentence", "line") if made.analysis.get(key)]
+        return " ".join([f"It did not run: {words}.", *said, *([made.comment] if made.comment else [])])
     assert made.before_step_time_s is not None and made.after_step_time_s is not None
     said = (
         f"Step time {formatting.seconds(made.before_step_time_s)} → {formatting.seconds(made.after_step_time_s)}, "
