@@ -82,6 +82,8 @@ def _read(stream: BinaryIO, name: str) -> _Read:
         if "primary" not in hits:
             for hit in _hits(block, {stage for stage in _STAGES if stage not in hits}, looks, name):
                 hits.setdefault(hit.signature.stage, hit)
+                if "primary" in hits:
+                    break
         breaks = block.text.count(b"\n")
         lines = block.number - 1 + breaks + (not block.text.endswith(b"\n"))
         end = (end + block.text)[-END:]
@@ -105,17 +107,24 @@ def _hits(block: Block, stages: set[str], looks: dict[bytes, int], name: str) ->
         raw = block.text[start:end].decode("utf-8", "replace").replace("\r", " ")
         text = message(raw)
         # The table's order decides between messages, also where an earlier one is of a stage that is known already.
-        claims = next((item for item in table().signature if item.pattern.search(text)), None)
-        if claims is None or claims.stage not in stages:
+        claims, match = _claim(text)
+        if claims is None or match is None or claims.stage not in stages:
             continue
-        match = claims.pattern.search(text)
-        assert match is not None
         below = block.text[end : end + BELOW].decode("utf-8", "replace")
         number = block.number + block.text.count(b"\n", 0, start)
         values = _values(claims, text, below, match.start())
         yield Hit(
             claims, _quoted(text, match.start()), number, rank_of(raw), values, time_before(block.text, end), name
         )
+
+
+def _claim(line: str) -> tuple[Signature, re.Match[str]] | tuple[None, None]:
+    """The first signature of the table that matches a line."""
+    lower = line.lower()
+    for signature in table().signature:
+        if any(needle in lower for needle in signature.needles) and (match := signature.pattern.search(line)):
+            return signature, match
+    return None, None
 
 
 def _quoted(line: str, at: int = 0) -> str:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, cast
 from django.core.files.base import File
 
 from accounts.text import display_name
+from experiments.services import uploads
 from experiments.services.text import clean
 from proposals.failures import Failure, read_failure
 from proposals.models import Proposal
@@ -25,10 +26,11 @@ def analyse(proposal: Proposal, files: Sequence[File[Any]], text: str = "") -> F
 
     Raises MeasureError where there is too much of it.
     """
-    if len(files) > MOST_FILES or sum(file.size or 0 for file in files) > MOST_BYTES:
+    most = min(MOST_BYTES, uploads.limit_bytes())
+    if len(files) > MOST_FILES or sum(file.size or 0 for file in files) > most:
         raise MeasureError(
-            f"Logs are limited to {MOST_FILES} files and {MOST_BYTES / 1e6:,.0f} MB together; give those of the ranks "
-            "that failed first."
+            f"Logs are limited to {MOST_FILES} files and {most / 1e6:,.0f} MB together; give those of the ranks that "
+            "failed first."
         )
     logs: list[tuple[str, BinaryIO]] = [(display_name(file.name or ""), cast(BinaryIO, file)) for file in files]
     if text.strip():
