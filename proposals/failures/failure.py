@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from experiments.sentences import Sentence
 from proposals.failures.forbidden import Forbidden
-from proposals.failures.signatures import HISTORY
+from proposals.failures.signatures import HISTORY, Signature
 
 #: What each cause is called.
 CAUSES: Mapping[str, str] = {
@@ -58,6 +58,19 @@ class Values:
 
     def given(self) -> dict[str, float | int | str]:
         return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A line that a signature claims."""
+
+    signature: Signature
+    line: str
+    number: int
+    rank: int | None
+    values: Values
+    time: tuple[str, str] | None
+    file: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from experiments.sentences import Sentence, Value, say
 from perfmodel import memory
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import from_config
-from proposals.failures.failure import OF_CONFIGURATION, Failure, Values
+from proposals.failures.failure import OF_CONFIGURATION, Failure, Hit, Values
 from proposals.failures.forbidden import Forbidden
 from proposals.failures.signatures import table
-
-if TYPE_CHECKING:
-    from proposals.failures.reading import Hit
 
 #: What uses memory: activations, or what is kept for each parameter.
 _ACTIVATIONS = ("training.micro_batch", "training.remat", "mesh.seq", "mesh.model")
@@ -86,6 +82,7 @@ def _parameters(
     cause: str, roles: tuple[str, ...], keys: tuple[str, ...], config: ExperimentConfig | None
 ) -> tuple[str, ...]:
     """Paths in the configuration, the likeliest first."""
+    found: tuple[str, ...]
     if cause == "out_of_memory":
         found = (*_ACTIVATIONS, *_STATES) if _activations_lead(config) else (*_STATES, *_ACTIVATIONS)
     elif cause == "indivisible_axis":

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import BinaryIO
 
 from perfmodel.config import ExperimentConfig
-from proposals.failures.failure import Failure, Values
+from proposals.failures.failure import Failure, Hit, Values
 from proposals.failures.lines import LONGEST, Block, blocks, line_at, message, rank_of, time_before
 from proposals.failures.naming import explained
 from proposals.failures.signatures import Signature, needles, table
@@ -30,19 +30,6 @@ _STAGES = ("primary", "symptom", "echo", "notice")
 _BYTES = re.compile(r"([\d.]+)\s?([KMGTP]?)i?B?(?:ytes)?\b", re.IGNORECASE)
 _WHOLE = ("dimension", "divisor", "exit_code")
 _SIZES = ("requested", "free", "capacity", "used", "others")
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A line that a signature claims."""
-
-    signature: Signature
-    line: str
-    number: int
-    rank: int | None
-    values: Values
-    time: tuple[str, str] | None
-    file: str = ""
 
 
 @dataclass(frozen=True)
