@@ -34,7 +34,7 @@ accuracy: ## write what docs say of diagnoses, proposals, retrieval and failures
 	@$(PYTHON) -m evaluation.retrieval.evaluate
 	@$(PYTHON) -m evaluation.failures.evaluate
 
-quality: ## mark the answers of the agents, docs/quality.md; ARGS="--endpoint --repeats 3" for the configured model
+quality: ## answers to questions of others, to be marked (docs/quality.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.quality.evaluate $(ARGS)
 
@@ -44,7 +44,7 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit $(ARGS)
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
-	@$(PYTHON) -m evaluation.fit_meaning
+	@$(PYTHON) -m evaluation.fit_capabilities
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run

@@ -6,15 +6,16 @@ from perfmodel.chips import get_chip
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
+from proposals.proposer.case import Case, answered, probability, tags
 from proposals.proposer.citations import cite
 
 
-def worded(case: wording.Case) -> ProposalPlan:
+def worded(case: Case) -> ProposalPlan:
     """The proposal of a case, without what only its neighbours and its terms tell."""
     config = case.config
     experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
     kind = get_chip(config.hardware.chip).kind
-    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
+    citations = cite(tags(case), kind, case.diagnosis.bottleneck.primary, experts)
     citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
     fewer = chips_ratio(config, case.changes)
     return ProposalPlan(
@@ -24,14 +25,14 @@ def worded(case: wording.Case) -> ProposalPlan:
         mesh=case.mesh.to_json(),
         changes=case.changes,
         predicted=case.predicted,
-        confidence=wording.probability(case),
+        confidence=probability(case),
         reasoning=tuple(wording.reasoning(case)),
         expected_impact=tuple(effects.expected_impact(case)),
         trade_offs=tuple(effects.trade_offs(case)),
         citations=citations,
         raises=tuple(effects.raises(case)),
         lowers=tuple(effects.lowers(case)),
-        findings=tuple(finding.rule for finding in wording.answered(case)),
+        findings=tuple(finding.rule for finding in answered(case)),
         violations=case.broken,
         doublings=case.doublings,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
