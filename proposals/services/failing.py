@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any, BinaryIO, cast
 
@@ -11,14 +12,24 @@ from django.core.files.base import File
 from accounts.text import display_name
 from experiments.services import uploads
 from experiments.services.text import clean
+from proposals.constraints import Constraints
 from proposals.failures import Failure, read_failure
-from proposals.models import Proposal
+from proposals.models import Measurement, Proposal
 from proposals.services import unmeasured
 from proposals.services.measuring import MeasureError
 
 #: Of all files of one report together.
 MOST_BYTES = 100_000_000
 MOST_FILES = 64
+
+
+def learnt(made: Measurement, base: Constraints) -> Constraints:
+    """Constraints with what a failure forbids; the same where it forbids nothing, or its reporter chose otherwise."""
+    forbidden = made.analysis.get("forbidden")
+    if not forbidden or made.analysis["failure"] != made.failure:
+        return base
+    more = Constraints.from_json(forbidden["constraints"])
+    return base.joined(replace(more, memory_margin=max(more.memory_margin, base.memory_margin)))
 
 
 def analyse(proposal: Proposal, files: Sequence[File[Any]], text: str = "") -> Failure | None:

@@ -6,7 +6,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from history.models import HistoryRecord
-from proposals.models import Measurement
+from proposals.constraints import Constraints
+from proposals.models import Measurement, PlanRequest
 from proposals.services import failing, measuring
 
 LOG = (
@@ -46,7 +47,7 @@ def test_without_scripts_the_cause_is_said_on_the_page(people, approved):
     [
         ({}, "No log given"),
         ({"comment": "all well\n" * 2}, "No known error in 2 lines"),
-        ({"comment": "a\nlast line of mine"}, "last line of mine"),
+        ({"comment": "one\nlast line of mine"}, "one\nlast line of mine"),
     ],
 )
 def test_what_is_not_known_is_said(people, approved, body, says):
@@ -79,6 +80,28 @@ def test_the_failure_is_taken_from_the_log_and_taught_to_the_history(people, app
     assert record.failure == "out_of_memory" and "CUDA out of memory" in record.effect
     card = client.get(approved.get_absolute_url()).content.decode()
     assert "An allocation of 2.15" in card and "Forbidden: this configuration" in card and "rank3.log" in card
+
+
+def test_what_failed_becomes_a_constraint_of_the_next_proposals(people, approved):
+    client = people.client("engineer")
+    said = "ValueError: Number of devices 16 must equal the product of mesh_shape (16, 2)"
+    client.post(place(approved), {"comment": said})
+    assert "Propose again without it" in client.get(approved.get_absolute_url()).content.decode()
+    again = f"/experiments/{approved.experiment_id}/proposals/again/"
+    assert client.post(again, {"plan": approved.plan_id, "failed": approved.pk}).status_code == 302
+    assert [mesh["ici"] for mesh in PlanRequest.objects.get().constraints["excluded"]] == [approved.data["mesh"]["ici"]]
+    assert client.post(again, {"plan": approved.plan_id, "failed": 10**9}).status_code == 404
+
+
+def test_a_failure_never_loosens_a_memory_margin(people, approved):
+    made = measuring.report_failure(
+        approved, people.engineer, "", "", failing.analyse(approved, [], "CUDA out of memory. Tried to allocate 2 GiB")
+    )
+    margin = made.analysis["forbidden"]["constraints"].get("memory_margin", 0.0)
+    assert failing.learnt(made, Constraints(memory_margin=0.5)).memory_margin == 0.5
+    assert failing.learnt(made, Constraints()).memory_margin == margin
+    made.failure = "numerics"  # the reporter knew better
+    assert failing.learnt(made, Constraints()) == Constraints()
 
 
 def test_the_reporter_may_know_better(people, approved):
