@@ -69,7 +69,7 @@ def top_ops(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "ops", top=10)
     rows = data.get("rows") or []
     if not rows:
-        raise ToolError("The profile holds no ops.")
+        raise ToolError("The profile has no ops.")
     yield from desk.table(
         ["Op", "Time per step", "Share", "Category", "Limited by"],
         [[f"`{r['name']}`", _time(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)] for r in rows],
@@ -196,7 +196,7 @@ def categories(desk: Desk, given: NoArguments) -> Answer:
 )
 def sources(desk: Desk, given: NoArguments) -> Answer:
     """Time per line of the program's source, where the profile has it."""
-    yield from _shares(desk, "source", "Source", "The profile holds no source lines.")
+    yield from _shares(desk, "source", "Source", "The profile has no source lines.")
 
 
 @capability(

@@ -87,8 +87,8 @@ def context(desk: Desk, given: Configured) -> Answer:
         desk,
         "seq",
         given,
-        "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not told apart "
-        "(*not supported*).",
+        "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not "
+        "distinguished (*not supported*).",
     )
 
 
