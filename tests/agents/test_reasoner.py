@@ -134,9 +134,10 @@ def test_of_two_questions_the_one_that_is_not_understood_is_offered_beside_the_a
     assert "purple elephants" in before and "purple elephants" not in after
 
 
-def test_a_remark_that_is_not_understood_is_passed_over_beside_an_answer() -> None:
+def test_a_remark_beside_a_question_is_weighed_and_not_answered() -> None:
+    assert say("Thanks. What is my MFU?").titles == ["mfu"]
     said = say("Purple elephants dance at noon. What is my MFU?")
-    assert said.titles == ["mfu"] and not said.of(Question)
+    assert not said.titles and "mfu" in said.offered
 
 
 @pytest.mark.parametrize(

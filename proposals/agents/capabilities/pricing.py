@@ -195,6 +195,9 @@ def change_batch(desk: Desk, given: Configured) -> Answer:
 )
 def change_seq_len(desk: Desk, given: Configured) -> Answer:
     """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
+    if desk.bench.config.training.seq_len is None and not given.seq_len and given.named:
+        yield from price(desk, given)
+        return
     if desk.bench.config.training.seq_len is None and not given.seq_len:
         yield from unknown_facts(desk, ["training.seq_len"])
         return

@@ -51,11 +51,11 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     if not found:
         nearest = tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help"))
         found = [Offer(ask.text, nearest)]
-    yield from _answered(desk, found, commanded(ask.text) is not None)
+    yield from _answered(desk, found, ask.text)
     yield from desk.final()
 
 
-def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], sure: bool) -> Iterator[Said]:
+def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
     """What is stated first; then what is asked, computed and judged together, in the order of the message."""
     asked = [item for item in found if not (isinstance(item, Request) and item.told)]
     for item in found:
@@ -64,7 +64,10 @@ def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], sure: bool
     requests = [item for item in asked if isinstance(item, Request)]
     before = (desk.text, desk.calls)
     said = [(item, list(_of(desk, item, len(asked) > 1))) for item in asked]
-    if not sure and requests and not _likely(asked, said):
+    for item in found:  # what is held or offered by itself is no part of what is judged
+        if item not in requests:
+            text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
+    if commanded(text) is None and requests and not _likely(asked, said, text):
         desk.text, desk.calls = before
         yield from _offered(desk, _instead(requests), bool(desk.text))
         return
@@ -84,14 +87,13 @@ def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[S
         )
 
 
-def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[object, list[Said]]]) -> bool:
+def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[object, list[Said]]], text: str) -> bool:
     """Whether the answer to all that is asked is likely enough to be right."""
     requests = [item for item in asked if isinstance(item, Request)]
     if len(requests) == len(asked) and all(
         item.implied for item in requests
     ):  # values, and nothing asked of them but their price
         return True
-    text = " ".join(item.read.text for item in requests)
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events
         if isinstance(event, TextDelta)

@@ -153,7 +153,7 @@ def _unchanged(item: Request, knows: Knows) -> bool:
     named = [value for value in item.read.values if value.name in SETTINGS]
     what_if = item.of.area in ("pricing", "parallelism", "other_chips") and item.of.key != "why_not"
     same = all(runs(value.name, value.value, knows.config) for value in named)
-    return what_if and bool(named) and same and not item.follows and "proposal" not in item.values
+    return what_if and bool(named) and same and set(item.values) <= {value.name for value in named}
 
 
 def commanded(text: str) -> Request | None:
