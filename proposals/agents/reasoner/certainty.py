@@ -31,7 +31,7 @@ _PLAIN = wanted.tokens(
     "the a an of to in on at for and or but is are was were be been it its this that these those i we you he they my "
     "our your me us do does did can could would should will may might what which how when where who not no so if then "
     "with as by from than there here about just only also too very have has had get got give tell please pls some any "
-    "all more less most least one same ok much many want say said let like want now go"
+    "all more less most least one same ok okay much many want say said let like now go thanks thank hi hello well"
 )
 
 
