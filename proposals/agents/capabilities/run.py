@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from agent.tools import NoArguments, ToolError
 from experiments.step_profile import PROFILE
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability
-from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
+from proposals.agents.capabilities.common import Row, Rows, Words, get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.explaining import basis, explain, numbers, traced, whole_message
 
-PARTS = {
-    "compute": "compute", "hbm": "HBM-bound", "dcn": "exposed DCN communication", "host": "host", "input": "input",
-    "idle": "idle", "other": "other", "host_transfer": "host transfers", "kernel_launches": "kernel launches",
-}  # fmt: skip
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
     "hbm_utilization": "HBM bandwidth utilisation", "mxu_utilization": "MXU utilisation", "duty_cycle": "duty cycle",
@@ -150,7 +149,7 @@ def breakdown(desk: Desk) -> Answer:
     parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
     if not parts:
         return
-    name = {part: PARTS.get(part, f"exposed communication on {part.removeprefix('ici:')}") for part in parts}
+    name = {part: words.part_name(part) for part in parts}
     how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
     yield from desk.say(f"Where the time of a step goes, {how}:")
     if seconds:
@@ -233,25 +232,105 @@ def missing(desk: Desk, given: NoArguments) -> Answer:
 )
 def explain_figure(desk: Desk, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
+    said = whole_message(desk, given.text)
+    found = yield from traced(desk, said)
+    key = figure_key(said)
+    if found.get("numbers"):
+        yield from numbers(desk, found)
+        rows = [item for row in found["numbers"] for item in row["found"][:1]]
+        if any(item["origin"] == "predicted" for item in rows) or not rows:
+            yield from desk.say(basis(desk))
+        yield from _what_it_contains(desk, rows)
+        yield from _unmeasured(desk, said)
+        return
+    if key:
+        yield from one_figure(desk, key)
+        return
+    if found.get("named"):
+        yield from desk.bullets([explain(row) for row in found["named"]])
+        yield from desk.say(basis(desk))
+        return
     data = yield from get(desk, "kpis")
     shares = data.get("shares_0_to_1") or {}
-    text = given.text.lower().replace("utilization", "utilisation")
-    key = next((key for key, name in FIGURES.items() if key in text or name.lower() in text), "")
-    if not key:
-        key = "communication_exposed" if "exposed" in text else ""
-    if not key:
-        names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
-        raise Missing(
-            f"Say which figure: {words.listed(names, 'or')}.",
-            tuple(f"Where does the {name} come from?" for name in names[:3]),
-        )
+    names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
+    raise Missing(
+        f"Say which figure: {words.listed(names, 'or')}.",
+        tuple(f"Where does the {name} come from?" for name in names[:3]),
+    )
+
+
+def figure_key(text: str) -> str:
+    """The key of the key figure that a text names; empty where it names none."""
+    lower = text.lower().replace("utilization", "utilisation")
+    key = next((key for key, name in FIGURES.items() if key in lower or name.lower() in lower), "")
+    return key or ("communication_exposed" if "exposed" in lower else "")
+
+
+#: What a part of the breakdown stands for, beside the time of its ops.
+CONTENTS = {
+    "other": "Other is the remainder: ops that are neither matmuls nor bound by HBM bandwidth nor collectives, and "
+    "what the performance model leaves unexplained",
+    "idle": "Idle is the time in which no op ran: gaps between ops, and what a predicted step adds for pipeline "
+    "bubbles and launches",
+    "hbm-bound": "HBM-bound is the time of ops whose arithmetic intensity lies below the ridge point: their bytes, not "
+    "their FLOPs, set it",
+    "compute": "Compute is the time of ops above the ridge point, matmuls above all",
+}
+
+
+def _what_it_contains(desk: Desk, rows: Rows) -> Answer:
+    """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
+    for row in rows:
+        if row["place"] == "collectives" and row.get("of"):
+            data = yield from get(desk, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
+            ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
+            if ops:
+                yield from desk.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+            return
+        key = str(row.get("field", ""))
+        if not key.startswith("term-"):
+            continue
+        part = key.removeprefix("term-")
+        name = words.part_name(part)
+        if name.lower() in CONTENTS:
+            yield from desk.say(f"{CONTENTS[name.lower()]}.")
+        resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
+        if resource and not no_profile(desk):
+            data = yield from get(desk, "ops", resource=resource, top=5)
+            items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
+            if items:
+                yield from desk.say(f"Its longest ops: {words.listed(items)}.")
+        return
+
+
+def _unmeasured(desk: Desk, text: str) -> Answer:
+    """Key figures that a message names and that were not measured, with the reason."""
+    data = yield from get(desk, "kpis")
+    lower = text.lower()
+    for key, why in (data.get("not_measured") or {}).items():
+        name = FIGURES.get(key, "")
+        if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
+            yield from desk.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
+
+
+def one_figure(desk: Desk, key: str) -> Answer:
+    """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
+    data = yield from get(desk, "kpis")
+    shares = data.get("shares_0_to_1") or {}
     value = data.get(key) if key == "step_time_s" else shares.get(key)
     if value is None:
         why = (data.get("not_measured") or {}).get(key, "it is not reported")
-        yield from desk.say(f"{FIGURES[key][:1].upper()}{FIGURES[key][1:]} was not measured: {why}.")
+        yield from desk.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
         return
     shown = words.time(value) if key == "step_time_s" else words.share(value)
-    yield from desk.say(f"{FIGURES[key][:1].upper()}{FIGURES[key][1:]} is **{shown}**, measured.")
+    origin = how(desk) if key == "step_time_s" or no_profile(desk) else "measured"
+    yield from desk.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
+    found = yield from get(desk, "figures", text=FIGURES[key])
+    row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
+    if row and row.get("formula"):
+        yield from desk.more(
+            f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
+        )
     if key == "mfu":
         yield from desk.say(f"It is {data['mfu_convention']}.")
     verdict = yield from get(desk, "bottleneck")

@@ -35,8 +35,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
 
     What the thread holds applies to everything that is computed.
     """
+    heard = (ask.text, *(turn.text for turn in reversed(ask.earlier) if turn.role == "user"))
     try:
-        desk = Desk(workbench.under(ask.facts, ask.constraints))
+        desk = Desk(workbench.under(ask.facts, ask.constraints), heard)
     except ConfigError as error:
         desk = Desk(workbench)
         yield from desk.say(

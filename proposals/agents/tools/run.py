@@ -65,6 +65,7 @@ class RunTools:
                         "label": profile.label,
                         "device": profile.device.kind,
                         "cores": profile.device.core_count,
+                        "recorded_cores": profile.device.measured_cores,
                         "hosts": profile.device.host_count,
                         "steps": len(profile.steps),
                         "ops": len(profile.ops),
@@ -184,7 +185,7 @@ class RunTools:
 
 def evidence(item: Evidence) -> dict[str, Any]:
     """A number behind a sentence, with the first of the ops that it was taken from."""
-    data = {**asdict(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
+    data = {**asdict(item), "text": str(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
     return present(data)
 
 
