@@ -305,8 +305,8 @@ def _within(desk: Desk, found: Row, own: int) -> Answer:
     yield from desk.say(
         f"By prediction {reached:,} chips, the next power of two that was tried, reach it on their best legal mesh."
         if reached
-        else "By prediction no power of two that was tried reaches it at this batch; the global batch would have to grow "
-        "with the chips."
+        else "By prediction no power of two that was tried reaches it at this batch; it would have to grow with the "
+        "chips."
     )
     lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
     if lines:
