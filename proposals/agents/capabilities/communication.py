@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -12,8 +13,8 @@ from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.capabilities.ops import NO_OPS
-from proposals.agents.capabilities.run import no_profile, predicted_instead
+from proposals.agents.capabilities.explaining import no_profile, predicted_instead
+from proposals.agents.capabilities.shares import NO_OPS
 
 
 class OnAxis(Arguments):
@@ -47,6 +48,7 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
         yield from desk.say(
             f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured."
         )
+    yield from _kinds(desk, data)
     lines = [
         [
             str(row.get("axis") or "unattributed"), str(row["kind"]),
@@ -55,7 +57,7 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
             words.share(row["hidden_share"]) if row.get("hidden_share") is not None else "–",
             words.size(row["bytes"]) if row.get("bytes") else "–",
         ]
-        for row in rows[:10]
+        for row in rows[:8]
     ]  # fmt: skip
     yield from desk.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
     costly = max((row for row in rows if row.get("exposed_s")), key=lambda row: row["exposed_s"], default=None)
@@ -65,6 +67,18 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
             f"Most exposed: the {costly['kind']} on {costly['axis'] or 'an unattributed axis'}, "
             f"{words.time(costly['exposed_s'])} per step{moved}."
         )
+
+
+def _kinds(desk: Desk, data: Row) -> Answer:
+    """The kinds of collectives that the message names, each in all, the longest first."""
+    plain = re.sub(r"[\s_-]", "", desk.message.lower())
+    rows = [row for row in data.get("by_kind", ()) if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
+    rows.sort(key=lambda row: -row["share"])
+    parts = [
+        f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
+    ]
+    if parts:
+        yield from desk.say(f"**{words.capital(words.listed(parts))}** per step and core, measured.")
 
 
 @capability(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from experiments.step_profile import MODEL, PROFILE
 from proposals.agents import words
-from proposals.agents.capabilities.common import Row, get
+from proposals.agents.capabilities.common import Row, Rows, get, how
 from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.conversation import Said
+
+FIGURES = {
+    "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
+    "hbm_utilization": "HBM bandwidth utilisation", "mxu_utilization": "MXU utilisation", "duty_cycle": "duty cycle",
+    "communication": "communication", "communication_exposed": "exposed communication", "idle": "idle",
+    "input": "input", "host": "host", "goodput": "goodput", "stragglers": "stragglers",
+    "memory_peak_share": "peak memory", "memory": "peak memory",
+}  # fmt: skip
+
 
 #: Figures with one number that are named beside the likeliest.
 ALSO = 2
@@ -105,3 +115,122 @@ def recorded(desk: Desk) -> Generator[Said, None, str]:
         f"Only {cores:,} of {chips:,} chips were recorded: what is said of cores, stragglers and waiting holds for "
         "these alone, and time inside collectives contains waiting for the others."
     )
+
+
+def breakdown(desk: Desk) -> Answer:
+    """Where the time of a step goes, by resource."""
+    data = yield from get(desk, "kpis")
+    shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
+    parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
+    if not parts:
+        return
+    name = {part: words.part_name(part) for part in parts}
+    how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
+    yield from desk.say(f"Where the time of a step goes, {how}:")
+    if seconds:
+        rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
+        yield from desk.table(["Part", "Time per step", "Share"], rows)
+    else:
+        yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
+
+
+def predicted_instead(desk: Desk, error: str) -> Answer:
+    """In the place of what no profile measured: that it is so, and the predicted breakdown."""
+    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
+    yield from breakdown(desk)
+
+
+def no_profile(desk: Desk) -> bool:
+    return desk.bench.profile.basis != PROFILE
+
+
+def figure_key(text: str) -> str:
+    """The key of the key figure that a text names; empty where it names none."""
+    lower = text.lower().replace("utilization", "utilisation")
+    key = next((key for key, name in FIGURES.items() if key in lower or name.lower() in lower), "")
+    return key or ("communication_exposed" if "exposed" in lower else "")
+
+
+#: What a part of the breakdown stands for, beside the time of its ops.
+CONTENTS = {
+    "other": "Other is the remainder: ops that are neither matmuls nor bound by HBM bandwidth nor collectives, and "
+    "what the performance model leaves unexplained",
+    "idle": "Idle is the time in which no op ran: gaps between ops, and what a predicted step adds for pipeline "
+    "bubbles and launches",
+    "hbm-bound": "HBM-bound is the time of ops whose arithmetic intensity lies below the ridge point: their bytes, not "
+    "their FLOPs, set it",
+    "compute": "Compute is the time of ops above the ridge point, matmuls above all",
+}
+
+
+def what_it_contains(desk: Desk, rows: Rows) -> Answer:
+    """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
+    for row in rows:
+        if row["place"] == "collectives" and row.get("of"):
+            data = yield from get(desk, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
+            ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
+            if ops:
+                yield from desk.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+            return
+        key = str(row.get("field", ""))
+        if not key.startswith("term-"):
+            continue
+        part = key.removeprefix("term-")
+        name = words.part_name(part)
+        if name.lower() in CONTENTS:
+            yield from desk.say(f"{CONTENTS[name.lower()]}.")
+        resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
+        if resource and not no_profile(desk):
+            data = yield from get(desk, "ops", resource=resource, top=5)
+            items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
+            if items:
+                yield from desk.say(f"Its longest ops: {words.listed(items)}.")
+        return
+
+
+def unmeasured(desk: Desk, text: str) -> Answer:
+    """Key figures that a message names and that were not measured, with the reason."""
+    data = yield from get(desk, "kpis")
+    lower = text.lower()
+    for key, why in (data.get("not_measured") or {}).items():
+        name = FIGURES.get(key, "")
+        if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
+            yield from desk.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
+
+
+def one_figure(desk: Desk, key: str) -> Answer:
+    """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
+    data = yield from get(desk, "kpis")
+    shares = data.get("shares_0_to_1") or {}
+    value = data.get(key) if key == "step_time_s" else shares.get(key)
+    if value is None:
+        why = (data.get("not_measured") or {}).get(key, "it is not reported")
+        yield from desk.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
+        return
+    shown = words.time(value) if key == "step_time_s" else words.share(value)
+    origin = how(desk) if key == "step_time_s" or no_profile(desk) else "measured"
+    yield from desk.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
+    found = yield from get(desk, "figures", text=FIGURES[key])
+    row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
+    if row and row.get("formula"):
+        yield from desk.more(
+            f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
+        )
+    if key == "mfu":
+        yield from desk.say(f"It is {data['mfu_convention']}.")
+    verdict = yield from get(desk, "bottleneck")
+    found = yield from get(desk, "findings")
+    rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
+    stem = FIGURES[key].split()[0].lower()
+    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and row.get("text")]
+    if lines:
+        yield from desk.say("Evidence of the diagnosis with it:")
+        yield from desk.bullets(list(dict.fromkeys(lines))[:4])
+    if key in ("mfu", "flops_utilization"):
+        yield from desk.say("What keeps it low is where the rest of the step goes:")
+        yield from breakdown(desk)
+
+
+def _evidence(row: Row) -> str:
+    how = f", computed as {row['formula']}" if row.get("formula") else ""
+    return f"{row['label']}: {row['text']} ({row['origin']}{how})"

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import re
-
 from agent.tools import NoArguments, ToolError
-from experiments.step_profile import PROFILE
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability
-from proposals.agents.capabilities.common import Row, Rows, Words, get, how, unknown_facts
+from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.capabilities.explaining import basis, explain, numbers, traced, whole_message
-
-FIGURES = {
-    "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
-    "hbm_utilization": "HBM bandwidth utilisation", "mxu_utilization": "MXU utilisation", "duty_cycle": "duty cycle",
-    "communication": "communication", "communication_exposed": "exposed communication", "idle": "idle",
-    "input": "input", "host": "host", "goodput": "goodput", "stragglers": "stragglers",
-    "memory_peak_share": "peak memory", "memory": "peak memory",
-}  # fmt: skip
+from proposals.agents.capabilities.explaining import (
+    FIGURES,
+    basis,
+    breakdown,
+    explain,
+    figure_key,
+    no_profile,
+    numbers,
+    one_figure,
+    traced,
+    unmeasured,
+    what_it_contains,
+    whole_message,
+)
 
 
 class OneFigure(NoArguments):
@@ -76,19 +78,49 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
         )
         return
     yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
-    if kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
+    found = yield from get(desk, "steps")
+    count = found.get("recorded_steps") or (data.get("profile") or {}).get("steps")
+    if found.get("median_s"):
+        yield from desk.more(
+            f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "
+            f"{words.time(found['shortest_s'])} "
+            f"to {words.time(found['longest_s'])}, standard deviation {words.time(found['standard_deviation_s'])} "
+            f"({words.share(found['standard_deviation_share'])}), standard error of the mean "
+            f"{words.time(found['standard_error_s'])}."
+        )
+        listed = ", ".join(words.time(item["time_s"]) for item in found["first"])
+        yield from desk.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
+        yield from _settling(desk, found)
+    elif kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
         yield from desk.more(
             f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
-            f"{words.time(kpis['step_time_max_s'])}"
-            + (
-                f", standard deviation {words.time(kpis['step_time_stdev_s'])}."
-                if kpis.get("step_time_stdev_s")
-                else "."
-            )
+            f"{words.time(kpis['step_time_max_s'])}."
         )
-    steps = (data.get("profile") or {}).get("steps")
-    if steps:
-        yield from desk.say(f"{steps:,} {'step was' if steps == 1 else 'steps were'} recorded.")
+    elif count:
+        yield from desk.say(f"{count:,} {'step was' if count == 1 else 'steps were'} recorded.")
+
+
+#: Spread, standard deviation over mean, from which a mean alone says little.
+SPREADS = 0.05
+
+
+def _settling(desk: Desk, found: Row) -> Answer:
+    """Whether the steps settle, which number to report, and whether the verdict depends on the slow ones."""
+    if found.get("trend") == "falling":
+        yield from desk.say(
+            "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
+            "first the "
+            f"mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, with their "
+            "number and spread, from a longer recording."
+        )
+    elif found["standard_deviation_share"] > SPREADS:
+        yield from desk.say("The steps differ that much that the median says more than the mean; record more of them.")
+    if found.get("idle_share_of_the_shortest") is not None and found["standard_deviation_share"] > SPREADS:
+        yield from desk.say(
+            f"Busy time is {words.time(found['busy_s'])}: idle is {words.share(found['idle_share'])} of the mean "
+            "step, and "
+            f"would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
+        )
 
 
 @capability(
@@ -140,33 +172,6 @@ def bottleneck(desk: Desk, given: NoArguments) -> Answer:
     if found.get("rows"):
         yield from desk.say("The costliest findings:")
         yield from desk.bullets([f"{item['title']}: {item['insight']}" for item in found["rows"][:3]])
-
-
-def breakdown(desk: Desk) -> Answer:
-    """Where the time of a step goes, by resource."""
-    data = yield from get(desk, "kpis")
-    shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
-    parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
-    if not parts:
-        return
-    name = {part: words.part_name(part) for part in parts}
-    how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
-    yield from desk.say(f"Where the time of a step goes, {how}:")
-    if seconds:
-        rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
-        yield from desk.table(["Part", "Time per step", "Share"], rows)
-    else:
-        yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
-
-
-def predicted_instead(desk: Desk, error: str) -> Answer:
-    """In the place of what no profile measured: that it is so, and the predicted breakdown."""
-    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
-    yield from breakdown(desk)
-
-
-def no_profile(desk: Desk) -> bool:
-    return desk.bench.profile.basis != PROFILE
 
 
 @capability(
@@ -240,8 +245,8 @@ def explain_figure(desk: Desk, given: OneFigure) -> Answer:
         rows = [item for row in found["numbers"] for item in row["found"][:1]]
         if any(item["origin"] == "predicted" for item in rows) or not rows:
             yield from desk.say(basis(desk))
-        yield from _what_it_contains(desk, rows)
-        yield from _unmeasured(desk, said)
+        yield from what_it_contains(desk, rows)
+        yield from unmeasured(desk, said)
         return
     if key:
         yield from one_figure(desk, key)
@@ -257,98 +262,6 @@ def explain_figure(desk: Desk, given: OneFigure) -> Answer:
         f"Say which figure: {words.listed(names, 'or')}.",
         tuple(f"Where does the {name} come from?" for name in names[:3]),
     )
-
-
-def figure_key(text: str) -> str:
-    """The key of the key figure that a text names; empty where it names none."""
-    lower = text.lower().replace("utilization", "utilisation")
-    key = next((key for key, name in FIGURES.items() if key in lower or name.lower() in lower), "")
-    return key or ("communication_exposed" if "exposed" in lower else "")
-
-
-#: What a part of the breakdown stands for, beside the time of its ops.
-CONTENTS = {
-    "other": "Other is the remainder: ops that are neither matmuls nor bound by HBM bandwidth nor collectives, and "
-    "what the performance model leaves unexplained",
-    "idle": "Idle is the time in which no op ran: gaps between ops, and what a predicted step adds for pipeline "
-    "bubbles and launches",
-    "hbm-bound": "HBM-bound is the time of ops whose arithmetic intensity lies below the ridge point: their bytes, not "
-    "their FLOPs, set it",
-    "compute": "Compute is the time of ops above the ridge point, matmuls above all",
-}
-
-
-def _what_it_contains(desk: Desk, rows: Rows) -> Answer:
-    """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
-    for row in rows:
-        if row["place"] == "collectives" and row.get("of"):
-            data = yield from get(desk, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
-            ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
-            if ops:
-                yield from desk.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
-            return
-        key = str(row.get("field", ""))
-        if not key.startswith("term-"):
-            continue
-        part = key.removeprefix("term-")
-        name = words.part_name(part)
-        if name.lower() in CONTENTS:
-            yield from desk.say(f"{CONTENTS[name.lower()]}.")
-        resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
-        if resource and not no_profile(desk):
-            data = yield from get(desk, "ops", resource=resource, top=5)
-            items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
-            if items:
-                yield from desk.say(f"Its longest ops: {words.listed(items)}.")
-        return
-
-
-def _unmeasured(desk: Desk, text: str) -> Answer:
-    """Key figures that a message names and that were not measured, with the reason."""
-    data = yield from get(desk, "kpis")
-    lower = text.lower()
-    for key, why in (data.get("not_measured") or {}).items():
-        name = FIGURES.get(key, "")
-        if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
-            yield from desk.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
-
-
-def one_figure(desk: Desk, key: str) -> Answer:
-    """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
-    data = yield from get(desk, "kpis")
-    shares = data.get("shares_0_to_1") or {}
-    value = data.get(key) if key == "step_time_s" else shares.get(key)
-    if value is None:
-        why = (data.get("not_measured") or {}).get(key, "it is not reported")
-        yield from desk.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
-        return
-    shown = words.time(value) if key == "step_time_s" else words.share(value)
-    origin = how(desk) if key == "step_time_s" or no_profile(desk) else "measured"
-    yield from desk.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
-    found = yield from get(desk, "figures", text=FIGURES[key])
-    row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
-    if row and row.get("formula"):
-        yield from desk.more(
-            f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
-        )
-    if key == "mfu":
-        yield from desk.say(f"It is {data['mfu_convention']}.")
-    verdict = yield from get(desk, "bottleneck")
-    found = yield from get(desk, "findings")
-    rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
-    stem = FIGURES[key].split()[0].lower()
-    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and row.get("text")]
-    if lines:
-        yield from desk.say("Evidence of the diagnosis with it:")
-        yield from desk.bullets(list(dict.fromkeys(lines))[:4])
-    if key in ("mfu", "flops_utilization"):
-        yield from desk.say("What keeps it low is where the rest of the step goes:")
-        yield from breakdown(desk)
-
-
-def _evidence(row: Row) -> str:
-    how = f", computed as {row['formula']}" if row.get("formula") else ""
-    return f"{row['label']}: {row['text']} ({row['origin']}{how})"
 
 
 @capability(

@@ -148,10 +148,12 @@ class RunTools:
             if not found:
                 raise ToolError(f"No collective ran on {asked.axis!r}; collectives ran on {', '.join(axes) or 'none'}.")
         by_axis: dict[str, dict[str, float | None]] = {}
+        by_kind: dict[str, dict[str, float | None]] = {}
         for row in found:
-            total = by_axis.setdefault(row.axis or "not matched", {})
-            for key in ("time_s", "share", "exposed_s", "bytes"):
-                total[key] = _sum(total, key, getattr(row, key))
+            sums = by_axis.setdefault(row.axis or "not matched", {}), by_kind.setdefault(row.kind, {})
+            for total in sums:
+                for key in ("time_s", "share", "exposed_s", "bytes"):
+                    total[key] = _sum(total, key, getattr(row, key))
         rows = []
         for row in found:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
@@ -162,6 +164,7 @@ class RunTools:
         return {
             "of_the_step_share": present(shares),
             "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
+            "by_kind": [{"kind": kind, **present(total)} for kind, total in by_kind.items()],
             "rows": [present(row) for row in rows],
             "axes_of_the_mesh": self._bench.config.mesh.to_json(),
         }
