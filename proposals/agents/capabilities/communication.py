@@ -181,8 +181,8 @@ def flags(desk: Desk, given: NamedFlags) -> Answer:
         )
         yield from desk.say(f"Documented in {row['documented_in']}.")
     yield from desk.say(
-        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. What flags hide is an "
-        "assumption, not a prediction: the next profile tells."
+        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. What flags hide is "
+        "an assumption, not a prediction: the next profile tells."
     )
 
 
@@ -210,8 +210,7 @@ def explain_flags(desk: Desk, data: Row) -> Answer:
         names = words.listed([f"`{name}`" for name in unknown[:6]])
         yield from desk.say(
             f"What {names} {'does' if len(unknown) == 1 else 'do'} is not known here, and nothing of it was measured "
-            "in "
-            "this run; one profile with it and one without would tell."
+            "in this run; one profile with it and one without would tell."
         )
     rows = [row for row in data["flags"] if row["known"]]
     if rows:
@@ -235,8 +234,7 @@ def _state(row: Row, data: Row) -> Iterator[str]:
     elif row.get("acts_already"):
         yield (
             "It acts already, set or by default: the ops of the profile show it, so setting it adds nothing that is "
-            "not "
-            "there."
+            "not there."
         )
     elif data.get("program") == "XLA" and not row.get("holds"):
         yield "The configuration does not set it, and no op shows that it acts."

@@ -45,13 +45,15 @@ def throughput(desk: Desk, given: NoArguments) -> Answer:
     """Tokens per second, in all and per chip, of the current configuration."""
     data = yield from get(desk, "throughput")
     if not data.get("tokens_per_s"):
+        if data.get("steps_per_s"):
+            yield from desk.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
         yield from desk.say("Tokens per second cannot be computed: the tokens of a step or its time are not known.")
         yield from unknown_facts(desk, [name for name in data.get("not_known", ()) if name != "model"])
         return
     yield from desk.say(
         f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on "
-        f"{data['chips']:,} "
-        f"chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, measured."
+        f"{data['chips']:,} chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, "
+        "measured."
     )
 
 
@@ -83,8 +85,8 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
     else:
         yield from desk.say(
             f"Published runs on {others['chip']}, under the same convention: median "
-            f"{words.share(others['mfu_median'])}, from "
-            f"{words.share(others['mfu_lowest'])} to {words.share(others['mfu_highest'])}."
+            f"{words.share(others['mfu_median'])}, from {words.share(others['mfu_lowest'])} to "
+            f"{words.share(others['mfu_highest'])}."
         )
         yield from desk.table(
             ["Model", "Chips", "Precision", "Sequence length", "MFU"],
@@ -224,8 +226,7 @@ def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
         of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
         yield (
             f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'])} per step, "
-            f"{how(desk)}) "
-            f"takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
+            f"{how(desk)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
             f"chip-hours{paid}."
         )
     key = "cost_of_the_run" if price else "chip_hours_of_the_run"
@@ -242,8 +243,8 @@ def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
         "the 80 % interval includes a loss, so it is not assured" if low < 0 else "the whole 80 % interval is a saving"
     )
     yield (
-        f"**Proposal {best['number']}** is predicted to save the most, {shown(best[f'saved_{key}'])} "
-        f"(80 % interval {shown(low)} to {shown(high)}): {sure}."
+        f"**Proposal {best['number']}** is predicted to save the most, {shown(best[f'saved_{key}'])} (80 % interval "
+        f"{shown(low)} to {shown(high)}): {sure}."
     )
 
 
@@ -288,10 +289,9 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
 def _within(desk: Desk, found: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
     yield from desk.say(
-        f"In {found['days']:.3g} days it needs {found['throughput_needed_over_now']:.3g} times the throughput of "
-        f"now: at equal efficiency **{found['whole_chips']:,} chips** instead of {own:,}, or "
-        f"{words.time(found['step_time_needed_s'])} "
-        f"per step at this batch."
+        f"In {found['days']:.3g} days it needs {found['throughput_needed_over_now']:.3g} times the throughput of now: "
+        f"at equal efficiency **{found['whole_chips']:,} chips** instead of {own:,}, or "
+        f"{words.time(found['step_time_needed_s'])} per step at this batch."
     )
     counts = yield from desk.look("chip_counts", step_time_s=found["step_time_needed_s"])
     if not counts:
@@ -350,8 +350,8 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
         yield from desk.say(
-            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, "
-            f"computed from its shape."
+            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed "
+            "from its shape."
         )
     if data.get("flops_per_step_measured"):
         yield from desk.say(
@@ -359,9 +359,8 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
         )
     if data.get("parameters_estimated_from_flops"):
         yield from desk.say(
-            f"By 6 FLOPs per parameter and token that suggests "
-            f"{words.count(data['parameters_estimated_from_flops'])} active "
-            "parameters; attention scores and recompute count in, so it is an upper estimate."
+            f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} "
+            "active parameters; attention scores and recompute count in, so it is an upper estimate."
         )
     elif not data.get("parameters"):
         yield from desk.say(

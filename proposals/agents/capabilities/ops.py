@@ -44,8 +44,8 @@ def top_ops(desk: Desk, given: NoArguments) -> Answer:
     if not rows:
         raise ToolError("The profile holds no ops.")
     yield from desk.say(
-        f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of "
-        "device time."
+        f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
+        "time."
     )
     yield from desk.table(
         ["Op", "Time per step", "Share", "Category", "Limited by"],
@@ -88,8 +88,8 @@ def op(desk: Desk, given: OneOp) -> Answer:
         each = f", {words.size(row['hbm_bytes_per_call'])} of HBM traffic each" if row.get("hbm_bytes_per_call") else ""
         items.append(
             f"{row['calls_per_step_and_core']:.3g} runs per step and core of "
-            f"{words.time(row['time_per_call_s'])}{each}; "
-            f"its {row['occurrences']:,} occurrences are of all recorded steps and cores"
+            f"{words.time(row['time_per_call_s'])}{each}; its {row['occurrences']:,} occurrences are of all recorded "
+            "steps and cores"
         )
     if row.get("collective"):
         items += _collective(row)
@@ -268,9 +268,8 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
             yield from desk.say("The profile names no matmuls.")
     if chip.get("matrix_tile"):
         yield from desk.say(
-            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; "
-            f"sizes per chip "
-            "that are multiples of it waste nothing."
+            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes "
+            "per chip that are multiples of it waste nothing."
         )
     yield from findings_about(desk, ("matmul", "mxu", "padd", "tensor core"))
 
@@ -362,8 +361,7 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
             f"{row['core']}: {words.time(row['mean_step_s'])} per step on average, "
             f"{words.share(abs(row['above_the_median_share']))} "
             f"{'above' if row['above_the_median_share'] >= 0 else 'below'} the median core's "
-            f"{words.time(found['median_core_s'])}; "
-            f"whole steps, waiting and idle time included."
+            f"{words.time(found['median_core_s'])}; whole steps, waiting and idle time included."
         )
         if row.get("steps_s"):
             yield from desk.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")
@@ -372,8 +370,8 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
     for each in worst[:1]:
         row = yield from get(desk, "op", op=each.key, hops=0)
         yield from desk.say(
-            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core against "
-            f"{words.time(row['core_min_s'])} on the fastest."
+            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core "
+            f"against {words.time(row['core_min_s'])} on the fastest."
         )
     yield from findings_about(desk, ("straggl", "skew", "slow core"))
 

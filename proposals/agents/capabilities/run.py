@@ -83,10 +83,9 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
     if found.get("median_s"):
         yield from desk.more(
             f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "
-            f"{words.time(found['shortest_s'])} "
-            f"to {words.time(found['longest_s'])}, standard deviation {words.time(found['standard_deviation_s'])} "
-            f"({words.share(found['standard_deviation_share'])}), standard error of the mean "
-            f"{words.time(found['standard_error_s'])}."
+            f"{words.time(found['shortest_s'])} to {words.time(found['longest_s'])}, standard deviation "
+            f"{words.time(found['standard_deviation_s'])} ({words.share(found['standard_deviation_share'])}), "
+            f"standard error of the mean {words.time(found['standard_error_s'])}."
         )
         listed = ", ".join(words.time(item["time_s"]) for item in found["first"])
         yield from desk.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
@@ -109,17 +108,15 @@ def _settling(desk: Desk, found: Row) -> Answer:
     if found.get("trend") == "falling":
         yield from desk.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
-            "first the "
-            f"mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, with their "
-            "number and spread, from a longer recording."
+            f"first the mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            "with their number and spread, from a longer recording."
         )
     elif found["standard_deviation_share"] > SPREADS:
         yield from desk.say("The steps differ that much that the median says more than the mean; record more of them.")
     if found.get("idle_share_of_the_shortest") is not None and found["standard_deviation_share"] > SPREADS:
         yield from desk.say(
             f"Busy time is {words.time(found['busy_s'])}: idle is {words.share(found['idle_share'])} of the mean "
-            "step, and "
-            f"would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
+            f"step, and would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
         )
 
 
@@ -192,14 +189,14 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
     )
     if first["kind"] == "keep":
         yield from desk.say(
-            "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to try "
-            f"({words.percent(first['confidence_share'])} confidence)."
+            "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to "
+            f"try ({words.percent(first['confidence_share'])} confidence)."
         )
     elif first.get("speedup_per_token"):
         yield from desk.say(
             f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted "
-            f"{words.speed(first)}, with "
-            f"{words.percent(first['confidence_share'])} confidence that it {words.gains(first)}."
+            f"{words.speed(first)}, with {words.percent(first['confidence_share'])} confidence that it "
+            f"{words.gains(first)}."
         )
     yield from desk.say(
         "A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal."
@@ -285,9 +282,8 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
     first, ran = data["proposals"][0], data["what_runs"]
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
-            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per "
-            f"step against "
-            f"{words.estimate(ran)} {how(desk)}."
+            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "
+            f"against {words.estimate(ran)} {how(desk)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][

@@ -193,5 +193,5 @@ def result(desk: Desk, given: Outcome) -> Answer:
         )
     yield from desk.say(
         f"It counts once the profile of that run is uploaded on the card of proposal {number}; the confidence of "
-        f"further proposals is then recalibrated."
+        "further proposals is then recalibrated."
     )

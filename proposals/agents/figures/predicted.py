@@ -161,8 +161,8 @@ def stated(config: ExperimentConfig, chip: Chip) -> Iterator[Figure]:
             "hbm_usable_bytes",
             "usable HBM",
             "bytes",
-            f"HBM as sold, {chip.hbm_bytes / 1e9:.3g} GB of 10⁹ bytes "
-            f"({chip.hbm_bytes / 2**30:.3g} GiB), less what the runtime keeps",
+            f"HBM as sold, {chip.hbm_bytes / 1e9:.3g} GB of 10⁹ bytes ({chip.hbm_bytes / 2**30:.3g} GiB), less what "
+            "the runtime keeps",
         ),
         ("hbm_bytes_per_s", "peak HBM bandwidth", "bytes_per_s", "per chip"),
         ("ici_link_bytes_per_s", "one ICI link", "bytes_per_s", "one link, one direction"),

@@ -48,6 +48,7 @@ class EconomicsTools:
         return present(
             {
                 "step_time_s": step,
+                "steps_per_s": 1 / step if step else None,
                 "tokens_per_step": tokens,
                 "tokens_per_s": each,
                 "tokens_per_s_per_chip": each / config.hardware.chips if each else None,
