@@ -192,12 +192,18 @@ def by_words(text: str, figures: Sequence[Figure], most: int = 4) -> list[Figure
     words, lower = stems(f"{spelt(text)} {called}"), text.lower()
     scored = []
     for item in figures:
-        named = sum(len(of) > 2 and of.lower() in lower for of in item.of)
-        score = len(item.stems & words) + 2 * named
+        score = len(item.stems & words) + sum(_said(of.lower(), lower) for of in item.of)
         if score >= 2:
             scored.append((score, item.weight, item))
     scored.sort(key=lambda row: (-row[0], -row[1]))
     return _distinct([item for _, _, item in scored], frozenset(), most)
+
+
+def _said(name: str, text: str) -> int:
+    """How much a name in a text counts: an op's, which no other word has, more than an axis's."""
+    if len(name) < 3 or not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w]|\.\d)", text):
+        return 0
+    return 6 if re.search(r"[\d_.]", name) else 2
 
 
 def relations(found: Sequence[Figure], step: float | None) -> list[str]:
