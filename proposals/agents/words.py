@@ -30,6 +30,12 @@ def part_name(key: str) -> str:
     return PARTS.get(key) or (f"exposed communication on {name}" if name != key else key.replace("_", " "))
 
 
+def evidenced(row: Row) -> str:
+    """The value of a row of evidence as pages show it; empty where it was not measured."""
+    value = row.get("value")
+    return "" if value is None else format_value(float(value), row["unit"], 2 if row["origin"] == "predicted" else 3)
+
+
 def mesh(row: Row) -> str:
     """The mesh in backticks, without axes of size 1 where that leaves any."""
     return f"`{row['mesh_text']}`" if row.get("mesh_text") else "the mesh"

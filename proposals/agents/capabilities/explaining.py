@@ -222,7 +222,7 @@ def one_figure(desk: Desk, key: str) -> Answer:
     found = yield from get(desk, "findings")
     rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
     stem = FIGURES[key].split()[0].lower()
-    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and row.get("text")]
+    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
     if lines:
         yield from desk.say("Evidence of the diagnosis with it:")
         yield from desk.bullets(list(dict.fromkeys(lines))[:4])
@@ -233,4 +233,4 @@ def one_figure(desk: Desk, key: str) -> Answer:
 
 def _evidence(row: Row) -> str:
     how = f", computed as {row['formula']}" if row.get("formula") else ""
-    return f"{row['label']}: {row['text']} ({row['origin']}{how})"
+    return f"{row['label']}: {words.evidenced(row)} ({row['origin']}{how})"

@@ -69,9 +69,9 @@ def findings(desk: Desk, given: OneFinding) -> Answer:
 
 def evidence(desk: Desk, row: Row) -> Answer:
     items = [
-        f"{e['label']}: {e['text']} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
+        f"{e['label']}: {words.evidenced(e)} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
         for e in row.get("evidence", ())
-        if e.get("text")
+        if words.evidenced(e)
     ]
     if items:
         yield from desk.say("Evidence:")
@@ -137,9 +137,9 @@ def _meant(rows: Sequence[Row], text: str) -> Row | None:
 def _concerning(desk: Desk, row: Row, text: str) -> Answer:
     """The evidence, what the message speaks of first."""
     asked = stems(text)
-    items = [e for e in row.get("evidence", ()) if e.get("text") or e.get("value") is not None]
+    items = [e for e in row.get("evidence", ()) if words.evidenced(e)]
     items.sort(key=lambda e: -len(stems(str(e["label"])) & asked))
-    lines = [f"{e['label']}: {e.get('text', e.get('value'))} ({_behind(e)})" for e in items[:5]]
+    lines = [f"{e['label']}: {words.evidenced(e)} ({_behind(e)})" for e in items[:5]]
     if lines:
         yield from desk.say("Evidence:")
         yield from desk.bullets(lines)

@@ -37,8 +37,8 @@ from proposals.agents.capabilities.explaining import numbers, traced
 )
 def confidence(desk: Desk, given: Configured) -> Answer:
     """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
-    found = yield from traced(desk, desk.message)
-    number = given.proposal or (None if given.named else _proposal_of(found) or 1)
+    named = yield from traced(desk, desk.message)
+    number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
         found = yield from meant(desk, given)
         row: Row = yield from get(desk, "predict", **found[0])

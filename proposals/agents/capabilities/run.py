@@ -79,7 +79,7 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
         return
     yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
     found = yield from get(desk, "steps")
-    count = found.get("recorded_steps") or (data.get("profile") or {}).get("steps")
+    count = int(found.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
     if found.get("median_s"):
         yield from desk.more(
             f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "

@@ -134,8 +134,8 @@ def _apart(slow: Row, fast: Row) -> Sequence[str]:
             "Both do the same FLOPs." if same else
             f"It does {words.count(slow['flops'])} FLOPs against {words.count(fast['flops'])}."
         )  # fmt: skip
-    sides = slow.get("operational_intensity"), fast.get("operational_intensity")
-    if same and all(sides) and sides[0] < 0.95 * sides[1]:
+    low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
+    if same and 0 < low < 0.95 * high:
         said.append("The slower one moves more bytes for its FLOPs, so a fused epilogue or another layout is likely.")
     said.append("The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile tells.")
     return said

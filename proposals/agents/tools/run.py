@@ -154,6 +154,7 @@ class RunTools:
             for total in sums:
                 for key in ("time_s", "share", "exposed_s", "bytes"):
                     total[key] = _sum(total, key, getattr(row, key))
+        axes_of = {kind: dict.fromkeys(r.axis or "not matched" for r in found if r.kind == kind) for kind in by_kind}
         rows = []
         for row in found:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
@@ -164,7 +165,9 @@ class RunTools:
         return {
             "of_the_step_share": present(shares),
             "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
-            "by_kind": [{"kind": kind, **present(total)} for kind, total in by_kind.items()],
+            "by_kind": [
+                {"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()
+            ],
             "rows": [present(row) for row in rows],
             "axes_of_the_mesh": self._bench.config.mesh.to_json(),
         }
@@ -188,7 +191,7 @@ class RunTools:
 
 def evidence(item: Evidence) -> dict[str, Any]:
     """A number behind a sentence, with the first of the ops that it was taken from."""
-    data = {**asdict(item), "text": str(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
+    data = {**asdict(item), "ops": list(item.ops)[:OPS_NAMED], "op_count": len(item.ops) or None}
     return present(data)
 
 
