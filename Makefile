@@ -27,11 +27,12 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-accuracy: ## write what docs say of diagnoses, proposals and retrieval on cases with a known answer
+accuracy: ## write what docs say of diagnoses, proposals, retrieval and failures on cases with a known answer
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.steps.evaluate
 	@$(PYTHON) -m evaluation.proposing.evaluate
 	@$(PYTHON) -m evaluation.retrieval.evaluate
+	@$(PYTHON) -m evaluation.failures.evaluate
 
 quality: ## answers to questions of others, to be marked (docs/quality.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev

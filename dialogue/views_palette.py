@@ -77,4 +77,4 @@ def _form(request: HttpRequest, page: ExperimentPage, more: dict[str, Any]) -> H
     answer = render(request, "dialogue/_capability.html", known, status=status)
     if status == 200:
         return answer
-    return reswap(retarget(answer, f"#cap-{more['capability'].key}"), "innerHTML show:top")
+    return reswap(retarget(answer, f"#cap-{more['capability'].key}"), "innerHTML")

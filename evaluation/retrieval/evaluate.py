@@ -37,10 +37,17 @@ class Measured:
         return sum(1 / rank for rank in self.ranks if rank is not None) / len(self.ranks)
 
 
-def questions(file: Path = QUESTIONS) -> list[tuple[str, frozenset[str]]]:
-    """Questions that a passage answers, with the keys of those that do."""
+def questions(file: Path = QUESTIONS, *, later: bool = False) -> list[tuple[str, frozenset[str]]]:
+    """Questions that a passage answers, with the keys of those that do.
+
+    later: only those whose passage was written by somebody who knew the question, which the others leave out.
+    """
     rows = tomllib.loads(file.read_text("utf-8"))["question"]
-    return [(row["question"], frozenset(row["expected"])) for row in rows if row["expected"]]
+    return [
+        (row["question"], frozenset(row["expected"]))
+        for row in rows
+        if row["expected"] and row.get("later", False) is later
+    ]
 
 
 def is_held_out(question: str) -> bool:
@@ -103,11 +110,12 @@ def main() -> None:
         "blind, held out": [item for item in blind if is_held_out(item[0])],
         "blind, other half": [item for item in blind if not is_held_out(item[0])],
         "by the authors of the passages": questions(),
+        "blind, passage written later": questions(BLIND_QUESTIONS, later=True),
     }
     with database():
         passages = load()
         sets = {title: measure(items) for title, items in asked.items()}
-    for title in list(asked)[1:]:
+    for title in list(asked)[1:3]:
         for (question, expected), rank in zip(asked[title], sets[title]["fused"].ranks, strict=True):
             if rank is None or rank > 5:
                 print(f"{rank}: {question} ({', '.join(sorted(expected))})")

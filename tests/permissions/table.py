@@ -242,6 +242,7 @@ PROPOSALS = (
     stores(ENGINEER, "/proposals/{approved}/measurement/", experiment="{rerun}"),
     stores(ENGINEER, "/proposals/{linked}/measurement/unlink/"),
     stores(ENGINEER, "/proposals/{approved}/measurement/failed/", failure="hang"),
+    asks(ENGINEER, "/proposals/{approved}/measurement/failed/cause/", comment="CUDA out of memory."),
     stores(ENGINEER, "/api/measurements/", proposal="{approved}", experiment="{rerun}"),
     deletes(ENGINEER, "/api/measurements/{measurement}/"),
 )

@@ -39,10 +39,10 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
     if no_profile(desk):
         yield from predicted_instead(desk, NO_OPS)
         return
-    data = yield from get(desk, "collectives", axis=given.axis)
+    data = yield from get(desk, "collectives", axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
-        raise ToolError("The profile holds no collective, so no communication was measured.")
+        raise ToolError("The profile has no collective, so no communication was measured.")
     shares = data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not given.axis:
         yield from desk.say(
@@ -100,7 +100,7 @@ def bandwidth(desk: Desk, given: OnAxis) -> Answer:
         raise ToolError(
             "The profile does not tell the bytes of a collective with its time, so no bandwidth was measured."
             if data.get("rows")
-            else "The profile holds no collective, so no bandwidth was measured."
+            else "The profile has no collective, so no bandwidth was measured."
         )
     lines = [
         [

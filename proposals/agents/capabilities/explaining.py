@@ -107,8 +107,8 @@ def basis(desk: Desk) -> str:
 
 def recorded(desk: Desk) -> Generator[Said, None, str]:
     """That only a part of the chips was recorded, in a sentence; empty where all were."""
-    run = yield from get(desk, "run")
-    cores, chips = (run.get("profile") or {}).get("recorded_cores"), run.get("chips")
+    found = yield from get(desk, "steps")
+    cores, chips = found.get("recorded_cores"), found.get("chips")
     if desk.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
     return (

@@ -274,7 +274,7 @@ def neighbours(desk: Desk, given: About) -> Answer:
         for r in rows[:12]
     ]  # fmt: skip
     if not lines:
-        raise ToolError("Nothing one step away can be priced.")
+        raise ToolError("No neighbouring configuration can be priced.")
     yield from desk.say(f"Around proposal {number}, {words.mesh(data['of'])}:")
     yield from desk.table(["Step", f"Speed over proposal {number}, predicted", "Memory per chip", "Legal"], lines)
 
@@ -333,8 +333,8 @@ def _neighbours(desk: Desk, number: int) -> Answer:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
             yield from desk.say(
-                f"One step away, {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
+                f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
                 f"speed of proposal {number}: the next trial."
             )
         else:
-            yield from desk.say("No legal neighbour one step away is predicted to be faster.")
+            yield from desk.say("No legal neighbouring configuration is predicted to be faster.")

@@ -63,9 +63,7 @@ def _measured(desk: Desk) -> Answer:
         yield from desk.say(f"Measured peak: **{words.size(held['peak_bytes'])}**{of} per chip.")
     else:
         why = (
-            "the profile holds no memory events"
-            if not data.get("profile")
-            else "there is no profile, and none was given"
+            "the profile has no memory events" if not data.get("profile") else "there is no profile, and none was given"
         )
         yield from desk.say(f"The peak memory of this run was not measured: {why}.")
 

@@ -42,7 +42,7 @@ def top_ops(desk: Desk, given: NoArguments) -> Answer:
     data = yield from get(desk, "ops", top=10)
     rows = data.get("rows") or []
     if not rows:
-        raise ToolError("The profile holds no ops.")
+        raise ToolError("The profile has no ops.")
     yield from desk.say(
         f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
         "time."
@@ -191,7 +191,7 @@ def categories(desk: Desk, given: NoArguments) -> Answer:
 )
 def sources(desk: Desk, given: NoArguments) -> Answer:
     """Time per line of the program's source, where the profile has it."""
-    yield from shares(desk, "source", "Source", "The profile holds no source lines.")
+    yield from shares(desk, "source", "Source", "The profile has no source lines.")
 
 
 @capability(

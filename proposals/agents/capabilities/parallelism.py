@@ -95,8 +95,8 @@ def context(desk: Desk, given: Role) -> Answer:
         desk,
         "seq",
         given.mesh,
-        "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not told apart "
-        "(*not supported*).",
+        "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not "
+        "distinguished (*not supported*).",
     )
 
 

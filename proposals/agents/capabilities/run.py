@@ -29,7 +29,7 @@ class OneFigure(NoArguments):
 
 
 @capability(
-    "What ran",
+    "Configuration of the run",
     "What configuration did this run use?",
     "Summarise the setup: model, chips, mesh and batch.",
     "Which remat policy and optimizer are set?",
@@ -277,7 +277,7 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
         items.append(f"**{facts.in_words(unknown).capitalize()}**: needs no measurement, and narrows every prediction.")
     if no_profile(desk):
         items.append(
-            "**A profile of the current configuration**: all that is predicted here rests on the step time at most."
+            "**A profile of the current configuration**: every prediction here is calibrated with a step time at most."
         )
     first, ran = data["proposals"][0], data["what_runs"]
     if first["kind"] != "keep" and ran.get("step_time_s"):

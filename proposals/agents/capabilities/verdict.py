@@ -48,7 +48,7 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
     elif found == "bolder" and mine.get("kind") == "keep":
         yield (
             f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
-            f"{own} keeps what runs, which risks nothing and gains nothing."
+            f"{own} keeps the current configuration, which risks nothing and gains nothing."
         )
     elif found == "bolder":
         yield (
@@ -65,8 +65,8 @@ def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = N
         yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
         if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
             yield (
-                f"It is surer to gain anything at all, with a confidence of {sure} against {base}{chips}, "
-                f"but the gain it is sure of is smaller."
+                f"It is more likely to gain anything at all, with a confidence of {sure} against {base}{chips}, "
+                "but the gain is smaller."
             )
         elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
             yield f"It is also less sure: confidence {sure} against {base}{chips}."

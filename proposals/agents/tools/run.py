@@ -28,6 +28,7 @@ class Compared(Arguments):
 
 class OnAxis(Arguments):
     axis: str = Field("", max_length=200, description="Only this mesh axis, or `dcn`; empty: all.")
+    by_kind: bool = Field(False, description="With the sums over each kind of collective.")
 
 
 class RunTools:
@@ -65,7 +66,6 @@ class RunTools:
                         "label": profile.label,
                         "device": profile.device.kind,
                         "cores": profile.device.core_count,
-                        "recorded_cores": profile.device.measured_cores,
                         "hosts": profile.device.host_count,
                         "steps": len(profile.steps),
                         "ops": len(profile.ops),
@@ -155,6 +155,7 @@ class RunTools:
                 for key in ("time_s", "share", "exposed_s", "bytes"):
                     total[key] = _sum(total, key, getattr(row, key))
         axes_of = {kind: dict.fromkeys(r.axis or "not matched" for r in found if r.kind == kind) for kind in by_kind}
+        kinds = [{"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()]
         rows = []
         for row in found:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
@@ -165,11 +166,9 @@ class RunTools:
         return {
             "of_the_step_share": present(shares),
             "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
-            "by_kind": [
-                {"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()
-            ],
             "rows": [present(row) for row in rows],
             "axes_of_the_mesh": self._bench.config.mesh.to_json(),
+            **({"by_kind": kinds} if asked.by_kind else {}),
         }
 
     def compare(self, asked: Compared) -> dict[str, Any]:

@@ -25,7 +25,10 @@ class StepTools:
         time beside the median core."""
         profile, diagnosis = self._bench.profile, self._bench.diagnosis
         times = [step.time_s for step in profile.steps]
-        data: dict[str, Any] = {"recorded_steps": len(times)}
+        data: dict[str, Any] = {
+            "recorded_steps": len(times), "recorded_cores": profile.device.measured_cores,
+            "chips": self._bench.config.hardware.chips,
+        }  # fmt: skip
         if len(times) > 1:
             spread = pstdev(times)
             data |= {
