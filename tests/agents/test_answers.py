@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.events import TextDelta, ToolReturned
+from diagnosis.analyzer.quantity import format_value
 from evaluation.quality.evidence import ask, bench
 from experiments.step_profile import Step
 from experiments.without_profile import without_profile
@@ -315,6 +316,19 @@ def test_an_unknown_model_still_has_chips_to_compare() -> None:
     assert found["hbm_bandwidth_over_own"] == pytest.approx(there.hbm_bytes_per_s / own.hbm_bytes_per_s)
     text, _, _ = said(of, "change_precision", "would fp8 help?", precision="fp8")
     assert "no fp8 units" in text and "cannot be computed" in text
+
+
+def test_an_answer_takes_up_the_figures_that_the_message_names_by_their_numbers() -> None:
+    from proposals.agents import reasoner
+    from proposals.agents.conversation import Ask
+
+    of = bench("asap-experiment-1")
+    part = format_value(of.diagnosis.breakdown_s["idle"], "s")
+    gaps = format_value(of.diagnosis.timeline.parts_s["idle"][0][0], "s")
+    events = reasoner.answer(of, Ask(f"How much idle time is there between ops? It was {part}, or {gaps}."))
+    text = "".join(e.text for e in events if isinstance(e, TextDelta))
+    assert part in text and gaps in text
+    assert "counted differently" in text or part == gaps
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from proposals.agents import words
 from proposals.agents.capabilities.common import Row, Rows, get, how
 from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.conversation import Said
+from proposals.agents.figures import said_numbers
 
 FIGURES = {
     "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
@@ -76,6 +77,28 @@ def numbers(desk: Desk, found: Row) -> Answer:
     yield from desk.bullets(items)
     if found.get("relations"):
         yield from desk.say(*(words.capital(str(text)) for text in found["relations"]))
+
+
+#: Areas and capabilities whose answers are about figures of the run; elsewhere a number is a value to compute with.
+EXPLAINED = frozenset(
+    ("ops", "communication", "run", "memory", "findings", "judging", "mfu", "throughput", "model_size")
+)
+
+
+def left_over(desk: Desk) -> Answer:
+    """The figures that the message names by their numbers and that the answer has not taken up."""
+    if not said_numbers(desk.message):
+        return
+    found = yield from traced(desk, desk.message)
+    every = [row for row in found.get("numbers") or () if row["kind"] != "bare"]
+    ours = any(row["found"] for row in every)
+    rows = [
+        row for row in every
+        if (row["found"] and row["found"][0]["text"] not in desk.text) or (ours and not row["found"])
+    ]  # fmt: skip
+    if ours and rows:
+        yield from desk.say("The numbers that you name:")
+        yield from numbers(desk, {"numbers": rows, "relations": found.get("relations")})
 
 
 def _absent(row: Row) -> str:

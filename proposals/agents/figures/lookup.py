@@ -99,14 +99,14 @@ def _digits(text: str) -> float:
 
 def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
     """The numbers of a message with the figures that they can be; one without a unit that none has is left out."""
-    words, asked = stems(spelt(text)), proposals_named(text)
+    words, asked = _words(text), proposals_named(text)
     found: list[Named] = []
     said = said_numbers(text)
     units = [number for number in said if number.kind != "bare"]
     for number in said[:most]:
         same: list[Figure] = []
         for reading in _readings(number, units):
-            same = [item for item in figures if _is(reading, item, text)]
+            same = [item for item in figures if _is(reading, item, text, words)]
             if same:
                 break
         ranked = sorted(same, key=lambda item: _rank(number, item, words, asked, text))
@@ -114,13 +114,13 @@ def look_up(text: str, figures: Sequence[Figure], most: int = 8) -> list[Named]:
         near = None if chosen else _nearest(number, figures, words)
         if chosen or number.kind != "bare":
             found.append(Named(number.text, number, chosen, near))
-    first = [item.found[0] for item in found if item.found and not _rough(item.number)]
+    first = [item.found[0] for item in found if item.found and item.number.half < 0.05 * item.number.value]
     return [_following(item, first) for item in found]
 
 
 def _following(item: Named, first: Sequence[Figure]) -> Named:
     """With how it follows from two other numbers, where no figure has it for certain."""
-    follows = "" if item.found and not _rough(item.number) else _follows(item.number, first)
+    follows = "" if item.found and item.number.half < 0.05 * item.number.value else _follows(item.number, first)
     return replace(item, found=(), nearest=None, follows=follows) if follows else item
 
 
@@ -142,20 +142,26 @@ def _follows(number: Number, first: Sequence[Figure]) -> str:
     return ""
 
 
-def _is(number: Number, item: Figure, text: str) -> bool:
+def _words(text: str) -> frozenset[str]:
+    """Stems of a message, with what its words call by another name."""
+    called = " ".join(to for pattern, to in _CALLED if pattern.search(text))
+    return stems(f"{spelt(text)} {called}")
+
+
+def _is(number: Number, item: Figure, text: str, words: frozenset[str]) -> bool:
     if number.kind == "share" and item.kind == "ratio" and _GAINS.search(text):
         return abs(abs(item.value - 1) - number.value) <= number.half * 1.02
     if item.kind != number.kind:
         return False
-    if _rough(number) and not item.stems & stems(text):
+    if _rough(number) and not item.stems & words:
         return False
     slack = min(number.half * 1.02, CLOSEST * abs(number.value)) or 1e-12
     return abs(abs(item.value) - number.value) <= slack + 2e-3 * number.value * (number.kind != "bare")
 
 
 def _rough(number: Number) -> bool:
-    """Whether it is said with one digit, so that many figures have it."""
-    return number.kind != "bare" and number.half >= 0.05 * number.value
+    """Whether it is said with so few digits that many figures have it: one, or as a share two."""
+    return number.kind != "bare" and number.half >= (0.01 if number.kind == "share" else 0.05) * number.value
 
 
 def _rank(number: Number, item: Figure, words: frozenset[str], asked: set[int], text: str) -> tuple[float, ...]:
@@ -188,8 +194,7 @@ def _nearest(number: Number, figures: Sequence[Figure], words: frozenset[str]) -
 
 def by_words(text: str, figures: Sequence[Figure], most: int = 4) -> list[Figure]:
     """The figures that the words of a message name, at least two of them or a whole name, the likeliest first."""
-    called = " ".join(to for pattern, to in _CALLED if pattern.search(text))
-    words, lower = stems(f"{spelt(text)} {called}"), text.lower()
+    words, lower = _words(text), text.lower()
     scored = []
     for item in figures:
         score = len(item.stems & words) + sum(_said(of.lower(), lower) for of in item.of)

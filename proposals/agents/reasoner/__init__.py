@@ -13,9 +13,10 @@ from agent.tools import ToolError
 from perfmodel.config import ConfigError
 from proposals.agents.capabilities import Desk, arguments, registry
 from proposals.agents.capabilities import answer as computed
+from proposals.agents.capabilities.explaining import EXPLAINED, left_over
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
 from proposals.agents.notation import Knows
-from proposals.agents.reasoner.understand import Offer, Request, understand
+from proposals.agents.reasoner.understand import Offer, Request, commanded, understand
 from proposals.agents.workbench import Workbench
 
 __all__ = ["answer", "knows_of", "stated"]
@@ -48,6 +49,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     found = understand(ask.text, knows_of(workbench), ask.earlier)
     for item in found:
         yield from _offered(desk, item, len(found) > 1) if isinstance(item, Offer) else _computed(desk, item)
+    asked = [item for item in found if isinstance(item, Request)]
+    if asked and all({item.of.area, item.of.key} & EXPLAINED for item in asked) and commanded(ask.text) is None:
+        yield from left_over(desk)
     if not found:
         yield from _offered(
             desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help")))
