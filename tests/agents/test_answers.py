@@ -325,7 +325,7 @@ def test_an_answer_takes_up_the_figures_that_the_message_names_by_their_numbers(
     of = bench("asap-experiment-1")
     part = format_value(of.diagnosis.breakdown_s["idle"], "s")
     gaps = format_value(of.diagnosis.timeline.parts_s["idle"][0][0], "s")
-    events = reasoner.answer(of, Ask(f"How much idle time is there between ops? It was {part}, or {gaps}."))
+    events = reasoner.answer(of, Ask(f"How much idle time is there between ops, {part} or {gaps}?"))
     text = "".join(e.text for e in events if isinstance(e, TextDelta))
     assert part in text and gaps in text
     assert "counted differently" in text or part == gaps
