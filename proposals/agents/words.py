@@ -14,8 +14,26 @@ from proposals.candidate import HARDWARE_KEYS, changes_chips
 Row = Mapping[str, Any]
 #: How the sentences begin of rules that can not be checked (`proposer.limits`).
 OPEN = re.compile(r"The (?:model|global batch|sequence length) is not known")
+#: Parts of a step's breakdown, by key; a collective's axis stands after `ici:`.
+PARTS = {
+    "compute": "compute", "hbm": "HBM-bound", "dcn": "exposed DCN communication", "host": "host", "input": "input",
+    "idle": "idle", "other": "other", "host_transfer": "host transfers", "kernel_launches": "kernel launches",
+    "bubble": "pipeline bubble",
+}  # fmt: skip
 #: Speed-ups nearer than this are the same for anyone who would measure them.
 SAME = 0.01
+
+
+def part_name(key: str) -> str:
+    """A part of the breakdown of a step: `exposed communication on model`."""
+    name = key.removeprefix("ici:")
+    return PARTS.get(key) or (f"exposed communication on {name}" if name != key else key.replace("_", " "))
+
+
+def evidenced(row: Row) -> str:
+    """The value of a row of evidence as pages show it; empty where it was not measured."""
+    value = row.get("value")
+    return "" if value is None else format_value(float(value), row["unit"], 2 if row["origin"] == "predicted" else 3)
 
 
 def mesh(row: Row) -> str:

@@ -150,9 +150,9 @@ def test_cost_is_chips_times_time_times_price() -> None:
     _, events = said_of(of, "cost", {"usd_per_chip_hour": 2.7})
     (row, *_) = next(e.result["rows"] for e in events if isinstance(e, ToolReturned))
     step, chips = of.diagnosis.kpis["step_time_s"], of.config.hardware.chips
-    assert row["usd_per_step"] == pytest.approx(step * chips / 3600 * 2.7)
+    assert row["cost_per_step"] == pytest.approx(step * chips / 3600 * 2.7)
     tokens = of.config.training.global_batch_tokens
-    assert row["usd_per_trillion_tokens"] == pytest.approx(row["usd_per_step"] * 1e12 / tokens)
+    assert row["cost_per_trillion_tokens"] == pytest.approx(row["cost_per_step"] * 1e12 / tokens)
 
 
 def test_the_same_run_on_its_own_chips_is_the_run_itself() -> None:

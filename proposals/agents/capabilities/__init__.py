@@ -1,21 +1,24 @@
 """Everything that can be computed for a run, entered into one registry; see `capability.Capability`."""
 
-from proposals.agents.capabilities import (  # their order is that of the palette
+# isort: off
+from proposals.agents.capabilities import (  # their order is that of the vectors in reasoner/examples.npz
+    findings,
+    run,
+    ops,
     communication,
     cost,
-    findings,
     held,
     judging,
     known,
     memory,
-    ops,
     other_chips,
     parallelism,
     plans,
     pricing,
-    run,
     searching,
-)  # isort: skip  # fmt: skip
+)  # fmt: skip
+
+# isort: on
 from proposals.agents.capabilities.capability import Capability, Missing, answer, arguments, command, registry
 from proposals.agents.capabilities.desk import Desk
 from proposals.agents.capabilities.held import AREAS

@@ -43,8 +43,55 @@ def get(desk: Desk, name: str, **arguments: Any) -> Generator[Said, None, dict[s
     """What a tool returns.  Raises ToolError with its sentence where it refuses."""
     found = yield from desk.look(name, **arguments)
     if not found:
+        if found.error.startswith(LACKING):
+            yield from needs_no_model(desk, arguments)
         raise ToolError(found.error)
     return dict(found.data)
+
+
+#: How tools refuse what needs facts that are not known.
+LACKING = "This cannot be computed:"
+
+
+def needs_no_model(desk: Desk, asked: Mapping[str, Any]) -> Answer:
+    """What can be said of another chip or precision although the model is not known."""
+    precision = (asked.get("changes") or {}).get("precision", "")
+    values = {"chip": asked.get("chip") or "", "precision": precision}
+    found = yield from desk.look("without_model", **{key: value for key, value in values.items() if value})
+    if not found or not any(values.values()):
+        return
+    row = found.data
+    if (row["chip"], row["precision"]) == (row["own_chip"], row["own_precision"]):
+        return
+    if precision and not row["has_units_for_it"]:
+        native = words.listed(list(row["native_precisions"]))
+        yield from desk.say(
+            f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no arithmetic is saved "
+            f"(native: {native})."
+        )
+    else:
+        yield from desk.say(
+            f"{row['chip']} in {row['precision']} beside {row['own_chip']} in {row['own_precision']}: peak FLOP/s "
+            f"**{words.ratio(row['peak_flops_over_own'])}** ({words.flops(row['peak_flops_per_s'])}), HBM bandwidth "
+            f"**{words.ratio(row['hbm_bandwidth_over_own'])}** ({words.rate(row['hbm_bytes_per_s'])}), memory "
+            f"{words.ratio(row['hbm_over_own'])} ({words.size(row['hbm_usable_bytes'])} usable)."
+        )
+    if row.get("step_share_if_each_part_scaled"):
+        left = row.get("step_time_if_each_part_scaled_s")
+        much = f"{words.time(left)} instead of {words.time(row['step_time_s'])}" if left else (
+            f"{words.share(row['step_share_if_each_part_scaled'])} of the time of now"
+        )  # fmt: skip
+        yield from desk.say(
+            f"A rough bound: {words.share(row['compute_share'])} of the step is bound by compute and "
+            f"{words.share(row['hbm_share'])} by HBM bandwidth; if these scaled with the peaks and nothing else "
+            f"changed, a step would take {much}. Communication, kernels and efficiency are left out."
+        )
+    if row.get("measured_peak_bytes"):
+        fits = "would fit" if row["measured_peak_of_its_hbm_share"] < 1 else "would not fit"
+        yield from desk.say(
+            f"The measured peak of {words.size(row['measured_peak_bytes'])} {fits}: "
+            f"{words.share(row['measured_peak_of_its_hbm_share'])} of what is usable."
+        )
 
 
 def board(desk: Desk) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
@@ -174,8 +221,7 @@ def proof(desk: Desk, row: Row) -> Answer:
     if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):
         yield from desk.say(
             "**No precedent**: no record of a similar measured change is near enough to count as evidence; the "
-            "confidence is "
-            "the calibrated model's alone."
+            "confidence is the calibrated model's alone."
         )
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
 from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
-from proposals.agents.capabilities.common import Axis, get
+from proposals.agents.capabilities.common import Axis, Row, get
 from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.capabilities.findings import findings_about
-from proposals.agents.capabilities.ops import NO_OPS
-from proposals.agents.capabilities.run import no_profile, predicted_instead
+from proposals.agents.capabilities.explaining import no_profile, predicted_instead
+from proposals.agents.capabilities.shares import NO_OPS
 
 
 class OnAxis(Arguments):
     axis: Axis = ""
+
+
+class NamedFlags(Arguments):
+    xla_flags: Annotated[tuple[str, ...], Field(max_length=12, description="To explain; empty: flags that fit.")] = ()
+    text: Annotated[str, Field(max_length=400, description="Or words that name flags, variables or arguments.")] = ""
 
 
 @capability(
@@ -29,7 +39,7 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
     if no_profile(desk):
         yield from predicted_instead(desk, NO_OPS)
         return
-    data = yield from get(desk, "collectives", axis=given.axis)
+    data = yield from get(desk, "collectives", axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile has no collective, so no communication was measured.")
@@ -38,6 +48,7 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
         yield from desk.say(
             f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured."
         )
+    yield from _kinds(desk, data)
     lines = [
         [
             str(row.get("axis") or "unattributed"), str(row["kind"]),
@@ -46,7 +57,7 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
             words.share(row["hidden_share"]) if row.get("hidden_share") is not None else "–",
             words.size(row["bytes"]) if row.get("bytes") else "–",
         ]
-        for row in rows[:10]
+        for row in rows[:8]
     ]  # fmt: skip
     yield from desk.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
     costly = max((row for row in rows if row.get("exposed_s")), key=lambda row: row["exposed_s"], default=None)
@@ -56,6 +67,18 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
             f"Most exposed: the {costly['kind']} on {costly['axis'] or 'an unattributed axis'}, "
             f"{words.time(costly['exposed_s'])} per step{moved}."
         )
+
+
+def _kinds(desk: Desk, data: Row) -> Answer:
+    """The kinds of collectives that the message names, each in all, the longest first."""
+    plain = re.sub(r"[\s_-]", "", desk.message.lower())
+    rows = [row for row in data.get("by_kind", ()) if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
+    rows.sort(key=lambda row: -row["share"])
+    parts = [
+        f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
+    ]
+    if parts:
+        yield from desk.say(f"**{words.capital(words.listed(parts))}** per step and core, measured.")
 
 
 @capability(
@@ -130,22 +153,119 @@ def dcn(desk: Desk, given: NoArguments) -> Answer:
     "What flags hide the all-gathers?",
     "How do I enable the latency hiding scheduler or async collectives?",
 )
-def flags(desk: Desk, given: NoArguments) -> Answer:
+def flags(desk: Desk, given: NamedFlags) -> Answer:
     """Documented XLA flags for the collectives that are exposed in this run, each with its source."""
+    text = " ".join((desk.message, given.text, *given.xla_flags)).strip()
+    named = yield from get(desk, "flag", text=text[:600])
+    if named.get("flags"):
+        yield from explain_flags(desk, named)
+        return
     data = yield from get(desk, "flags")
+    if data.get("program"):
+        yield from _no_xla(desk, data)
+        return
     set_now = data.get("set_in_the_configuration") or []
-    yield from desk.say(f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}.")
     rows = data.get("rows") or []
     if not rows:
         yield from desk.say(
             "No collective of this run is exposed for long enough, or none has a documented set of flags on "
             f"{data['chip']}, so no flag is suggested."
         )
+        if no_profile(desk):
+            yield from predicted_instead(desk, NO_OPS)
     for row in rows:
-        exposed = f" ({words.time(row['exposed_s'])} exposed per step)" if row.get("exposed_s") else ""
+        exposed = f" ({words.time(row['exposed_s'])} exposed per step{_how(row)})" if row.get("exposed_s") else ""
         listed = "\n".join(row.get("flags") or ["(all of them are set)"])
         yield from desk.say(
             f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```"
         )
         yield from desk.say(f"Documented in {row['documented_in']}.")
-    yield from findings_about(desk, ("overlap", "exposed", "async"))
+    yield from desk.say(
+        f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. What flags hide is "
+        "an assumption, not a prediction: the next profile tells."
+    )
+
+
+def _how(row: Row) -> str:
+    return ", predicted on the axis" if row.get("predicted") else ""
+
+
+def _no_xla(desk: Desk, data: Row) -> Answer:
+    """What a program takes that XLA did not compile."""
+    yield from desk.say(
+        f"**None**: this run is a {data['program']} program, which reads no XLA flag; `--xla_…` would do nothing."
+    )
+    own = data.get("own") or []
+    if own:
+        yield from desk.say(f"What {data['program']} has for the collectives of this run:")
+        yield from desk.bullets([f"`{row['flag']}` {row['does']}" for row in own[:6]])
+
+
+def explain_flags(desk: Desk, data: Row) -> Answer:
+    """Each flag that was named: what it does, whether this program takes it and it acts already, and on what."""
+    unknown = [row["name"] for row in data["flags"] if not row["known"]]
+    for row in [row for row in data["flags"] if row["known"]][:6]:
+        yield from desk.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))
+    if unknown:
+        names = words.listed([f"`{name}`" for name in unknown[:6]])
+        yield from desk.say(
+            f"What {names} {'does' if len(unknown) == 1 else 'do'} is not known here, and nothing of it was measured "
+            "in this run; one profile with it and one without would tell."
+        )
+    rows = [row for row in data["flags"] if row["known"]]
+    if rows:
+        custom = " XLA flags act on XLA's own ops, not on what runs inside custom calls."
+        xla = any(str(row["takes"]).startswith("xla") for row in rows)
+        yield from desk.say(f"What it gains is not predicted: only a profile with it tells.{custom if xla else ''}")
+        yield from desk.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")
+
+
+def _state(row: Row, data: Row) -> Iterator[str]:
+    if row.get("holds"):
+        yield f"It stands for {words.listed([f'`{flag}`' for flag in row['holds']])}."
+    if row.get("taken_here") is False:
+        framework = data.get("framework") or data.get("program")
+        yield f"**This run does not read it**: it is a {framework} program{_wants(row)}."
+        return
+    yield f"It goes into {row['set_in']}."
+    if row.get("set_in_the_configuration"):
+        held = words.listed([f"`{flag}`" for flag in row["set_in_the_configuration"]])
+        yield f"The configuration sets it ({held})."
+    elif row.get("acts_already"):
+        yield (
+            "It acts already, set or by default: the ops of the profile show it, so setting it adds nothing that is "
+            "not there."
+        )
+    elif data.get("program") == "XLA" and not row.get("holds"):
+        yield "The configuration does not set it, and no op shows that it acts."
+    else:
+        yield "Whether it is set is not in the configuration."
+    if row.get("lacks_axis"):
+        having = [str(number) for number in row.get("proposals_with_the_axis", ())]
+        then = f"; proposal {words.listed(having)} would have one" if having else ""
+        yield f"**It has nothing to act on here**: this mesh has no {row['lacks_axis']} axis above 1{then}."
+
+
+def _wants(row: Row) -> str:
+    return {
+        "xla-tpu": "; XLA reads it on TPUs", "xla-gpu": "; XLA reads it on GPUs", "xla": "; XLA reads it",
+        "pytorch": "; PyTorch takes it", "megatron": "; Megatron takes it", "maxtext": "; MaxText sets it on TPUs",
+    }.get(str(row["takes"]), "")  # fmt: skip
+
+
+def _effect(row: Row) -> Iterator[str]:
+    if row.get("lacks_axis") or row.get("taken_here") is False:
+        return
+    found = row.get("acts_on") or ()
+    parts = []
+    for item in found:
+        exposed = item.get("exposed_s")
+        time = exposed if exposed is not None else item.get("time_s")
+        much = words.time(time) if time is not None else words.share(item["share"])
+        parts.append(f"{item['what']}, {much}{' exposed' if exposed is not None else ''} per step")
+    if parts:
+        yield f"The most that it could touch here: {words.listed(parts)}."
+    else:
+        yield "Nothing that it acts on was measured in this run."
+    if row.get("memory"):
+        yield f"Memory: {row['memory']}."

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from agent.tools import Arguments, NoArguments, ToolError
-from proposals.agents import words
-from proposals.agents.capabilities.capability import Missing, capability, command, registry
-from proposals.agents.capabilities.common import get, how, unknown_facts
+from agent.tools import Arguments, NoArguments
+from proposals.agents import amounts, words
+from proposals.agents.amounts import Amounts
+from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
+from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="US dollars per chip and hour.")]
 Tokens = Annotated[float | None, Field(gt=0, le=1e18, description="Tokens of the whole run, such as 1e12.")]
 
 
-class Spending(Arguments):
-    usd_per_chip_hour: Price = None
+class Duration(Arguments):
+    """How much is to be trained; the words of the message are read for what is left out."""
+
     tokens: Tokens = None
+    steps: Annotated[float | None, Field(gt=0, le=1e12, description="Steps still to do, of the current batch.")] = None
+    days: Annotated[float | None, Field(gt=0, le=1e5, description="Days that the run may take.")] = None
+    chips: Chips = None
+    proposals: Numbers = ()
+
+
+class Spending(Duration):
+    usd_per_chip_hour: Price = None
 
 
 @capability(
@@ -32,13 +45,15 @@ def throughput(desk: Desk, given: NoArguments) -> Answer:
     """Tokens per second, in all and per chip, of the current configuration."""
     data = yield from get(desk, "throughput")
     if not data.get("tokens_per_s"):
+        if data.get("steps_per_s"):
+            yield from desk.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
         yield from desk.say("Tokens per second cannot be computed: the tokens of a step or its time are not known.")
         yield from unknown_facts(desk, [name for name in data.get("not_known", ()) if name != "model"])
         return
     yield from desk.say(
         f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on "
-        f"{data['chips']:,} "
-        f"chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, measured."
+        f"{data['chips']:,} chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, "
+        "measured."
     )
 
 
@@ -70,8 +85,8 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
     else:
         yield from desk.say(
             f"Published runs on {others['chip']}, under the same convention: median "
-            f"{words.share(others['mfu_median'])}, from "
-            f"{words.share(others['mfu_lowest'])} to {words.share(others['mfu_highest'])}."
+            f"{words.share(others['mfu_median'])}, from {words.share(others['mfu_lowest'])} to "
+            f"{words.share(others['mfu_highest'])}."
         )
         yield from desk.table(
             ["Model", "Chips", "Precision", "Sequence length", "MFU"],
@@ -94,37 +109,13 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
 )
 def cost(desk: Desk, given: Spending) -> Answer:
     """Dollars per step, per trillion tokens and per run at a price per chip-hour, now and with each proposal."""
-    if not given.usd_per_chip_hour:
-        one, rest = registry()["cost"], {"tokens": given.tokens} if given.tokens else {}
+    asked = _amounts(desk, given)
+    yield from _spent(desk, asked, given.proposals)
+    if asked.price is None and not _NO_MONEY.search(desk.message):
         raise Missing(
-            "Say the price per chip-hour in US dollars.",
-            tuple(command(one, {"usd_per_chip_hour": price, **rest}) for price in (1.2, 2.7, 4.2)),
+            "Say the price per chip-hour, in any currency, for the amount of money.",
+            tuple(_asked(registry()["cost"], asked, usd_per_chip_hour=price) for price in (1.2, 2.7, 4.2)),
         )
-    data = yield from get(desk, "cost", usd_per_chip_hour=given.usd_per_chip_hour, tokens=given.tokens)
-    yield from desk.say(f"At ${given.usd_per_chip_hour:g} per chip-hour:")
-    lines = [
-        [
-            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}",
-            words.time(row["step_time_s"]), _usd(row.get("usd_per_step")), _usd(row.get("usd_per_trillion_tokens")),
-            _usd(row.get("usd_of_the_run")),
-        ]
-        for row in data["rows"]
-    ]  # fmt: skip
-    head = ["Configuration", "Step", "Cost per step", "Cost per trillion tokens", "Cost of the run"]
-    yield from desk.table(head, lines)
-    if data.get("not_known"):
-        yield from desk.say("Per token nothing can be computed while the tokens of a step are not known.")
-        yield from unknown_facts(desk, [name for name in data["not_known"] if name != "model"])
-
-
-def _usd(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"${value:,.0f}" if value >= 100 else f"${value:.3g}"
-
-
-class Duration(Arguments):
-    tokens: Tokens = None
 
 
 @capability(
@@ -136,23 +127,214 @@ class Duration(Arguments):
 )
 def training_time(desk: Desk, given: Duration) -> Answer:
     """Days, steps and chip-hours of a whole run over so many tokens, now and with each proposal."""
-    if not given.tokens:
+    asked = _amounts(desk, given)
+    if not asked.tokens and not asked.steps:
         one = registry()["training_time"]
-        raise Missing("Say how many tokens.", tuple(command(one, {"tokens": f"{n:g}"}) for n in (1e11, 1e12, 1.5e13)))
-    data = yield from get(desk, "cost", tokens=given.tokens)
-    if data.get("not_known"):
+        raise Missing(
+            "Say how many tokens or steps.", tuple(_asked(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13))
+        )
+    yield from _spent(desk, asked, given.proposals)
+
+
+#: Who asks for hours or days does not ask for money.
+_NO_MONEY = re.compile(r"\b(?:chip|gpu|tpu|a100|h100|b200)[- ]?h(?:ours?|rs?)?\b|\bdays?\b|\bweeks?\b", re.IGNORECASE)
+
+
+def _amounts(desk: Desk, given: Duration) -> Amounts:
+    """What the form says, then the message; tokens and price also from what the user wrote before."""
+    config = desk.bench.config
+    read = [amounts.read(text, config) for text in desk.heard if ": " not in text[:40] or "=" not in text]
+    first = read[0] if read else Amounts()
+    priced = next((each for each in read if each.price is not None), first)
+    sized = next((each for each in read if each.tokens or each.steps), first)
+    price = getattr(given, "usd_per_chip_hour", None)
+    own = bool(price) and first.price is None
+    return Amounts(
+        price=price if own else priced.price,
+        currency="$" if own else priced.currency,
+        tokens=given.tokens or (sized.tokens if not given.steps else None),
+        steps=given.steps or (sized.steps if not given.tokens else None),
+        days=given.days or first.days,
+        chips=given.chips or first.chips,
+    )
+
+
+def _asked(of: Capability, found: Amounts, **more: float) -> str:
+    """A message that asks for it with one value more."""
+    known = {"tokens": found.tokens, "steps": found.steps, "days": found.days, "chips": found.chips}
+    values = {name: f"{value:g}" for name, value in {**known, **more}.items() if value and name in of.fields}
+    return command(of, values)
+
+
+def _spent(desk: Desk, found: Amounts, only: tuple[int, ...]) -> Answer:
+    """The verdict in words, then a row for the current configuration and each proposal."""
+    asked: dict[str, Any] = {
+        "price_per_chip_hour": found.price, "tokens": found.tokens, "steps": found.steps, "days": found.days,
+    }  # fmt: skip
+    own, other = desk.bench.config.hardware.chips, found.chips
+    reason = ""
+    if other and other != own:
+        there = yield from desk.look("retarget", chips=other)
+        step = (there.data.get("there") or {}).get("step_time_s") if there else None
+        if step:
+            asked |= {"chips": other, "step_time_s": step["estimate"]}
+        reason = "" if step else (there.error or "its step time cannot be predicted")
+    data = yield from get(desk, "cost", **{key: value for key, value in asked.items() if value is not None})
+    rows = [row for row in data["rows"] if not only or not row.get("number") or row["number"] in only]
+    kept = [number for number in only if all(row.get("number") != number for row in rows)]
+    money = Money(found.currency)
+    run = any(row.get("days_of_the_run") for row in rows)
+    yield from desk.say(*_verdict(desk, data, rows, money))
+    yield from _table(desk, rows, money, run)
+    if kept:
+        named = words.listed([str(number) for number in kept])
+        yield from desk.say(
+            f"Proposal {named} keeps the current configuration or is not priced, so nothing changes by it."
+        )
+    if other and other != own:
+        yield from desk.say(
+            f"On {other:,} chips: {reason}"
+            if reason
+            else f"The row of {other:,} chips is its best legal mesh, predicted."
+        )
+    if data.get("within_days"):
+        yield from _within(desk, data["within_days"], own)
+    elif found.days and not run:
+        yield from desk.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
+    if run:
+        yield from desk.say("Without evaluation, checkpoints, failures and waiting.")
+    if data.get("not_known") and not run:
+        yield from desk.say("Per token nothing can be computed while the tokens of a step are not known.")
         yield from unknown_facts(desk, [name for name in data["not_known"] if name != "model"])
-        if not any(row.get("days_of_the_run") for row in data["rows"]):
-            raise ToolError("Without the tokens of a step the time of the run cannot be computed.")
-    lines = [
-        [
-            f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}",
-            words.time(row["step_time_s"]), f"{row['steps_of_the_run']:,.0f}", f"{row['days_of_the_run']:.3g} days",
-            f"{row['chip_hours_of_the_run']:,.0f}",
-        ]
-        for row in data["rows"] if row.get("days_of_the_run")
+
+
+def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
+    """What the current configuration takes, and whether the best of the others saves anything for certain."""
+    now, others = rows[0], [row for row in rows if row.get("number")]
+    steps = data.get("steps_of_the_run")
+    price = data.get("price_per_chip_hour")
+    if price:
+        yield f"At {money.price(price)} per chip-hour."
+    if not steps:
+        if now.get("cost_per_step"):
+            yield f"A step of the current configuration costs **{money(now['cost_per_step'])}**."
+        else:
+            yield f"A step of the current configuration takes {now['chip_hours_per_step']:.3g} chip-hours."
+    else:
+        paid = f", **{money(now['cost_of_the_run'])}**" if now.get("cost_of_the_run") else ""
+        weeks = f", {now['weeks_of_the_run']:.2g} weeks," if now["weeks_of_the_run"] >= 3 else ""
+        of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
+        yield (
+            f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'])} per step, "
+            f"{how(desk)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
+            f"chip-hours{paid}."
+        )
+    key = "cost_of_the_run" if price else "chip_hours_of_the_run"
+    saving = [row for row in others if row.get(f"saved_{key}")]
+    if not saving:
+        return
+    best = max(saving, key=lambda row: row[f"saved_{key}"])
+    if best[f"saved_{key}"] <= 0:
+        yield "No proposal is predicted to save anything."
+        return
+    low, high = best[f"saved_{key}_range"]
+    shown = money if price else _hours
+    sure = (
+        "the 80 % interval includes a loss, so it is not assured" if low < 0 else "the whole 80 % interval is a saving"
+    )
+    yield (
+        f"**Proposal {best['number']}** is predicted to save the most, {shown(best[f'saved_{key}'])} (80 % interval "
+        f"{shown(low)} to {shown(high)}): {sure}."
+    )
+
+
+def _table(desk: Desk, rows: Rows, money: Money, run: bool) -> Answer:
+    head = ["Configuration", "Step"]
+    head += ["Time (80 % interval)", "Chip-hours", "Cost (80 % interval)", "Saved"] if run else [
+        "Chip-hours per step", "Cost per step", "Chip-hours per trillion tokens", "Cost per trillion tokens"
     ]  # fmt: skip
-    yield from desk.table(["Configuration", "Step", "Steps", "Time, without interruptions", "Chip-hours"], lines)
+    lines = []
+    for row in rows:
+        line = [_named(desk, row), words.time(row["step_time_s"])]
+        if run:
+            saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
+            shown = money if "saved_cost_of_the_run" in row else _hours
+            line += [
+                _with_range(row, "days_of_the_run", _days), f"{row['chip_hours_of_the_run']:,.0f}",
+                _with_range(row, "cost_of_the_run", money), shown(saved) if saved is not None else "–",
+            ]  # fmt: skip
+        else:
+            hours = row.get("chip_hours_per_trillion_tokens")
+            line += [
+                f"{row['chip_hours_per_step']:.3g}", money(row.get("cost_per_step")), f"{hours:,.0f}" if hours else "–",
+                _with_range(row, "cost_per_trillion_tokens", money),
+            ]  # fmt: skip
+        lines.append(line)
+    yield from desk.table(head, lines)
+
+
+def _named(desk: Desk, row: Row) -> str:
+    if row.get("configuration") == "elsewhere":
+        return f"on {row['chips']:,} chips, predicted"
+    return f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}"
+
+
+def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
+    if row.get(key) is None:
+        return "–"
+    ends = row.get(f"{key}_range")
+    return shown(row[key]) + (f" ({shown(ends[0])} to {shown(ends[1])})" if ends else "")
+
+
+def _within(desk: Desk, found: Row, own: int) -> Answer:
+    """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
+    yield from desk.say(
+        f"In {found['days']:.3g} days it needs {found['throughput_needed_over_now']:.3g} times the throughput of now: "
+        f"at equal efficiency **{found['whole_chips']:,} chips** instead of {own:,}, or "
+        f"{words.time(found['step_time_needed_s'])} per step at this batch."
+    )
+    counts = yield from desk.look("chip_counts", step_time_s=found["step_time_needed_s"])
+    if not counts:
+        yield from desk.say(
+            f"What more chips really reach is not predicted here: {words.lower_first(counts.error)} Communication "
+            "grows with the number of chips, so take this as the least."
+        )
+        return
+    rows = [row for row in counts.data["rows"] if row.get("fits") and row.get("step_time_s") and row["chips"] >= own]
+    reached = counts.data.get("reached_with_chips")
+    yield from desk.say(
+        f"By prediction {reached:,} chips, the next power of two that was tried, reach it on their best legal mesh."
+        if reached
+        else "By prediction no power of two that was tried reaches it at this batch; it would have to grow with the "
+        "chips."
+    )
+    lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
+    if lines:
+        yield from desk.table(["Chips", "Best mesh", "Step, predicted"], lines)
+
+
+@dataclass(frozen=True)
+class Money:
+    """Shows amounts in the currency that was stated."""
+
+    sign: str
+
+    def __call__(self, value: float | None) -> str:
+        if value is None:
+            return "–"
+        amount = f"{abs(value):,.0f}" if abs(value) >= 100 else f"{abs(value):.3g}"
+        return f"{'−' if value < 0 else ''}{self.sign}{amount}"
+
+    def price(self, value: float) -> str:
+        return f"{self.sign}{value:g}"
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f} chip-hours".replace("-", "−", 1) if value < 0 else f"{value:,.0f} chip-hours"
+
+
+def _days(value: float) -> str:
+    return f"{value:.3g} days" if value >= 1 else words.time(value * 86400)
 
 
 @capability(
@@ -168,8 +350,8 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
         yield from desk.say(
-            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, "
-            f"computed from its shape."
+            f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed "
+            "from its shape."
         )
     if data.get("flops_per_step_measured"):
         yield from desk.say(
@@ -177,9 +359,8 @@ def model_size(desk: Desk, given: NoArguments) -> Answer:
         )
     if data.get("parameters_estimated_from_flops"):
         yield from desk.say(
-            f"By 6 FLOPs per parameter and token that suggests "
-            f"{words.count(data['parameters_estimated_from_flops'])} active "
-            "parameters; attention scores and recompute count in, so it is an upper estimate."
+            f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} "
+            "active parameters; attention scores and recompute count in, so it is an upper estimate."
         )
     elif not data.get("parameters"):
         yield from desk.say(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,15 +42,21 @@ Looked = Generator[Said, None, Result]
 
 
 class Desk:
-    """One answer in the making.  bench: as the conversation stands."""
+    """One answer in the making.  bench: as the conversation stands.  heard: what the user wrote, the newest first."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, heard: Sequence[str] = ()) -> None:
         self.bench = bench
+        self.heard = tuple(heard)
         self.text = ""
         self.calls = 0
         self._started = time.monotonic()
         self._tools: dict[str, Tool] = by_name(toolbox(bench, "coordinator"))
         self._known: dict[tuple[str, str], Result] = {}
+
+    @property
+    def message(self) -> str:
+        """The message that is answered; empty where a form is."""
+        return self.heard[0] if self.heard else ""
 
     def over(self, bench: Workbench) -> None:
         """From here on the tools look at this workbench."""

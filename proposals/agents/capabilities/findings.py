@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from proposals.agents import words
-from proposals.agents.capabilities.capability import Missing, capability, command, registry
+from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Row, get
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.explaining import basis, explain, numbers, recorded, traced, whole_message
+from proposals.agents.grounding_facts import stems
 
 
 def findings_about(desk: Desk, stems: tuple[str, ...]) -> Answer:
@@ -65,9 +69,9 @@ def findings(desk: Desk, given: OneFinding) -> Answer:
 
 def evidence(desk: Desk, row: Row) -> Answer:
     items = [
-        f"{e['label']}: {e['text']} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
+        f"{e['label']}: {words.evidenced(e)} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
         for e in row.get("evidence", ())
-        if e.get("text")
+        if words.evidenced(e)
     ]
     if items:
         yield from desk.say("Evidence:")
@@ -90,32 +94,116 @@ def doubt(desk: Desk, given: Doubt) -> Answer:
     """A finding or the verdict set against its evidence again: whether each number behind it was measured and holds."""
     found = yield from get(desk, "findings")
     rows = found.get("rows", [])
-    text = given.text.lower()
+    said = whole_message(desk, given.text)
     row = next((r for r in rows if r["finding"] == given.finding), None)
     if row is None and given.finding:
         raise ToolError(f"There is no finding {given.finding}; there are {len(rows)}.")
+    figures = yield from traced(desk, said)
     if row is None:
-        stems = [(len({w for w in r["title"].lower().split() if len(w) > 4 and w in text}), r) for r in rows]
-        best = max(stems, key=lambda item: item[0], default=(0, None))
-        row = best[1] if best[0] else None
+        row = _meant(rows, said)
     if row is not None:
         yield from desk.say(f"Finding {row['finding']}, {row['title']}: {row['insight']}")
-        yield from evidence(desk, row)
-        held = [e for e in row.get("evidence", ()) if e.get("origin") == "measured"]
+        yield from _concerning(desk, row, said)
+    else:
+        verdict: Row = yield from get(desk, "bottleneck")
         yield from desk.say(
-            f"{'Its evidence is measured in this profile' if held else 'Its evidence is computed, not measured'}; "
-            f"it stands "
-            "unless one of these numbers is wrong. If the profile is not of the run you mean, upload another one."
+            f"The verdict is {verdict['primary']} with {words.percent(verdict['confidence_share'])} confidence: "
+            f"{verdict['statement']}"
         )
-        return
-    verdict = yield from get(desk, "bottleneck")
-    yield from desk.say(
-        f"The verdict is {verdict['primary']} with {words.percent(verdict['confidence_share'])} confidence: "
-        f"{verdict['statement']}"
-    )
-    yield from evidence(desk, verdict)
-    if rows:
-        raise Missing(
-            "Say which finding is meant, and it is examined against its evidence.",
-            tuple(command(registry()["doubt"], {"finding": r["finding"]}) for r in rows[:3]),
+        yield from _concerning(desk, verdict, said)
+        yield from _shares(desk, verdict)
+    if figures.get("numbers"):
+        yield from desk.say("The numbers that you name:")
+        yield from numbers(desk, figures)
+    elif said and figures.get("named"):
+        yield from desk.say("What this run says of it:")
+        yield from desk.bullets([explain(item) for item in figures["named"][:3]])
+    yield from _judged(desk, row, said, figures)
+
+
+def _meant(rows: Sequence[Row], text: str) -> Row | None:
+    """The finding that shares most words and ops with a message, at least two."""
+    asked, lower = stems(text), text.lower()
+
+    def common(row: Row) -> int:
+        own = stems(f"{row['title']} {row['rule']} {row['insight']} {row.get('mesh_axis') or ''}")
+        ops = {str(op).rpartition("/")[2].lower() for each in row.get("evidence", ()) for op in each.get("ops", ())}
+        return len(own & asked) + 3 * any(op in lower for op in ops)
+
+    best = max(rows, key=common, default=None)
+    return best if best is not None and common(best) >= 2 else None
+
+
+def _concerning(desk: Desk, row: Row, text: str) -> Answer:
+    """The evidence, what the message speaks of first."""
+    asked = stems(text)
+    items = [e for e in row.get("evidence", ()) if words.evidenced(e)]
+    items.sort(key=lambda e: -len(stems(str(e["label"])) & asked))
+    lines = [f"{e['label']}: {words.evidenced(e)} ({_behind(e)})" for e in items[:5]]
+    if lines:
+        yield from desk.say("Evidence:")
+        yield from desk.bullets(lines)
+
+
+def _behind(row: Row) -> str:
+    return ", ".join(str(part) for part in (row["origin"], row.get("formula"), row.get("source")) if part)
+
+
+def _shares(desk: Desk, verdict: Row) -> Answer:
+    """The parts of the step by size where the verdict does not name the largest one."""
+    data = yield from get(desk, "kpis")
+    parts = sorted((data.get("breakdown_share") or {}).items(), key=lambda item: -item[1])[:4]
+    if parts and _kind(parts[0][0]) != verdict["primary"]:
+        listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
+        yield from desk.say(
+            f"By size the parts of the step are {listed}: the verdict names what could be avoided, which need not be "
+            "the largest part."
         )
+
+
+def _kind(part: str) -> str:
+    """A part of the breakdown as verdicts call it."""
+    if part.startswith(("ici", "dcn")):
+        return "communication"
+    return {"hbm": "memory", "host_transfer": "host", "kernel_launches": "idle", "bubble": "idle"}.get(part, part)
+
+
+def _judged(desk: Desk, row: Row | None, text: str, figures: Row) -> Answer:
+    """Whether what is objected is right, is not, or cannot be decided, and what would decide it."""
+    said: list[str] = []
+    mesh = desk.bench.config.mesh
+    for role, name in (("pipeline", "pipeline"), ("expert", "expert"), ("model", "tensor"), ("seq", "sequence")):
+        if re.search(rf"\b(?:no|not|without|have no|there is no)\b[^.?!]*\b{name}", text, re.IGNORECASE):
+            has = mesh.size(role) > 1
+            said.append(
+                f"Your objection does not hold: this mesh has {mesh.size(role)} shards of {name} parallelism."
+                if has
+                else f"**You are right**: this mesh, {mesh.text()}, has no {name} parallelism, so no time comes of it."
+            )
+    absent = [item for item in figures.get("numbers", ()) if not item["found"]]
+    agreed = [item for item in figures.get("numbers", ()) if item["found"]]
+    if absent and not agreed:
+        said.append(
+            "**This cannot be decided from this run**: your figures are not among its own; a profile that shows them "
+            "would decide it."
+        )
+    elif agreed and not absent:
+        said.append("Your numbers are ours, so what differs is what they count or what follows from them.")
+    where = basis(desk)
+    if where:
+        right = any("You are right" in sentence for sentence in said)
+        said.append(where if right else f"**More cannot be decided**: {words.lower_first(where)}")
+    partly = yield from recorded(desk)
+    if partly:
+        said.append(partly)
+    if not where:
+        rows = (row or {}).get("evidence", ()) if row else ()
+        measured = [e for e in rows if e.get("origin") == "measured"]
+        assumed = [e for e in rows if e.get("origin") == "predicted"]
+        if row:
+            said.append(
+                f"Of the finding's {len(rows)} numbers {len(measured)} are measured"
+                + (f" and {len(assumed)} predicted" if assumed else "")
+                + "; it holds as long as these do, and its saving is an upper bound."
+            )
+    yield from desk.say(*said)

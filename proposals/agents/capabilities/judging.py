@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from agent.tools import NoArguments, ToolError
 from proposals import facts
@@ -22,6 +23,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured, meant
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.explaining import numbers, traced
 
 
 @capability(
@@ -34,7 +36,8 @@ from proposals.agents.capabilities.desk import Answer, Desk
 )
 def confidence(desk: Desk, given: Configured) -> Answer:
     """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
-    number = given.proposal or (None if given.named else 1)
+    named = yield from traced(desk, desk.message)
+    number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
         found = yield from meant(desk, given)
         row: Row = yield from get(desk, "predict", **found[0])
@@ -47,29 +50,90 @@ def confidence(desk: Desk, given: Configured) -> Answer:
             f"{words.capital(name)} is not legal, so there is no gain to be confident of: {words.violations(row)[0]}"
         )
     value = row["confidence_share"]
-    if words.keeps(row) or row.get("kind") == "keep":
+    keeping = words.keeps(row) or row.get("kind") == "keep"
+    if keeping:
         yield from desk.say(
             f"**{words.percent(value)}** is the probability that keeping the current configuration, "
-            f"{words.mesh(row)}, is "
-            "right: no legal candidate gains what is worth a change."
+            f"{words.mesh(row)}, is right: no legal candidate gains what is worth a change."
         )
     else:
+        yield from desk.say(*_interval(row, name))
         yield from desk.say(f"**{words.percent(value)}** is the calibrated probability that {name} {words.gains(row)}.")
-        if row.get("speedup_per_token"):
-            low = row.get("speedup_low80") or 1.0
-            tail = words.inconclusive(row) or (
-                " The whole interval lies above the current configuration." if low > 1 else ""
-            )
-            yield from desk.more(f"Predicted {words.speed(row)}.{tail}")
+    yield from _noise(desk, row)
     for heading, key in (("Raises it:", "raises_confidence"), ("Lowers it:", "lowers_confidence")):
         if row.get(key):
             yield from desk.say(heading)
             yield from desk.bullets([str(item) for item in row[key]])
     yield from proof(desk, row)
     yield from desk.say(
-        "It is calibrated on predicted against measured gains of published pairs of runs and of this team's trials."
+        "It is calibrated on predicted against measured gains of published pairs of runs and of this team's trials. "
+        "Proposals are ranked by the expected gain less what a trial that fails costs, not by confidence alone."
     )
+    yield from _named_shares(desk)
     yield from unknown_facts(desk, row.get("not_known", ()))
+
+
+def _interval(row: Row, name: str) -> Iterator[str]:
+    """Whether a predicted gain can be told from none, in words."""
+    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    if not low or not high or not row.get("speedup_per_token"):
+        return
+    if low < 1 < high:
+        yield (
+            f"**It cannot be told from no change**: {name} is predicted {words.speed(row)}, and the interval contains "
+            "1, so it may be slower: *inconclusive* until measured."
+        )
+    elif low >= 1:
+        yield f"**A gain is expected**: {name} is predicted {words.speed(row)}; the whole interval lies above 1."
+    else:
+        yield f"**A loss is expected**: {name} is predicted {words.speed(row)}; the whole interval lies below 1."
+
+
+#: How somebody states how much a measurement varies by itself.
+_NOISE = r"noise|jitter|run[- ]to[- ]run|variation|varies|spread|repeatab\w+"
+_PERCENT = r"(\d+(?:\.\d+)?)\s?%"
+_VARIES = re.compile(
+    rf"(?:±|\+-|\+/-|plus[- ]minus)\s?{_PERCENT}|(?:{_NOISE})[^.?!\d]{{0,40}}{_PERCENT}|"
+    rf"{_PERCENT}[^.?!\d]{{0,30}}(?:{_NOISE})",
+    re.IGNORECASE,
+)
+
+
+def _noise(desk: Desk, row: Row) -> Answer:
+    """The interval beside the noise that the user states, else beside the spread of the recorded steps."""
+    match, speed = _VARIES.search(desk.message), row.get("speedup_per_token")
+    low = row.get("speedup_low80")
+    if match is None or not speed or not low or abs(speed - 1) < words.SAME / 10:
+        return
+    noise = float(next(group for group in match.groups() if group)) / 100
+    gain, least = speed - 1, low - 1
+    beyond = (
+        "even the low end of the interval lies above it, so one pair of runs would show the gain" if least > noise else
+        "the estimate lies above it, the low end of the interval does not: several runs of each would be needed" if
+        gain > noise else
+        "the gain is no larger than it: a single pair of runs could not show it"
+    )  # fmt: skip
+    yield from desk.say(
+        f"Against your noise of {words.share(noise)}: a gain of {words.share(gain)} is predicted, at the low end "
+        f"{words.share(least)}; {beyond}. Measure both over the same number of steady steps, and alternate them."
+    )
+
+
+def _proposal_of(found: Row) -> int | None:
+    """The proposal whose speed-up or confidence a message gives."""
+    for row in found.get("numbers") or ():
+        for item in row["found"]:
+            number = re.search(r"(?:speed-up per token|confidence) of proposal (\d+)$", str(item["figure"]))
+            if number:
+                return int(number[1])
+    return None
+
+
+def _named_shares(desk: Desk) -> Answer:
+    """Percentages and factors of the message that no figure of this run has, beside ours."""
+    found = yield from traced(desk, desk.message)
+    absent = [row for row in found.get("numbers") or () if not row["found"] and row.get("nearest")]
+    yield from numbers(desk, {"numbers": [row for row in absent if row["kind"] in ("share", "ratio")][:2]})
 
 
 @capability(
@@ -95,8 +159,8 @@ def risks(desk: Desk, given: Configured) -> Answer:
     items, low = [], row.get("speedup_low80")
     if low and low < 1 - words.SAME:
         items.append(
-            f"**It may lose time**: the 80 % interval reaches down to {words.ratio(low)} per token; confidence that it "
-            f"{words.gains(row)} {words.percent(row['confidence_share'])}"
+            f"**It may lose time**: the 80 % interval reaches down to {words.ratio(low)} per token; confidence that "
+            f"it {words.gains(row)} {words.percent(row['confidence_share'])}"
         )
     elif low:
         items.append(f"a loss is unlikely: the low end of the 80 % interval is {words.ratio(low)} per token")
@@ -142,9 +206,8 @@ def stand(desk: Desk, given: NoArguments) -> Answer:
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
         yield from desk.say(
-            f"**Only as the cheaper one to try**: {words.title(first)} leads because the ranking also weighs what "
-            f"a change "
-            f"costs to try; by gain and confidence {name_of(best)} is ahead."
+            f"**Only as the cheaper one to try**: {words.title(first)} leads because the ranking also weighs what a "
+            f"change costs to try; by gain and confidence {name_of(best)} is ahead."
         )
     else:
         why = "what was stated is counted in" if told else "no fact was added, so no number changed"
@@ -225,13 +288,31 @@ def neighbours(desk: Desk, given: About) -> Answer:
 def accuracy(desk: Desk, given: NoArguments) -> Answer:
     """The intervals and confidences of the proposals, what widens them, and where measured errors are published."""
     rows, _, data = yield from board(desk)
+    found = yield from get(desk, "figures", text="median error of the performance model on held-out runs")
+    error = next((row for row in found.get("named", ()) if row["place"] == "accuracy"), None)
+    if error:
+        runs = next((f" over {item['value']} {item['name']}" for item in error.get("inputs", ())), "")
+        yield from desk.say(
+            f"**{error['text']}** is the median error of a predicted step time{runs} as far from the fit as this one: "
+            f"{error['counted']}."
+        )
+    alone = yield from get(desk, "figures", text="step time that the performance model alone predicts")
+    own = next((row for row in alone.get("named", ()) if "model alone" in row["figure"]), None)
+    kpis = yield from get(desk, "kpis")
+    if own and kpis.get("step_time_s"):
+        yield from desk.say(
+            f"Of this run the model alone predicts {own['text']} against {words.time(kpis['step_time_s'])} measured; "
+            "proposals are scaled to the measured step, so only the change between two configurations is predicted."
+        )
     lines = [
-        [str(r["number"]), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
+        [str(r["number"]), words.step(r), words.ratio(r["speedup_per_token"]), words.span(r),
+         words.percent(r["confidence_share"])]
         for r in rows if r.get("speedup_low80")
     ]  # fmt: skip
     yield from desk.say("Each prediction has an 80 % interval, and a confidence fitted on measured pairs of runs:")
     if lines:
-        yield from desk.table(["Proposal", "Per token, predicted", "80 % interval", "Confidence"], lines)
+        head = ["Proposal", "Step, predicted", "Per token, predicted", "80 % interval", "Confidence"]
+        yield from desk.table(head, lines)
     unknown = data.get("not_known", ())
     yield from desk.say(
         f"The intervals are wide because {facts.not_known(unknown)}." if unknown
@@ -251,9 +332,8 @@ def _neighbours(desk: Desk, number: int) -> Answer:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
             yield from desk.say(
-                f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} "
-                f"the speed of "
-                f"proposal {number}: the next trial."
+                f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
+                f"speed of proposal {number}: the next trial."
             )
         else:
             yield from desk.say("No legal neighbouring configuration is predicted to be faster.")

@@ -20,6 +20,7 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.configured import Configured, configurations, meant, named, subject
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
 
 
@@ -32,7 +33,11 @@ from proposals.agents.conversation import Said
 )
 def memory(desk: Desk, given: NoArguments) -> Answer:
     """Measured peak per chip, and memory of the current configuration and of the proposals, computed."""
-    yield from _measured(desk)
+    stated = stated_peak(desk)
+    if stated is None:
+        yield from _measured(desk)
+    else:
+        yield from filling(desk)
     rows, ran, data = yield from board(desk)
     known = [row for row in rows if row.get("hbm_per_chip_bytes")]
     if not known:
@@ -72,7 +77,7 @@ def _measured(desk: Desk) -> Answer:
 def memory_parts(desk: Desk, given: Configured) -> Answer:
     """Memory per chip by parts (weights, optimizer state, gradients, activations) of a configuration, computed."""
     row = yield from _legality(desk, given)
-    if not given.named:
+    if not given.named and stated_peak(desk) is None:
         yield from _measured(desk)
     if not row.get("hbm_per_chip_bytes"):
         yield from desk.say(f"Its parts cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
@@ -80,6 +85,7 @@ def memory_parts(desk: Desk, given: Configured) -> Answer:
         return
     yield from desk.say(f"{subject(given, row)}:")
     yield from memory_table(desk, row)
+    yield from filling(desk)
 
 
 def _legality(desk: Desk, given: Configured) -> Generator[Said, None, Row]:

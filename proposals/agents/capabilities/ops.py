@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
 from typing import Annotated
 
 from pydantic import Field
@@ -12,11 +12,9 @@ from proposals.agents import words
 from proposals.agents.capabilities.capability import capability, command, registry
 from proposals.agents.capabilities.common import ChipName, Row, get
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.explaining import no_profile, predicted_instead, recorded
 from proposals.agents.capabilities.findings import findings_about
-from proposals.agents.capabilities.run import no_profile, predicted_instead
-from proposals.agents.conversation import Said
-
-NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
+from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
 
 
 class OneOp(Arguments):
@@ -27,31 +25,6 @@ class OneOp(Arguments):
 
 class OfChip(Arguments):
     chip: ChipName = ""
-
-
-def _grouped(desk: Desk, by: str) -> Generator[Said, None, list[Row]]:
-    data = yield from get(desk, "ops", group_by=by, top=20)
-    return [row for row in data.get("rows") or [] if row.get("time_share")]
-
-
-def _shares(desk: Desk, by: str, head: str, empty: str) -> Answer:
-    """Time per step and share of the step by a property of the ops."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
-        return
-    rows = yield from _grouped(desk, by)
-    if not [row for row in rows if row.get(by)]:
-        raise ToolError(empty)
-    lines = [
-        [str(row.get(by) or "unattributed"), _time(row), words.share(row["time_share"]), str(row["op_count"])]
-        for row in rows[:12]
-    ]
-    yield from desk.say("Per step and core, measured:")
-    yield from desk.table([head, "Time per step", "Share of device time", "Ops"], lines)
-
-
-def _time(row: Row, key: str = "time_s") -> str:
-    return words.time(row[key]) if row.get(key) else "–"
 
 
 @capability(
@@ -70,9 +43,16 @@ def top_ops(desk: Desk, given: NoArguments) -> Answer:
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile has no ops.")
+    yield from desk.say(
+        f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
+        "time."
+    )
     yield from desk.table(
         ["Op", "Time per step", "Share", "Category", "Limited by"],
-        [[f"`{r['name']}`", _time(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)] for r in rows],
+        [
+            [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)]
+            for r in rows[:8]
+        ],
     )
 
 
@@ -94,12 +74,23 @@ def op(desk: Desk, given: OneOp) -> Answer:
     if no_profile(desk):
         yield from predicted_instead(desk, NO_OPS)
         return
-    row = yield from get(desk, "op", op=given.op, hops=1)
+    named = ops_named(desk)
+    if len(named) > 1:
+        yield from beside(desk, named)
+        return
+    row = yield from get(desk, "op", op=named[0] if named and given.op == "#1" else given.op, hops=1)
     took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
     place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
     yield from desk.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
     module = f" in {row['module']}" if row.get("module") else ""
     items = [f"category: {row.get('family') or row.get('category')}{module}"]
+    if row.get("time_per_call_s"):
+        each = f", {words.size(row['hbm_bytes_per_call'])} of HBM traffic each" if row.get("hbm_bytes_per_call") else ""
+        items.append(
+            f"{row['calls_per_step_and_core']:.3g} runs per step and core of "
+            f"{words.time(row['time_per_call_s'])}{each}; its {row['occurrences']:,} occurrences are of all recorded "
+            "steps and cores"
+        )
     if row.get("collective"):
         items += _collective(row)
     elif row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
@@ -159,8 +150,12 @@ def _collective(row: Row) -> list[str]:
 )
 def modules(desk: Desk, given: NoArguments) -> Answer:
     """Time per module of the model: attention, MLP, experts, norms, embedding, output head."""
-    yield from _shares(
-        desk, "module", "Module", "The profile does not name the modules of its ops: they carry no framework paths."
+    yield from shares(
+        desk,
+        "module",
+        "Module",
+        "The profile does not name the modules of its ops: they carry no framework paths.",
+        "phase",
     )
 
 
@@ -173,7 +168,7 @@ def modules(desk: Desk, given: NoArguments) -> Answer:
 )
 def phases(desk: Desk, given: NoArguments) -> Answer:
     """Time per phase of the step: forward, backward, recompute, optimizer."""
-    yield from _shares(desk, "phase", "Phase", "The profile does not tell forward from backward ops.")
+    yield from shares(desk, "phase", "Phase", "The profile does not tell forward from backward ops.", "family")
 
 
 @capability(
@@ -185,7 +180,7 @@ def phases(desk: Desk, given: NoArguments) -> Answer:
 )
 def categories(desk: Desk, given: NoArguments) -> Answer:
     """Time per category of op: matmul, attention kernel, collective, elementwise, reduction, data movement."""
-    yield from _shares(desk, "family", "Category", "The profile names no categories.")
+    yield from shares(desk, "family", "Category", "The profile names no categories.", "phase")
 
 
 @capability(
@@ -196,7 +191,7 @@ def categories(desk: Desk, given: NoArguments) -> Answer:
 )
 def sources(desk: Desk, given: NoArguments) -> Answer:
     """Time per line of the program's source, where the profile has it."""
-    yield from _shares(desk, "source", "Source", "The profile has no source lines.")
+    yield from shares(desk, "source", "Source", "The profile has no source lines.")
 
 
 @capability(
@@ -217,7 +212,7 @@ def roofline(desk: Desk, given: OfChip) -> Answer:
     )
     if no_profile(desk) or (given.chip and given.chip != desk.bench.config.hardware.chip):
         return
-    yield from _shares(desk, "bound_by", "Bound by", "The profile does not say what bounds its ops.")
+    yield from shares(desk, "bound_by", "Bound by", "The profile does not say what bounds its ops.")
 
 
 @capability(
@@ -264,7 +259,7 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
             yield from desk.table(
                 ["Matmul", "Time per step", "Share", "Bound by", "Of its roofline"],
                 [
-                    [f"`{r['name']}`", _time(r), words.share(r["time_share"]), str(r.get("bound_by") or "–"),
+                    [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), str(r.get("bound_by") or "–"),
                      words.share(r["roofline_efficiency"]) if r.get("roofline_efficiency") is not None else "–"]
                     for r in rows
                 ],
@@ -273,9 +268,8 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
             yield from desk.say("The profile names no matmuls.")
     if chip.get("matrix_tile"):
         yield from desk.say(
-            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; "
-            f"sizes per chip "
-            "that are multiples of it waste nothing."
+            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes "
+            "per chip that are multiples of it waste nothing."
         )
     yield from findings_about(desk, ("matmul", "mxu", "padd", "tensor core"))
 
@@ -295,11 +289,17 @@ def recompute(desk: Desk, given: NoArguments) -> Answer:
         yield from predicted_instead(desk, NO_OPS)
         return
     data = yield from get(desk, "ops", phase="recompute", top=5)
+    kinds = yield from get(desk, "ops", phase="recompute", group_by="family", top=6)
     if data.get("matching_time_share"):
         took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
         yield from desk.say(
             f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured."
         )
+        parts = [
+            f"{r['family'] or 'other'} {words.share(r['time_share'])}" for r in kinds["rows"] if r["time_share"] > 0
+        ]
+        if len(parts) > 1:
+            yield from desk.more(f"Of it {words.listed(parts)}.")
     else:
         yield from desk.say("No op of the profile is marked as recomputed.")
     yield from findings_about(desk, ("remat", "recompute"))
@@ -340,20 +340,41 @@ def idle(desk: Desk, given: NoArguments) -> Answer:
 def stragglers(desk: Desk, given: NoArguments) -> Answer:
     """Whether one core sets the pace: spread of the step time, and the ops that differ most between cores."""
     data = yield from get(desk, "kpis")
+    found = yield from get(desk, "steps")
     share = (data.get("shares_0_to_1") or {}).get("stragglers")
     if share is not None:
-        yield from desk.say(f"Waiting for the slowest core takes {words.share(share)} of the step, measured.")
+        held = "**No core sets the pace**" if share < SLOWER else "**Yes**"
+        yield from desk.say(
+            f"{held}: the slowest recorded core's own work is {words.share(share)} of the step above the median, "
+            "measured."
+        )
     else:
         why = (data.get("not_measured") or {}).get(
             "stragglers", "the profile does not hold several cores with marked steps"
         )
-        yield from desk.say(f"Skew between cores was not measured: {why}.")
+        yield from desk.say(f"Whether a core is slower is not known: {why}.")
+    yield from desk.more((yield from recorded(desk)))
+    cores = found.get("cores") or []
+    named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", desk.message, re.IGNORECASE)]
+    for row in named[:2] or cores[:1]:
+        yield from desk.say(
+            f"{row['core']}: {words.time(row['mean_step_s'])} per step on average, "
+            f"{words.share(abs(row['above_the_median_share']))} "
+            f"{'above' if row['above_the_median_share'] >= 0 else 'below'} the median core's "
+            f"{words.time(found['median_core_s'])}; whole steps, waiting and idle time included."
+        )
+        if row.get("steps_s"):
+            yield from desk.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")
     worst = [op for op in desk.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
-    for found in worst[:1]:
-        row = yield from get(desk, "op", op=found.key, hops=0)
+    for each in worst[:1]:
+        row = yield from get(desk, "op", op=each.key, hops=0)
         yield from desk.say(
-            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core against "
-            f"{words.time(row['core_min_s'])} on the fastest."
+            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core "
+            f"against {words.time(row['core_min_s'])} on the fastest."
         )
     yield from findings_about(desk, ("straggl", "skew", "slow core"))
+
+
+#: Share of the step from which the slowest core's own work counts.
+SLOWER = 0.01

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from agent.tools import NoArguments, ToolError
-from experiments.step_profile import PROFILE
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities.capability import Missing, capability
 from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
 from proposals.agents.capabilities.desk import Answer, Desk
-
-PARTS = {
-    "compute": "compute", "hbm": "HBM-bound", "dcn": "exposed DCN communication", "host": "host", "input": "input",
-    "idle": "idle", "other": "other", "host_transfer": "host transfers", "kernel_launches": "kernel launches",
-}  # fmt: skip
-FIGURES = {
-    "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
-    "hbm_utilization": "HBM bandwidth utilisation", "mxu_utilization": "MXU utilisation", "duty_cycle": "duty cycle",
-    "communication": "communication", "communication_exposed": "exposed communication", "idle": "idle",
-    "input": "input", "host": "host", "goodput": "goodput", "stragglers": "stragglers",
-    "memory_peak_share": "peak memory", "memory": "peak memory",
-}  # fmt: skip
+from proposals.agents.capabilities.explaining import (
+    FIGURES,
+    basis,
+    breakdown,
+    explain,
+    figure_key,
+    no_profile,
+    numbers,
+    one_figure,
+    traced,
+    unmeasured,
+    what_it_contains,
+    whole_message,
+)
 
 
 class OneFigure(NoArguments):
@@ -77,19 +78,46 @@ def step_time(desk: Desk, given: NoArguments) -> Answer:
         )
         return
     yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
-    if kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
+    found = yield from get(desk, "steps")
+    count = int(found.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
+    if found.get("median_s"):
+        yield from desk.more(
+            f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "
+            f"{words.time(found['shortest_s'])} to {words.time(found['longest_s'])}, standard deviation "
+            f"{words.time(found['standard_deviation_s'])} ({words.share(found['standard_deviation_share'])}), "
+            f"standard error of the mean {words.time(found['standard_error_s'])}."
+        )
+        listed = ", ".join(words.time(item["time_s"]) for item in found["first"])
+        yield from desk.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
+        yield from _settling(desk, found)
+    elif kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
         yield from desk.more(
             f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
-            f"{words.time(kpis['step_time_max_s'])}"
-            + (
-                f", standard deviation {words.time(kpis['step_time_stdev_s'])}."
-                if kpis.get("step_time_stdev_s")
-                else "."
-            )
+            f"{words.time(kpis['step_time_max_s'])}."
         )
-    steps = (data.get("profile") or {}).get("steps")
-    if steps:
-        yield from desk.say(f"{steps:,} {'step was' if steps == 1 else 'steps were'} recorded.")
+    elif count:
+        yield from desk.say(f"{count:,} {'step was' if count == 1 else 'steps were'} recorded.")
+
+
+#: Spread, standard deviation over mean, from which a mean alone says little.
+SPREADS = 0.05
+
+
+def _settling(desk: Desk, found: Row) -> Answer:
+    """Whether the steps settle, which number to report, and whether the verdict depends on the slow ones."""
+    if found.get("trend") == "falling":
+        yield from desk.say(
+            "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
+            f"first the mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, "
+            "with their number and spread, from a longer recording."
+        )
+    elif found["standard_deviation_share"] > SPREADS:
+        yield from desk.say("The steps differ that much that the median says more than the mean; record more of them.")
+    if found.get("idle_share_of_the_shortest") is not None and found["standard_deviation_share"] > SPREADS:
+        yield from desk.say(
+            f"Busy time is {words.time(found['busy_s'])}: idle is {words.share(found['idle_share'])} of the mean "
+            f"step, and would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
+        )
 
 
 @capability(
@@ -143,33 +171,6 @@ def bottleneck(desk: Desk, given: NoArguments) -> Answer:
         yield from desk.bullets([f"{item['title']}: {item['insight']}" for item in found["rows"][:3]])
 
 
-def breakdown(desk: Desk) -> Answer:
-    """Where the time of a step goes, by resource."""
-    data = yield from get(desk, "kpis")
-    shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
-    parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
-    if not parts:
-        return
-    name = {part: PARTS.get(part, f"exposed communication on {part.removeprefix('ici:')}") for part in parts}
-    how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
-    yield from desk.say(f"Where the time of a step goes, {how}:")
-    if seconds:
-        rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
-        yield from desk.table(["Part", "Time per step", "Share"], rows)
-    else:
-        yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
-
-
-def predicted_instead(desk: Desk, error: str) -> Answer:
-    """In the place of what no profile measured: that it is so, and the predicted breakdown."""
-    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
-    yield from breakdown(desk)
-
-
-def no_profile(desk: Desk) -> bool:
-    return desk.bench.profile.basis != PROFILE
-
-
 @capability(
     "Summary for a manager",
     "Summarise this run for my manager in a few sentences.",
@@ -188,14 +189,14 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
     )
     if first["kind"] == "keep":
         yield from desk.say(
-            "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to try "
-            f"({words.percent(first['confidence_share'])} confidence)."
+            "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to "
+            f"try ({words.percent(first['confidence_share'])} confidence)."
         )
     elif first.get("speedup_per_token"):
         yield from desk.say(
             f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted "
-            f"{words.speed(first)}, with "
-            f"{words.percent(first['confidence_share'])} confidence that it {words.gains(first)}."
+            f"{words.speed(first)}, with {words.percent(first['confidence_share'])} confidence that it "
+            f"{words.gains(first)}."
         )
     yield from desk.say(
         "A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal."
@@ -233,43 +234,31 @@ def missing(desk: Desk, given: NoArguments) -> Answer:
 )
 def explain_figure(desk: Desk, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
+    said = whole_message(desk, given.text)
+    found = yield from traced(desk, said)
+    key = figure_key(said)
+    if found.get("numbers"):
+        yield from numbers(desk, found)
+        rows = [item for row in found["numbers"] for item in row["found"][:1]]
+        if any(item["origin"] == "predicted" for item in rows) or not rows:
+            yield from desk.say(basis(desk))
+        yield from what_it_contains(desk, rows)
+        yield from unmeasured(desk, said)
+        return
+    if key:
+        yield from one_figure(desk, key)
+        return
+    if found.get("named"):
+        yield from desk.bullets([explain(row) for row in found["named"]])
+        yield from desk.say(basis(desk))
+        return
     data = yield from get(desk, "kpis")
     shares = data.get("shares_0_to_1") or {}
-    text = given.text.lower().replace("utilization", "utilisation")
-    key = next((key for key, name in FIGURES.items() if key in text or name.lower() in text), "")
-    if not key:
-        key = "communication_exposed" if "exposed" in text else ""
-    if not key:
-        names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
-        raise Missing(
-            f"Say which figure: {words.listed(names, 'or')}.",
-            tuple(f"Where does the {name} come from?" for name in names[:3]),
-        )
-    value = data.get(key) if key == "step_time_s" else shares.get(key)
-    if value is None:
-        why = (data.get("not_measured") or {}).get(key, "it is not reported")
-        yield from desk.say(f"{FIGURES[key][:1].upper()}{FIGURES[key][1:]} was not measured: {why}.")
-        return
-    shown = words.time(value) if key == "step_time_s" else words.share(value)
-    yield from desk.say(f"{FIGURES[key][:1].upper()}{FIGURES[key][1:]} is **{shown}**, measured.")
-    if key == "mfu":
-        yield from desk.say(f"It is {data['mfu_convention']}.")
-    verdict = yield from get(desk, "bottleneck")
-    found = yield from get(desk, "findings")
-    rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
-    stem = FIGURES[key].split()[0].lower()
-    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and row.get("text")]
-    if lines:
-        yield from desk.say("Evidence of the diagnosis with it:")
-        yield from desk.bullets(list(dict.fromkeys(lines))[:4])
-    if key in ("mfu", "flops_utilization"):
-        yield from desk.say("What keeps it low is where the rest of the step goes:")
-        yield from breakdown(desk)
-
-
-def _evidence(row: Row) -> str:
-    how = f", computed as {row['formula']}" if row.get("formula") else ""
-    return f"{row['label']}: {row['text']} ({row['origin']}{how})"
+    names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
+    raise Missing(
+        f"Say which figure: {words.listed(names, 'or')}.",
+        tuple(f"Where does the {name} come from?" for name in names[:3]),
+    )
 
 
 @capability(
@@ -293,9 +282,8 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
     first, ran = data["proposals"][0], data["what_runs"]
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
-            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per "
-            f"step against "
-            f"{words.estimate(ran)} {how(desk)}."
+            f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "
+            f"against {words.estimate(ran)} {how(desk)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][

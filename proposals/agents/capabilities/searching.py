@@ -3,12 +3,14 @@ result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from agent.tools import NoArguments, ToolError
+from perfmodel.execution import framework_of
 from proposals.agents import words
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
@@ -18,8 +20,10 @@ from proposals.agents.capabilities.common import (
     which,
     whole,
 )
+from proposals.agents.capabilities.communication import explain_flags
 from proposals.agents.capabilities.configured import Configured, meant
 from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.grounding_match import proposals_named
 
 
 @capability(
@@ -122,12 +126,14 @@ class Launch(About):
 )
 def launch(desk: Desk, given: Launch) -> Answer:
     """Flags and files that would launch a proposal with MaxText, plain JAX, AXLearn or Megatron-LM, as text to copy."""
-    target = {"number": which(desk, given)}
+    named = sorted(proposals_named(desk.message)) or [int(n) for n in _FOR.findall(desk.message)]
+    number = given.proposal or next((n for n in named if n <= len(desk.bench.proposals)), which(desk, given))
+    target = {"number": number}
     every = yield from get(desk, "launch_files", **target)
     if not every.get("may_run", True):
         yield from desk.say("It is not legal as it is:", *words.violations(every))
     kinds = [item["kind"] for item in every["files"]]
-    kind = next((kind for kind in kinds if given.tool and kind.startswith(given.tool.lower())), kinds[0])
+    kind = _kind(desk, given.tool, kinds)
     found = yield from get(desk, "launch_files", **target, kind=kind)
     file = found["files"][0]
     body = (
@@ -135,9 +141,29 @@ def launch(desk: Desk, given: Launch) -> Answer:
     )
     yield from desk.say(f"`{file['name']}` of proposal {target['number']}{body}")
     yield from desk.bullets([str(note) for note in file.get("notes", ())])
+    if desk.message:
+        flags = yield from get(desk, "flag", text=desk.message[:600])
+        if flags.get("flags"):
+            yield from explain_flags(desk, flags)
     rest = [f"`{item['name']}`" for item in every["files"] if item["name"] != file["name"]]
     if rest:
         yield from desk.say(f"Also available on the proposal's page: {words.listed(rest)}.")
+
+
+#: How a message names a proposal beside a tool: `megatron arguments for 3`.
+_FOR = re.compile(r"\b(?:for|of)\s+(?:the\s+)?#?(\d)\b(?!\s?(?:chips|gpus|tokens|%))", re.IGNORECASE)
+_TOOLS = {
+    "megatron": r"megatron|mcore|nemo", "maxtext": r"maxtext|ici_\w+_parallelism", "axlearn": r"axlearn",
+    "jax": r"\bjax\b|namedsharding", "yaml": r"\byaml\b|config file",
+}  # fmt: skip
+
+
+def _kind(desk: Desk, tool: str, kinds: Sequence[str]) -> str:
+    """The file of the tool that is named, in the form or in the message, else of the program that ran."""
+    wanted = tool.lower() or next((k for k, p in _TOOLS.items() if re.search(p, desk.message, re.IGNORECASE)), "")
+    ran = (framework_of(desk.bench.config) or "").lower()
+    wanted = wanted or next((kind for kind in ("megatron", "axlearn", "maxtext") if kind in ran), "")
+    return next((kind for kind in kinds if wanted and kind.startswith(wanted)), kinds[0])
 
 
 class Outcome(About):
@@ -166,5 +192,5 @@ def result(desk: Desk, given: Outcome) -> Answer:
         )
     yield from desk.say(
         f"It counts once the profile of that run is uploaded on the card of proposal {number}; the confidence of "
-        f"further proposals is then recalibrated."
+        "further proposals is then recalibrated."
     )

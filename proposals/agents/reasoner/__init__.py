@@ -14,6 +14,7 @@ from agent.tools import ToolError
 from perfmodel.config import ConfigError
 from proposals.agents.capabilities import Capability, Desk, arguments, command, registry
 from proposals.agents.capabilities import answer as computed
+from proposals.agents.capabilities.explaining import EXPLAINED, left_over
 from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
 from proposals.agents.notation import Knows
 from proposals.agents.reasoner import certainty
@@ -38,8 +39,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
 
     What the thread holds applies to everything that is computed.
     """
+    heard = (ask.text, *(turn.text for turn in reversed(ask.earlier) if turn.role == "user"))
     try:
-        desk = Desk(workbench.under(ask.facts, ask.constraints))
+        desk = Desk(workbench.under(ask.facts, ask.constraints), heard)
     except ConfigError as error:
         desk = Desk(workbench)
         yield from desk.say(
@@ -63,16 +65,22 @@ def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], text: str)
             yield from _computed(desk, item)
     requests = [item for item in asked if isinstance(item, Request)]
     before = (desk.text, desk.calls)
+    if not requests and any(isinstance(item, Offer) for item in asked):
+        yield from left_over(desk)
     said = [(item, list(_of(desk, item, len(asked) > 1))) for item in asked]
     for item in found:  # what is held or offered by itself is no part of what is judged
         if item not in requests:
             text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
     if commanded(text) is None and requests and not _likely(asked, said, text):
         desk.text, desk.calls = before
+        yield from left_over(desk)
         yield from _offered(desk, _instead(requests), bool(desk.text))
         return
     for _, events in said:
         yield from events
+    # After judging: a number that is named again because it was asked is no sign that the rest is right.
+    if requests and all({item.of.area, item.of.key} & EXPLAINED for item in requests) and commanded(text) is None:
+        yield from left_over(desk)
 
 
 def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:

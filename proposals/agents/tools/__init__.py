@@ -11,12 +11,17 @@ from typing import Literal, get_args
 from agent.tools import Tool, tool
 from proposals.agents.tools.economics import EconomicsTools
 from proposals.agents.tools.elsewhere import ElsewhereTools
+from proposals.agents.tools.figures import FigureTools
+from proposals.agents.tools.flags import FlagTools
 from proposals.agents.tools.launching import LaunchTools
 from proposals.agents.tools.machine import MachineTools
+from proposals.agents.tools.memory_use import MemoryTools
 from proposals.agents.tools.model import ModelTools
 from proposals.agents.tools.ops import OpTools
 from proposals.agents.tools.retrieval import RetrievalTools
 from proposals.agents.tools.run import RunTools
+from proposals.agents.tools.steps import StepTools
+from proposals.agents.tools.without_model import ModelFreeTools
 from proposals.agents.workbench import Workbench
 
 __all__ = ["AGENTS", "Agent", "all_tools", "toolbox"]
@@ -26,7 +31,9 @@ AGENTS: tuple[Agent, ...] = get_args(Agent)
 
 _MEASURED = ("run", "kpis", "bottleneck", "findings", "ops", "op", "collectives", "compare")
 _PRICED = ("proposals", "predict", "search", "sensitivity", "compare_meshes", "legality", "rejected", "launch_files")
-_BEYOND = ("throughput", "cost", "retarget", "chip_counts", "vary", "hardware", "model_size", "divisors", "flags")
+_BEYOND = ("throughput", "cost", "retarget", "chip_counts", "vary", "hardware", "model_size", "divisors", "flags",
+           "figures", "flag", "steps", "memory_use",
+           "without_model")  # fmt: skip
 _KNOWN = ("search_history", "similar_runs", "record", "search_knowledge", "passage")
 #: Results that hold long text or many rows.
 _ROOM = {"proposals": 20_000, "findings": 24_000, "launch_files": 20_000, "compare": 16_000, "compare_meshes": 16_000}
@@ -48,6 +55,8 @@ def all_tools(bench: Workbench) -> dict[str, Tool]:
         model.rejected, launching.launch_files, known.search_history, known.similar_runs, known.record,
         known.search_knowledge, known.passage, economics.throughput, economics.cost, elsewhere.retarget,
         elsewhere.chip_counts, elsewhere.vary, machine.hardware, machine.model_size, machine.divisors, machine.flags,
+        FigureTools(bench).figures, FlagTools(bench).flag, StepTools(bench).steps, MemoryTools(bench).memory_use,
+        ModelFreeTools(bench).without_model,
     )  # fmt: skip
     made = (tool(each, max_chars=_ROOM.get(each.__name__, 12_000)) for each in functions)
     return {each.name: each for each in made}

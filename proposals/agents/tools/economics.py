@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ TRILLION = 1e12
 
 
 class Spending(Arguments):
-    usd_per_chip_hour: float | None = Field(None, gt=0, le=1e4, description="US dollars per chip and hour.")
+    price_per_chip_hour: float | None = Field(None, gt=0, le=1e4, description="Per chip and hour, in any currency.")
     tokens: float | None = Field(None, gt=0, le=1e18, description="Tokens of the whole training run.")
+    steps: float | None = Field(None, gt=0, le=1e12, description="Steps of the run, of the current batch.")
+    days: float | None = Field(None, gt=0, le=1e5, description="Days that the run may take.")
+    chips: int | None = Field(None, ge=1, le=65536, description="Another number of chips, with its step time.")
+    step_time_s: float | None = Field(None, gt=0, le=1e6, description="Step time on that number of chips.")
 
 
 class EconomicsTools:
@@ -43,6 +48,7 @@ class EconomicsTools:
         return present(
             {
                 "step_time_s": step,
+                "steps_per_s": 1 / step if step else None,
                 "tokens_per_step": tokens,
                 "tokens_per_s": each,
                 "tokens_per_s_per_chip": each / config.hardware.chips if each else None,
@@ -66,58 +72,93 @@ class EconomicsTools:
         )
 
     def cost(self, asked: Spending) -> dict[str, Any]:
-        """What the current configuration and each proposal cost: chip-hours and dollars per step, per trillion
-        tokens and for
-        a whole run of so many tokens, and how long that takes. Dollars only with a price."""
+        """What the current configuration and each proposal cost: chip-hours and money per step, per trillion tokens and
+        for a whole run of so many tokens or steps, how long that takes, each with the range of the 80 % interval, and
+        what is saved against the current configuration. With days: how many chips they take at equal efficiency. Money
+        only with a price."""
         bench = self._bench
         config, step = bench.config, bench.diagnosis.kpis.get("step_time_s")
         tokens = config.training.global_batch_tokens
         if not step:
             raise ToolError("The step time was not measured, so no time and no cost can be computed.")
-        rows = [
-            {"configuration": "current", "mesh_text": config.mesh.text()}
-            | self._spent(asked, step, tokens, config.hardware.chips)
-        ]
+        steps = asked.steps or (asked.tokens / tokens if asked.tokens and tokens else None)
+        now = _spent(asked, step, tokens, config.hardware.chips, steps)
+        rows = [{"configuration": "current", "mesh_text": config.mesh.text(), **now}]
         with told():
             standing = bench.proposals
         for item in (each.proposal for each in standing):
             time = item.predicted.step_time_s
             if time is None or item.kind == "keep":
                 continue
-            batch, length = (
-                item.changes.get(key, getattr(config.training, key)) for key in ("global_batch", "seq_len")
-            )
+            training = {
+                key: item.changes.get(key, getattr(config.training, key)) for key in ("global_batch", "seq_len")
+            }
+            of = training["global_batch"] * training["seq_len"] if all(training.values()) else None
             chips = hardware_of(config, item.changes).chips
-            of = batch * length if batch and length else None
-            rows.append({"number": item.rank, **self._spent(asked, time["estimate"], of, chips)})
+            own = steps * tokens / of if steps and of and tokens else steps
+            rows.append({"number": item.rank, **_ranged(asked, time, of, chips, own, now)})
+        if asked.chips and asked.step_time_s:
+            rows.append({"configuration": "elsewhere", **_spent(asked, asked.step_time_s, tokens, asked.chips, steps)})
         return present(
             {
-                "usd_per_chip_hour": asked.usd_per_chip_hour,
-                "tokens_of_the_run": asked.tokens,
+                "price_per_chip_hour": asked.price_per_chip_hour,
+                "tokens_of_the_run": asked.tokens or (steps * tokens if steps and tokens else None),
+                "steps_of_the_run": steps,
                 "not_known": [] if tokens else list(missing_facts(config)),
                 "rows": rows,
+                "within_days": _within(asked, step, steps, config.hardware.chips),
             }
         )
 
-    def _spent(self, asked: Spending, step_s: float, tokens: float | None, chips: int) -> dict[str, Any]:
-        price, hours = asked.usd_per_chip_hour, step_s * chips / 3600
-        steps = TRILLION / tokens if tokens else None
-        run = asked.tokens / tokens if tokens and asked.tokens else None
-        return present(
-            {
-                "chips": chips,
-                "step_time_s": step_s,
-                "chip_hours_per_step": hours,
-                "usd_per_step": hours * price if price else None,
-                "chip_hours_per_trillion_tokens": hours * steps if steps else None,
-                "usd_per_trillion_tokens": hours * steps * price if steps and price else None,
-                "days_per_trillion_tokens": step_s * steps / 86400 if steps else None,
-                "steps_of_the_run": run,
-                "days_of_the_run": step_s * run / 86400 if run else None,
-                "chip_hours_of_the_run": hours * run if run else None,
-                "usd_of_the_run": hours * run * price if run and price else None,
-            }
-        )
+
+def _within(asked: Spending, step: float, steps: float | None, chips: int) -> dict[str, Any]:
+    """Chips for a run in so many days, were each as efficient as now; and the step time that they would have."""
+    if not asked.days or not steps:
+        return {}
+    share = step * steps / 86400 / asked.days
+    return {
+        "days": asked.days, "days_now": step * steps / 86400, "throughput_needed_over_now": share,
+        "chips_at_equal_efficiency": share * chips, "whole_chips": ceil(share * chips - 1e-9),
+        "step_time_needed_s": step / share,
+    }  # fmt: skip
+
+
+def _ranged(
+    asked: Spending, time: dict[str, float], tokens: float | None, chips: int, steps: float | None, now: dict[str, Any]
+) -> dict[str, Any]:
+    """A proposal's amounts with the ends of its interval, and what it saves."""
+    found = _spent(asked, time["estimate"], tokens, chips, steps)
+    ends = [_spent(asked, time[key], tokens, chips, steps) for key in ("low80", "high80")]
+    for key in ("days_of_the_run", "chip_hours_of_the_run", "cost_of_the_run", "cost_per_trillion_tokens"):
+        if key in found and ends[0][key] != ends[1][key]:
+            found[f"{key}_range"] = [end[key] for end in ends]
+    for key in ("days_of_the_run", "chip_hours_of_the_run", "cost_of_the_run", "cost_per_trillion_tokens"):
+        if key in found and key in now:
+            found[f"saved_{key}"] = now[key] - found[key]
+            found[f"saved_{key}_range"] = [now[key] - ends[1][key], now[key] - ends[0][key]]
+    return found
+
+
+def _spent(asked: Spending, step_s: float, tokens: float | None, chips: int, steps: float | None) -> dict[str, Any]:
+    """tokens: of a step; steps: of the whole run."""
+    price, hours = asked.price_per_chip_hour, step_s * chips / 3600
+    each = TRILLION / tokens if tokens else None
+    return present(
+        {
+            "chips": chips,
+            "step_time_s": step_s,
+            "chip_hours_per_step": hours,
+            "cost_per_step": hours * price if price else None,
+            "chip_hours_per_trillion_tokens": hours * each if each else None,
+            "cost_per_trillion_tokens": hours * each * price if each and price else None,
+            "days_per_trillion_tokens": step_s * each / 86400 if each else None,
+            "steps_of_the_run": steps,
+            "days_of_the_run": step_s * steps / 86400 if steps else None,
+            "weeks_of_the_run": step_s * steps / 604800 if steps else None,
+            "chip_hours_of_the_run": hours * steps if steps else None,
+            "cost_of_the_run": hours * steps * price if steps and price else None,
+        }
+    )
 
 
 _RATES = ("step_time_s", "mfu", "flops_utilization")

@@ -3,18 +3,21 @@ flags."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from math import lcm
 from typing import Any
 
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
+from experiments.step_profile import PROFILE
 from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
 from perfmodel.chips import Chip, load_chips
 from perfmodel.step_time import missing_facts
 from perfmodel.workload import chip_of
 from perfmodel.xla_flags import cause_of, flag_set
 from proposals.agents.tools.common import present, suggestion
+from proposals.agents.tools.flags import PROGRAMS, FlagTools, program
 from proposals.agents.workbench import Workbench
 
 #: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).
@@ -116,6 +119,24 @@ class MachineTools:
             }
         return present(data)
 
+    def _predicted_flags(self, set_now: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Sets of flags for the axes whose exposed communication is predicted, the longest first."""
+        bench, seen = self._bench, set[str]()
+        mesh, chip = bench.config.mesh, bench.config.hardware.chip
+        for part, value in sorted(bench.diagnosis.breakdown_s.items(), key=lambda item: -item[1]):
+            axis = "dcn" if part == "dcn" else part.removeprefix("ici:") if part.startswith("ici:") else ""
+            kinds = ("all-reduce",) if axis == "dcn" else _BY_ROLE.get(mesh.role(axis), ()) if axis else ()
+            for kind in kinds:
+                cause = cause_of(kind, axis == "dcn")
+                found = flag_set(chip, cause) if cause and cause not in seen else None
+                if cause and found is not None:
+                    seen.add(cause)
+                    yield {
+                        "cause": cause, "collective": kind, "axis": axis, "exposed_s": value, "predicted": True,
+                        "flags": [f for f in found.flags if f.split("=")[0] not in " ".join(set_now)],
+                        "note": found.note, "documented_in": found.citation,
+                    }  # fmt: skip
+
     def flags(self) -> dict[str, Any]:
         """XLA flags that are documented for the exposed collectives of this run on its chip, each with its source,
         and those
@@ -124,6 +145,12 @@ class MachineTools:
         set_now = list(bench.config.training.xla_flags)
         step = bench.diagnosis.kpis.get("step_time_s")
         rows: list[dict[str, Any]] = []
+        run = program(bench)
+        if run in ("pytorch", "megatron"):
+            kinds = frozenset(row.kind for row in bench.diagnosis.collectives)
+            own = [{"flag": f.name, "does": f.does} for f in FlagTools(bench).for_program(kinds)]
+            return {"program": PROGRAMS[run], "set_in_the_configuration": set_now, "rows": [], "own": own,
+                    "chip": bench.config.hardware.chip}  # fmt: skip
         for row in sorted(bench.diagnosis.collectives, key=lambda each: -(each.exposed_s or 0.0)):
             cause = cause_of(row.kind, row.axis == "dcn")
             found = flag_set(bench.config.hardware.chip, cause) if cause else None
@@ -143,9 +170,16 @@ class MachineTools:
                     }
                 )
             )
+        if bench.diagnosis.basis != PROFILE:
+            rows = list(self._predicted_flags(set_now))
         return {"set_in_the_configuration": set_now, "rows": rows, "chip": bench.config.hardware.chip}
 
 
+#: Collectives of an axis by its role, where no profile tells.
+_BY_ROLE = {
+    "fsdp": ("all-gather", "reduce-scatter"), "data": ("all-reduce",), "model": ("all-gather", "reduce-scatter"),
+    "expert": ("all-to-all",), "seq": ("collective-permute",), "pipeline": ("collective-permute",),
+}  # fmt: skip
 _BATCH = ("replica", "data", "fsdp", "expert")
 
 

@@ -41,6 +41,7 @@ class Filtered(Arguments):
     group_by: Literal["", "family", "category", "module", "phase", "source", "bound_by", "resource", "axis"] = Field(
         "", description="Sum the matching ops by this instead of listing them."
     )
+    then_by: Literal["", "family", "module", "phase", "bound_by"] = Field("", description="Parts of each group.")
     sort: Sort = "time"
     ascending: bool = False
     top: int = Field(10, ge=1, le=40)
@@ -88,6 +89,7 @@ class OpTools:
         data = {"rank": next(n for n, op in enumerate(ops, start=1) if op is found), **present(asdict(found))}
         if fact is not None:
             data |= present({"op_name": fact.op_name, "source": fact.source or found.source, "hlo": fact.hlo[:1500]})
+        data |= self._per_call(found)
         peaks = present({"peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s})
         if peaks:
             data["roofline"] = {**peaks, **present({"ridge_flops_per_byte": roof.ridge_flops_per_byte})}
@@ -95,6 +97,20 @@ class OpTools:
             diagnosed = {op.key: op for op in ops}
             data["neighbourhood"] = around(self._bench.profile, fact, asked.hops, diagnosed)
         return data
+
+    def _per_call(self, op: OpDiagnosis) -> dict[str, Any]:
+        """How often it runs in a step on a core, and what one run takes; empty where steps were not marked."""
+        profile = self._bench.profile
+        runs = len(profile.steps) * profile.device.measured_cores
+        if not runs or not op.occurrences or op.time_s is None:
+            return {}
+        calls = op.occurrences / runs
+        return present(
+            {
+                "calls_per_step_and_core": calls, "time_per_call_s": op.time_s / calls,
+                "hbm_bytes_per_call": op.hbm_bytes / calls if op.hbm_bytes else None,
+            }
+        )  # fmt: skip
 
     def _fits(self, op: OpDiagnosis, asked: Filtered) -> bool:
         axes = {op.mesh_axis} if isinstance(op.mesh_axis, str) else set(op.mesh_axis or ())
@@ -154,10 +170,28 @@ def _grouped(ops: Sequence[OpDiagnosis], asked: Filtered) -> list[dict[str, Any]
             "op_count": len(group),
             "time_s": None if any(op.time_s is None for op in group) else sum(op.time_s or 0.0 for op in group),
             "time_share": sum(op.time_share for op in group),
+            **({"parts": _parts(group, asked.then_by)} if asked.then_by else {}),
         }
         for value, group in sums.items()
     ]
     return sorted(rows, key=lambda row: row["time_share"], reverse=True)[: asked.top]
+
+
+def _parts(ops: Sequence[OpDiagnosis], by: str) -> list[dict[str, Any]]:
+    """The ops of a group by a further property, the longest first."""
+    parts: dict[str, list[OpDiagnosis]] = {}
+    for op in ops:
+        parts.setdefault(str(getattr(op, by) or ""), []).append(op)
+    rows = [
+        present(
+            {
+                by: value or "unattributed", "time_share": sum(op.time_share for op in group),
+                "time_s": None if any(op.time_s is None for op in group) else sum(op.time_s or 0.0 for op in group),
+            }
+        )
+        for value, group in parts.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row["time_share"])
 
 
 def _sorted(ops: Sequence[OpDiagnosis], sort: Sort, ascending: bool) -> list[OpDiagnosis]:

@@ -28,6 +28,7 @@ class Compared(Arguments):
 
 class OnAxis(Arguments):
     axis: str = Field("", max_length=200, description="Only this mesh axis, or `dcn`; empty: all.")
+    by_kind: bool = Field(False, description="With the sums over each kind of collective.")
 
 
 class RunTools:
@@ -147,10 +148,14 @@ class RunTools:
             if not found:
                 raise ToolError(f"No collective ran on {asked.axis!r}; collectives ran on {', '.join(axes) or 'none'}.")
         by_axis: dict[str, dict[str, float | None]] = {}
+        by_kind: dict[str, dict[str, float | None]] = {}
         for row in found:
-            total = by_axis.setdefault(row.axis or "not matched", {})
-            for key in ("time_s", "share", "exposed_s", "bytes"):
-                total[key] = _sum(total, key, getattr(row, key))
+            sums = by_axis.setdefault(row.axis or "not matched", {}), by_kind.setdefault(row.kind, {})
+            for total in sums:
+                for key in ("time_s", "share", "exposed_s", "bytes"):
+                    total[key] = _sum(total, key, getattr(row, key))
+        axes_of = {kind: dict.fromkeys(r.axis or "not matched" for r in found if r.kind == kind) for kind in by_kind}
+        kinds = [{"kind": kind, "axis": "+".join(axes_of[kind]), **present(total)} for kind, total in by_kind.items()]
         rows = []
         for row in found:
             achieved, possible = row.achieved_bytes_per_s, row.possible_bytes_per_s
@@ -163,6 +168,7 @@ class RunTools:
             "by_axis": [{"axis": axis, **present(total)} for axis, total in by_axis.items()],
             "rows": [present(row) for row in rows],
             "axes_of_the_mesh": self._bench.config.mesh.to_json(),
+            **({"by_kind": kinds} if asked.by_kind else {}),
         }
 
     def compare(self, asked: Compared) -> dict[str, Any]:

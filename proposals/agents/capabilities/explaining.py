@@ -1,0 +1,259 @@
+"""Sentences about figures: what a number is, how it came about, and how it stands to what somebody states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from experiments.step_profile import MODEL, PROFILE
+from proposals.agents import words
+from proposals.agents.capabilities.common import Row, Rows, get, how
+from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.conversation import Said
+from proposals.agents.figures import said_numbers
+
+FIGURES = {
+    "step_time_s": "step time", "mfu": "MFU", "flops_utilization": "FLOPs utilisation",
+    "hbm_utilization": "HBM bandwidth utilisation", "mxu_utilization": "MXU utilisation", "duty_cycle": "duty cycle",
+    "communication": "communication", "communication_exposed": "exposed communication", "idle": "idle",
+    "input": "input", "host": "host", "goodput": "goodput", "stragglers": "stragglers",
+    "memory_peak_share": "peak memory", "memory": "peak memory",
+}  # fmt: skip
+
+
+#: Figures with one number that are named beside the likeliest.
+ALSO = 2
+
+
+def whole_message(desk: Desk, text: str) -> str:
+    """The message that a form's text was read in, so that no number of its other sentences is lost; else the text."""
+    return desk.message if text and " ".join(text.split()) in " ".join(desk.message.split()) else text
+
+
+def traced(desk: Desk, text: str) -> Generator[Said, None, Row]:
+    """Which figures a text means; empty where it says nothing."""
+    if not text.strip():
+        return {}
+    return (yield from get(desk, "figures", text=text[:600]))
+
+
+def explain(row: Row) -> str:
+    """A figure in a sentence or two."""
+    origin = {"sourced": "stated, not measured"}.get(row["origin"], row["origin"])
+    said = f"**{row['text']}**: {words.lower_first(str(row['figure']))} ({row['place']}), {origin}"
+    if row.get("counted"):
+        said += f", {words.lower_first(str(row['counted']).rstrip('.'))}"
+    if row.get("formula"):
+        said += f". Computed as {words.lower_first(_first_line(row['formula']))}"
+    if row.get("inputs"):
+        said += f", with {words.listed([_input(item) for item in row['inputs']])}"
+    return f"{said}."
+
+
+def _input(item: Mapping[str, Any]) -> str:
+    return f"{words.lower_first(str(item['name']))} {item['value']}"
+
+
+def _first_line(text: Any) -> str:
+    return str(text).strip().splitlines()[0].rstrip(".")
+
+
+def numbers(desk: Desk, found: Row) -> Answer:
+    """The numbers of a message, each as the figure that it is, or as one that this run does not have."""
+    rows: Sequence[Row] = found.get("numbers") or ()
+    items, told = [], set()
+    for row in rows:
+        if row["found"]:
+            first, *others = row["found"]
+            if (first["figure"], first["text"]) in told:
+                continue
+            told.add((first["figure"], first["text"]))
+            also = [words.lower_first(str(item["figure"])) for item in others[:ALSO]]
+            tail = f" The same number: {words.listed(also)}." if also else ""
+            items.append(explain(first) + tail)
+        else:
+            items.append(_absent(row))
+    yield from desk.bullets(items)
+    if found.get("relations"):
+        yield from desk.say(*(words.capital(str(text)) for text in found["relations"]))
+
+
+#: Areas and capabilities whose answers are about figures of the run; elsewhere a number is a value to compute with.
+EXPLAINED = frozenset(
+    ("ops", "communication", "run", "memory", "findings", "judging", "mfu", "throughput", "model_size")
+)
+
+
+def left_over(desk: Desk) -> Answer:
+    """The figures that the message names by their numbers and that the answer has not taken up."""
+    if not said_numbers(desk.message):
+        return
+    found = yield from traced(desk, desk.message)
+    every = [row for row in found.get("numbers") or () if row["kind"] != "bare"]
+    ours = any(row["found"] for row in every)
+    rows = [
+        row for row in every
+        if (row["found"] and row["found"][0]["text"] not in desk.text) or (ours and not row["found"])
+    ]  # fmt: skip
+    if ours and rows:
+        yield from desk.say("The numbers that you name:")
+        yield from numbers(desk, {"numbers": rows, "relations": found.get("relations")})
+
+
+def _absent(row: Row) -> str:
+    near = row.get("nearest")
+    if row.get("follows"):
+        return f"{row['said']}: it follows from the other figures, {row['follows']}."
+    if near is None:
+        return f"{row['said']}: no figure of this run has this value, so it is your own; nothing here confirms it."
+    times = row.get("times_the_nearest")
+    beside = f", {times:.3g} times ours" if times and (times >= 1.02 or times <= 0.98) else ""
+    return (
+        f"{row['said']}: no figure of this run has this value{beside}. Ours of the same kind: "
+        f"{words.lower_first(str(near['figure']))} **{near['text']}** ({near['origin']}, {near['place']})."
+    )
+
+
+def basis(desk: Desk) -> str:
+    """What stands behind the numbers of this run where that is not a whole profile of all its chips."""
+    profile = desk.bench.profile
+    if profile.basis == MODEL:
+        return "Nothing was measured: all of this is predicted by the performance model; a profile would decide it."
+    if profile.basis != PROFILE:
+        return (
+            "Only the step time was measured; its parts are predicted by the performance model and scaled to it. A "
+            "profile of this configuration would decide it."
+        )
+    return ""
+
+
+def recorded(desk: Desk) -> Generator[Said, None, str]:
+    """That only a part of the chips was recorded, in a sentence; empty where all were."""
+    found = yield from get(desk, "steps")
+    cores, chips = found.get("recorded_cores"), found.get("chips")
+    if desk.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
+        return ""
+    return (
+        f"Only {cores:,} of {chips:,} chips were recorded: what is said of cores, stragglers and waiting holds for "
+        "these alone, and time inside collectives contains waiting for the others."
+    )
+
+
+def breakdown(desk: Desk) -> Answer:
+    """Where the time of a step goes, by resource."""
+    data = yield from get(desk, "kpis")
+    shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
+    parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
+    if not parts:
+        return
+    name = {part: words.part_name(part) for part in parts}
+    how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
+    yield from desk.say(f"Where the time of a step goes, {how}:")
+    if seconds:
+        rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
+        yield from desk.table(["Part", "Time per step", "Share"], rows)
+    else:
+        yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
+
+
+def predicted_instead(desk: Desk, error: str) -> Answer:
+    """In the place of what no profile measured: that it is so, and the predicted breakdown."""
+    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
+    yield from breakdown(desk)
+
+
+def no_profile(desk: Desk) -> bool:
+    return desk.bench.profile.basis != PROFILE
+
+
+def figure_key(text: str) -> str:
+    """The key of the key figure that a text names; empty where it names none."""
+    lower = text.lower().replace("utilization", "utilisation")
+    key = next((key for key, name in FIGURES.items() if key in lower or name.lower() in lower), "")
+    return key or ("communication_exposed" if "exposed" in lower else "")
+
+
+#: What a part of the breakdown stands for, beside the time of its ops.
+CONTENTS = {
+    "other": "Other is the remainder: ops that are neither matmuls nor bound by HBM bandwidth nor collectives, and "
+    "what the performance model leaves unexplained",
+    "idle": "Idle is the time in which no op ran: gaps between ops, and what a predicted step adds for pipeline "
+    "bubbles and launches",
+    "hbm-bound": "HBM-bound is the time of ops whose arithmetic intensity lies below the ridge point: their bytes, not "
+    "their FLOPs, set it",
+    "compute": "Compute is the time of ops above the ridge point, matmuls above all",
+}
+
+
+def what_it_contains(desk: Desk, rows: Rows) -> Answer:
+    """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
+    for row in rows:
+        if row["place"] == "collectives" and row.get("of"):
+            data = yield from get(desk, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
+            ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
+            if ops:
+                yield from desk.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+            return
+        key = str(row.get("field", ""))
+        if not key.startswith("term-"):
+            continue
+        part = key.removeprefix("term-")
+        name = words.part_name(part)
+        if name.lower() in CONTENTS:
+            yield from desk.say(f"{CONTENTS[name.lower()]}.")
+        resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
+        if resource and not no_profile(desk):
+            data = yield from get(desk, "ops", resource=resource, top=5)
+            items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
+            if items:
+                yield from desk.say(f"Its longest ops: {words.listed(items)}.")
+        return
+
+
+def unmeasured(desk: Desk, text: str) -> Answer:
+    """Key figures that a message names and that were not measured, with the reason."""
+    data = yield from get(desk, "kpis")
+    lower = text.lower()
+    for key, why in (data.get("not_measured") or {}).items():
+        name = FIGURES.get(key, "")
+        if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
+            yield from desk.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
+
+
+def one_figure(desk: Desk, key: str) -> Answer:
+    """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
+    data = yield from get(desk, "kpis")
+    shares = data.get("shares_0_to_1") or {}
+    value = data.get(key) if key == "step_time_s" else shares.get(key)
+    if value is None:
+        why = (data.get("not_measured") or {}).get(key, "it is not reported")
+        yield from desk.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
+        return
+    shown = words.time(value) if key == "step_time_s" else words.share(value)
+    origin = how(desk) if key == "step_time_s" or no_profile(desk) else "measured"
+    yield from desk.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
+    found = yield from get(desk, "figures", text=FIGURES[key])
+    row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
+    if row and row.get("formula"):
+        yield from desk.more(
+            f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
+        )
+    if key == "mfu":
+        yield from desk.say(f"It is {data['mfu_convention']}.")
+    verdict = yield from get(desk, "bottleneck")
+    found = yield from get(desk, "findings")
+    rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
+    stem = FIGURES[key].split()[0].lower()
+    lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
+    if lines:
+        yield from desk.say("Evidence of the diagnosis with it:")
+        yield from desk.bullets(list(dict.fromkeys(lines))[:4])
+    if key in ("mfu", "flops_utilization"):
+        yield from desk.say("What keeps it low is where the rest of the step goes:")
+        yield from breakdown(desk)
+
+
+def _evidence(row: Row) -> str:
+    how = f", computed as {row['formula']}" if row.get("formula") else ""
+    return f"{row['label']}: {words.evidenced(row)} ({row['origin']}{how})"

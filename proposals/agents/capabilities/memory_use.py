@@ -1,0 +1,114 @@
+"""Sentences about what fills a chip's memory, what reduces each part, and a peak that the user measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from proposals.agents import words
+from proposals.agents.capabilities.common import Row
+from proposals.agents.capabilities.desk import Answer, Desk
+
+_GB = r"(\d+(?:\.\d+)?)\s?(g(?:i?b)?|gigs?|mb|mib)?(?!\w|%|×|\.\d)(?!\s?(?:%|percent|ms|s\b|x\b|times))"
+#: How somebody says that a number is the memory that was really in use: after words of measuring, or before them.
+_WORDS = r"nvidia-?smi|rocm-?smi|\bmeasured|\bactual\w*|\breally\b|in use|\bused|\bmy\b"
+_AFTER = r"nvidia-?smi|rocm-?smi|measured|in use|used|allocated|reserved"
+_MEASURED = (
+    re.compile(rf"(?:{_WORDS})[^.?!\d]{{0,24}}{_GB}", re.IGNORECASE),
+    re.compile(rf"(?<![\w.]){_GB}[^.?!\d]{{0,14}}(?:{_AFTER})", re.IGNORECASE),
+)
+_SCALES = {"m": 1e6, "mib": 2.0**20, "g": 1e9, "gib": 2.0**30}
+_ABOUT = re.compile(r"\bg(?:i?b|igs?)?\b|\d\s?g\b|hbm|memory|smi\b", re.IGNORECASE)
+#: Share of the usable memory above which a fit is risky: allocators fragment, and libraries take their own.
+TIGHT = 0.95
+_NAMES = {"params": "weights", "optimizer": "optimizer state"}
+
+
+def stated_peak(desk: Desk) -> float | None:
+    """The peak per chip that the user says was measured, in this message or an earlier one; None where none is."""
+    about = any(_ABOUT.search(text) for text in desk.heard[:3])
+    for text in desk.heard[:3] if about else ():
+        for pattern in _MEASURED:
+            match = pattern.search(text)
+            if match is not None and float(match[1]) > 0:
+                unit = (match[2] or "g").lower()
+                return float(match[1]) * _SCALES["mib" if unit == "mib" else "gib" if unit == "gib" else unit[0]]
+    return None
+
+
+def filling(desk: Desk) -> Answer:
+    """What fills the memory and what reduces each part; with a measured peak what lies beyond the computed parts."""
+    stated = stated_peak(desk)
+    found = yield from desk.look("memory_use", **({"stated_bytes": stated} if stated else {}))
+    if not found:
+        return
+    data = found.data
+    yield from desk.say("In the current configuration:")
+    if stated:
+        yield from _against(desk, data)
+    yield from desk.bullets(list(_parts(data)))
+
+
+def _against(desk: Desk, data: Row) -> Answer:
+    beyond = data.get("beyond_the_computed_bytes", 0.0)
+    more = "above" if beyond >= 0 else "below"
+    yield from desk.say(
+        f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
+        f"{words.size(data['total_bytes'])} that is computed from the parts, and leaves "
+        f"{words.size(data['room_of_the_stated_bytes'])} of {words.size(data['capacity_bytes'])}."
+    )
+    if beyond > 0:
+        yield from desk.more(
+            "The difference is what a program holds beside its tensors: reserved but free blocks and fragmentation "
+            "of the caching allocator, the context of the runtime, buffers of NCCL or of collectives, workspaces. "
+            "`nvidia-smi` counts all of it; the allocator's own peak counts less."
+        )
+    rows = [row for row in data.get("rows", ()) if row.get("from_the_stated_bytes")]
+    if not rows:
+        return
+    lines = [
+        [
+            f"proposal {row['number']}", words.size(row["total_bytes"]), words.size(row["from_the_stated_bytes"]),
+            words.size(row["room_from_the_stated_bytes"]), _verdict(row["share_of_the_capacity"]),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    yield from desk.table(["From your peak on", "Computed", "With the difference", "Room", "Safe"], lines)
+
+
+def _verdict(share: float) -> str:
+    return "no: it does not fit" if share > 1 else "risky: hardly any room" if share > TIGHT else "yes"
+
+
+def _parts(data: Row) -> Iterator[str]:
+    """Each part with what it is sharded over and what reduces it, the largest first."""
+    replicas = data["replicas"]
+    only = data["weight_sharding"]
+    for key, value in sorted(data["parts_bytes"].items(), key=lambda item: -item[1]):
+        if not value:
+            continue
+        said = f"{_NAMES.get(key, key)} **{words.size(value)}**"
+        if key == "activations":
+            yield (
+                f"{said}: what is kept for the backward pass under remat {data['remat']}, the working set of a layer "
+                "and the logits. Less by more rematerialisation, offload, more micro-batches, a sequence axis or a "
+                "smaller batch"
+            )
+        elif key == "optimizer":
+            over = data["optimizer_sharded_over_replicas"]
+            where = (
+                f"{only} shards it over {over:,} replicas" if over > 1 else
+                "there is one replica, so nothing is sharded" if replicas == 1 else
+                f"weight sharding {only} keeps it whole on each of {replicas:,} replicas"
+            )  # fmt: skip
+            yield (
+                f"{said}: moments and master weights of {data['optimizer']}; {where}. Less by more replicas under "
+                "ZeRO-1 or FSDP, a factored optimizer such as Adafactor, or moments in bf16, which is not priced here"
+            )
+        elif key == "params":
+            over = data["weights_sharded_over_replicas"]
+            how = f" and sharded over {over:,} replicas" if over > 1 else ""
+            cut = f"cut by the mesh over {data['weights_cut_by_the_mesh_over']:,} chips{how}"
+            yield f"{said}: {cut}. Less by a tensor, pipeline or FSDP axis"
+        else:
+            yield f"{said}"

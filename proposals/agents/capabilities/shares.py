@@ -1,0 +1,141 @@
+"""Time of the step by a property of its ops, what the message names first; and ops set beside each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.tools import ToolError
+from proposals.agents import words
+from proposals.agents.capabilities.common import Row, get
+from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.explaining import no_profile, predicted_instead
+
+NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
+#: Rows of a table, and parts of a group that are columns.
+MOST_ROWS, MOST_PARTS = 8, 4
+#: Words for groups, beside their own names.
+_CALLED = {
+    "MLP": r"\bmlps?\b|\bffn\b|feed[- ]?forward", "attention": r"\battn\b|attention|softmax|\bqkv\b",
+    "loss": r"logits|\bloss\b|lm[_ -]?head|output head|vocab", "embedding": r"embed", "expert": r"\bmoe\b|experts?\b",
+    "forward": r"\bfwd\b|forward", "backward": r"\bbwd\b|backward", "recompute": r"remat|recomput",
+    "optimizer": r"optimi[sz]er|\badam\w*\b|update", "collective": r"collective|communicat",
+    "matmul": r"matmul|gemm|\bmm\b",
+}  # fmt: skip
+
+
+def time_of(row: Row, key: str = "time_s") -> str:
+    return words.time(row[key]) if row.get(key) else "–"
+
+
+def shares(desk: Desk, by: str, head: str, empty: str, then_by: str = "") -> Answer:
+    """Time per step and share of the step by a property of the ops, and of each group by another; what is named in the
+    message first, in words."""
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+        return
+    data = yield from get(desk, "ops", group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
+    rows = [row for row in data.get("rows") or [] if row.get("time_share")]
+    if not [row for row in rows if row.get(by)]:
+        raise ToolError(empty)
+    named = [row for row in rows if row.get(by) and _names(desk.message, str(row[by]))]
+    lead = named or [row for row in rows if row.get(by)][:1]
+    yield from desk.say(*(_sentence(row, by, then_by, not named) for row in lead[:3]), "Measured, per step and core.")
+    parts = _columns(rows, then_by)
+    lines = [
+        [
+            str(row.get(by) or "unattributed"), time_of(row), words.share(row["time_share"]),
+            *(_part(row, then_by, name) for name in parts),
+        ]
+        for row in rows[:MOST_ROWS]
+    ]  # fmt: skip
+    yield from desk.table([head, "Time per step", "Share of device time", *(f"of it {name}" for name in parts)], lines)
+
+
+def _names(message: str, group: str) -> bool:
+    called = _CALLED.get(group, re.escape(group.lower()))
+    return bool(message) and bool(re.search(called, message, re.IGNORECASE))
+
+
+def _sentence(row: Row, by: str, then_by: str, first: bool) -> str:
+    most = "Most time goes to " if first else ""
+    name = str(row[by])
+    took = f"{time_of(row)} ({words.share(row['time_share'])})" if row.get("time_s") else words.share(row["time_share"])
+    said = f"{most}**{name if first else words.capital(name)}**{', ' if first else ' takes '}{took}"
+    known = [p for p in row.get("parts") or () if p.get(then_by) != "unattributed" and p["time_share"] >= 0.0005]
+    if len(known) > 1 or (known and known[0]["time_share"] < 0.999 * row["time_share"]):
+        said += ", of it " + words.listed([f"{p[then_by]} {words.share(p['time_share'])}" for p in known[:MOST_PARTS]])
+    return f"{said}."
+
+
+def _columns(rows: Sequence[Row], then_by: str) -> list[str]:
+    """The largest parts over all groups; none where there is one alone."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        for part in row.get("parts") or ():
+            if part[then_by] != "unattributed":
+                sums[part[then_by]] = sums.get(part[then_by], 0.0) + part["time_share"]
+    found = sorted(sums, key=lambda name: -sums[name])[:MOST_PARTS]
+    return found if len(found) > 1 else []
+
+
+def _part(row: Row, then_by: str, name: str) -> str:
+    found = next((part for part in row.get("parts") or () if part[then_by] == name), None)
+    return words.share(found["time_share"]) if found else "–"
+
+
+def ops_named(desk: Desk) -> list[str]:
+    """Ops of the profile that the message names: whole, or by a part that only one of them has."""
+    message = desk.message
+    if not message:
+        return []
+    names = [op.name.lstrip("%") for op in desk.bench.diagnosis.ops]
+    found: list[tuple[int, str]] = []
+    for match in re.finditer(r"[A-Za-z_][\w.:\-]{3,}", message):
+        word = match[0].rstrip(".:-")
+        whole = [name for name in names if name == word]
+        within = [name for name in names if len(word) >= 6 and re.search(r"[_.\d:]", word) and word in name]
+        kept = whole or (within if len(within) == 1 else [])
+        if not kept and len(word) >= 6 and "_" in word:
+            kept = [name for name in names if name.rpartition(".")[0] == word][:1]
+        found += [(match.start(), name) for name in kept]
+    return list(dict.fromkeys(name for _, name in sorted(found)))
+
+
+def beside(desk: Desk, names: Sequence[str]) -> Answer:
+    """Ops side by side: time, rate, roofline, intensity, and what sets them apart."""
+    rows = []
+    for name in names[:5]:
+        rows.append((yield from get(desk, "op", op=name, hops=0)))
+    yield from desk.table(
+        ["Op", "Time per step", "Share", "Bound by", "Of its roofline", "FLOP/byte", "FLOP rate"],
+        [
+            [
+                f"`{row['name']}`", time_of(row), words.share(row["time_share"]), str(row.get("bound_by") or "–"),
+                words.share(row["roofline_efficiency"]) if row.get("roofline_efficiency") is not None else "–",
+                f"{row['operational_intensity']:.3g}" if row.get("operational_intensity") else "–",
+                words.flops(row["flops_per_s"]) if row.get("flops_per_s") else "–",
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
+    one, other = rows[:2]
+    if one.get("time_s") and other.get("time_s"):
+        slow, fast = (one, other) if one["time_s"] >= other["time_s"] else (other, one)
+        took = f"{time_of(slow)} against {time_of(fast)}"
+        yield from desk.say(f"`{slow['name']}` takes longer: {took}.", *_apart(slow, fast))
+
+
+def _apart(slow: Row, fast: Row) -> Sequence[str]:
+    said, same = [], False
+    if slow.get("flops") and fast.get("flops"):
+        same = abs(slow["flops"] / fast["flops"] - 1) < 0.05
+        said.append(
+            "Both do the same FLOPs." if same else
+            f"It does {words.count(slow['flops'])} FLOPs against {words.count(fast['flops'])}."
+        )  # fmt: skip
+    low, high = (row.get("operational_intensity") or 0.0 for row in (slow, fast))
+    if same and 0 < low < 0.95 * high:
+        said.append("The slower one moves more bytes for its FLOPs, so a fused epilogue or another layout is likely.")
+    said.append("The exact cause (tiles, layout, masking) is not in the profile; its HLO or a kernel profile tells.")
+    return said

@@ -1,0 +1,87 @@
+"""A figure of a run: one number with what it is of, how it came about, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from diagnosis.analyzer.quantity import format_value
+from proposals.agents.grounding_claims import Kind
+from proposals.agents.grounding_facts import stems
+
+#: Kind of a printed number by the unit of a value.
+KINDS: dict[str, Kind] = {
+    "s": "time", "share": "share", "probability": "share", "speedup": "ratio", "bytes": "bytes",
+    "bytes_per_s": "bytes_per_s", "flops": "flops", "flops_per_s": "flops_per_s", "FLOP/byte": "intensity",
+    "count": "bare", "": "bare",
+}  # fmt: skip
+PREDICTED_PART = "the model's part of this step × measured step time ÷ predicted step time"
+#: Where figures stand.
+KEY_FIGURES, BREAKDOWN, OPS, COLLECTIVES = "key figures", "breakdown of the step", "table of ops", "collectives"
+ROOFLINE, CONFIGURATION, CHIP, STEPS = "roofline", "configuration", "chip data", "table of steps"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a run.
+
+    label: what it is, with its subject.  value in SI; unit: as `experiments.formatting.quantity` takes it.  origin:
+    `measured`, `computed`, `predicted` or `sourced`.  place: where it is shown.  formula: how it was computed; inputs:
+    (name, value as printed) of what it was computed from; counts: over what it is taken (per step and core, of the
+    device time), which is what two numbers of one thing differ in.  of: the op, axis, part, proposal or core that it is
+    of.  weight: from 0, how likely a reader means it where several have the same number.
+    """
+
+    label: str
+    value: float
+    unit: str
+    origin: str
+    place: str
+    formula: str = ""
+    inputs: tuple[tuple[str, str], ...] = ()
+    counts: str = ""
+    of: tuple[str, ...] = ()
+    field: str = ""
+    weight: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS.get(self.unit, "bare")
+
+    @property
+    def text(self) -> str:
+        digits = 2 if self.origin == "predicted" and self.unit == "speedup" else 3
+        return format_value(self.value, self.unit, digits)
+
+    @property
+    def quantity(self) -> str:
+        """What it is, whichever configuration, op or core it is of."""
+        label = self.label
+        for name in sorted((*self.of, "the current configuration"), key=len, reverse=True):
+            label = label.replace(name, "")
+        return " ".join(label.replace("``", "").split())
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        return stems(f"{self.label} {self.place}")
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "figure": self.label, "text": self.text, "value": self.value, "unit": self.unit, "origin": self.origin,
+            "place": self.place, "field": self.field, "formula": self.formula, "counted": self.counts,
+            "of": list(self.of), "inputs": [{"name": name, "value": value} for name, value in self.inputs],
+        }  # fmt: skip
+        return {key: value for key, value in data.items() if value not in ("", [], None)}
+
+
+def known(figures: Iterable[Figure | None]) -> Iterator[Figure]:
+    """Those that have a value."""
+    return (figure for figure in figures if figure is not None)
+
+
+def figure(label: str, value: Any, unit: str, origin: str, place: str, **more: Any) -> Iterator[Figure]:
+    """The figure; nothing where the value is not known."""
+    if value is not None and not isinstance(value, bool):
+        yield Figure(label, float(value), unit, origin, place, **more)

@@ -1,0 +1,172 @@
+"""The tool over single flags: what each does, whether this program takes it, whether it acts already, and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from agent.tools import Arguments
+from experiments.step_profile import PROFILE, XLA_PROFILES
+from perfmodel import flags, xla_flags
+from perfmodel.execution import framework_of, profile_named
+from perfmodel.flags import Flag
+from perfmodel.workload import chip_of
+from proposals.agents.tools.common import present
+from proposals.agents.words import part_name
+from proposals.agents.workbench import Workbench
+
+#: Parts of the breakdown that a flag acts on, by what flags.toml calls it.
+_PARTS = {"hbm": "hbm", "idle": "idle", "host_transfer": "host_transfer", "dcn": "dcn", "pipeline": "bubble"}
+#: Kinds of ops that are no collectives.
+_FAMILIES = ("matmul", "broadcast", "attention")
+#: How a program is called that takes the flags of a kind.
+PROGRAMS = {"xla": "XLA", "pytorch": "PyTorch", "megatron": "Megatron"}
+
+
+class Asked(Arguments):
+    text: str = Field(max_length=600, description="Flags, variables or arguments, or a sentence with them.")
+
+
+def program(bench: Workbench) -> str:
+    """What the run was: `xla`, `pytorch` or `megatron`; empty where neither configuration nor profile tells."""
+    if bench.profile.source_kind in XLA_PROFILES:
+        return "xla"
+    framework = framework_of(bench.config)
+    if framework:
+        name = profile_named(framework, chip_of(bench.config.hardware).kind).name
+        return "xla" if name == "xla" else "megatron" if name.startswith("megatron") else "pytorch"
+    return "pytorch" if bench.profile.source_kind == "kineto" else ""
+
+
+class FlagTools:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def flag(self, asked: Asked) -> dict[str, Any]:
+        """What named flags, variables and arguments do (XLA, NCCL, PyTorch, Megatron, MaxText's bundles): whether this
+        program takes them and where they are set, whether they are set or act already, and the time of this run that
+        they can act on."""
+        rows = [self._row(name, found) for name, every in flags.named(asked.text) for found in (every or (None,))]
+        run = program(self._bench)
+        return present({"flags": rows, "program": PROGRAMS.get(run, ""), "framework": framework_of(self._bench.config)})
+
+    def for_program(self, kinds: frozenset[str]) -> Iterator[Flag]:
+        """Flags of the program's own framework that act on kinds of collectives."""
+        run = program(self._bench)
+        return (item for item in flags.load().values() if item.takes == run and kinds & set(item.on))
+
+    def _row(self, name: str, found: Flag | None) -> dict[str, Any]:
+        if found is None:
+            return {"name": name, "known": False}
+        bench = self._bench
+        chip = chip_of(bench.config.hardware)
+        set_now = bench.config.training.xla_flags
+        plain = found.name.replace("-", "_")
+        held = [flag for flag in set_now if plain in flag.lower().replace("-", "_")]
+        bundles = [flag for flag in set_now if any(plain in each for each in _holds(flag))]
+        acting = xla_flags.shown_by((op.name, op.collective or "") for op in bench.diagnosis.ops if op.collective)
+        run = program(bench)
+        return present(
+            {
+                "name": found.name,
+                "known": True,
+                "does": found.does,
+                "takes": found.takes,
+                "set_in": _variable(found, chip.kind),
+                "taken_here": _taken(found, run, chip.kind),
+                "set_in_the_configuration": [*held, *bundles],
+                "acts_already": f"--{found.name}" in acting or None,
+                "holds": list(found.holds),
+                "memory": found.memory,
+                "lacks_axis": self._lacks(found),
+                "proposals_with_the_axis": self._having(found),
+                "acts_on": list(self._acts_on(found)),
+                "documented_in": flags.citation(found),
+            }
+        )
+
+    def _lacks(self, found: Flag) -> str | None:
+        mesh = self._bench.config.mesh
+        if not found.needs_axis or mesh.size(*found.needs_axis) > 1:
+            return None
+        return " or ".join(found.needs_axis)
+
+    def _having(self, found: Flag) -> list[int]:
+        """Proposals whose mesh has the axis that the current one lacks."""
+        if not self._lacks(found):
+            return []
+        mesh = self._bench.config.mesh
+        return [
+            item.proposal.rank
+            for item in self._bench.proposals
+            if any(size > 1 and mesh.role(axis) in found.needs_axis for axis, size in item.proposal.mesh["ici"].items())
+        ]
+
+    def _acts_on(self, found: Flag) -> Iterator[dict[str, Any]]:
+        """Time of this run that the flag could shorten."""
+        diagnosis = self._bench.diagnosis
+        for kind in found.on:
+            rows = [row for row in diagnosis.collectives if row.kind == kind or (kind == "dcn" and row.axis == "dcn")]
+            if rows:
+                exposed = [row.exposed_s for row in rows]
+                yield present(
+                    {
+                        "what": f"{kind} ops", "time_s": sum(row.time_s or 0.0 for row in rows) or None,
+                        "share": sum(row.share for row in rows),
+                        "exposed_s": None if None in exposed else sum(e or 0.0 for e in exposed),
+                    }
+                )  # fmt: skip
+            part = _PARTS.get(kind)
+            if part and (share := diagnosis.breakdown_share.get(part)):
+                yield present({"what": part_name(part), "time_s": diagnosis.breakdown_s.get(part), "share": share})
+            if kind in _FAMILIES and not rows:
+                ops = [op for op in diagnosis.ops if op.family == kind or kind in op.name.lower()]
+                time = sum(op.time_s or 0.0 for op in ops) or None
+                if ops:
+                    yield present({"what": f"{kind} ops", "time_s": time, "share": sum(op.time_share for op in ops)})
+        if diagnosis.basis != PROFILE:
+            yield from self._predicted(found)
+
+    def _predicted(self, found: Flag) -> Iterator[dict[str, Any]]:
+        """Without a profile: the exposed communication that is predicted on the axes in question."""
+        diagnosis, mesh = self._bench.diagnosis, self._bench.config.mesh
+        kinds = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute"}
+        for part, value in diagnosis.breakdown_s.items():
+            role = mesh.role(part.removeprefix("ici:")) if part.startswith("ici:") else ""
+            if role and (role in found.needs_axis or (not found.needs_axis and kinds & set(found.on))):
+                share = diagnosis.breakdown_share.get(part)
+                yield present({"what": f"{part_name(part)}, predicted", "exposed_s": value, "share": share})
+
+
+def _holds(bundle: str) -> tuple[str, ...]:
+    found = flags.load().get(bundle.lower())
+    return found.holds if found else ()
+
+
+def _variable(found: Flag, kind: str) -> str:
+    if found.takes in ("xla-tpu", "maxtext") or (found.takes == "xla" and kind == "tpu"):
+        return "LIBTPU_INIT_ARGS"
+    if found.takes in ("xla", "xla-gpu"):
+        return "XLA_FLAGS"
+    return {
+        "pytorch": "the arguments of DistributedDataParallel, FSDP or the model's code",
+        "megatron": "the arguments of pretrain_gpt.py", "nccl": "an environment variable",
+        "cuda": "an environment variable", "jax": "an environment variable",
+    }.get(found.takes, "an environment variable")  # fmt: skip
+
+
+def _taken(found: Flag, run: str, kind: str) -> bool | None:
+    """Whether the program that ran reads it; None where it is not known what ran."""
+    if found.takes in ("nccl", "cuda"):
+        return kind == "gpu"
+    if not run:
+        return None
+    if found.takes == "xla-gpu":
+        return run == "xla" and kind == "gpu"
+    if found.takes in ("xla-tpu", "maxtext"):
+        return run == "xla" and kind == "tpu"
+    if found.takes in ("xla", "jax"):
+        return run == "xla"
+    return found.takes == run or (found.takes == "pytorch" and run == "megatron")
