@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from perfmodel.chips import get_chip
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
@@ -12,9 +11,7 @@ from proposals.proposer.citations import cite
 def worded(case: wording.Case) -> ProposalPlan:
     """The proposal of a case, without what only its neighbours and its terms tell."""
     config = case.config
-    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
-    kind = get_chip(config.hardware.chip).kind
-    citations = cite(wording.tags(case), kind, case.diagnosis.bottleneck.primary, experts)
+    citations = cite(case)
     citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
     fewer = chips_ratio(config, case.changes)
     return ProposalPlan(

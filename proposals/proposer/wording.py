@@ -29,7 +29,7 @@ ROLE_NAMES = {
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",
 }
-_VERDICTS = {
+VERDICTS = {
     "compute": "compute limits the step",
     "memory": "HBM bandwidth limits the step",
     "communication": "communication limits the step",
@@ -199,7 +199,7 @@ def reasoning(case: Case) -> Iterator[str]:
     if case.kind == "own":
         yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
-    yield verdict.statement if first else f"Bottleneck: {_VERDICTS[verdict.primary]}."
+    yield verdict.statement if first else f"Bottleneck: {VERDICTS[verdict.primary]}."
     if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0 and case.falls("idle"):
         yield "Fewer pipeline stages have a smaller bubble, which is where the idle time comes from."
     elif verdict.primary in OFF_CHIP and case.resized:
@@ -365,21 +365,6 @@ def _with_time(text: str, name: str, observed: Observed, when: str) -> Sentence:
     if not observed.timed:
         return say("{} ({} of device time {})", text, share, when)
     return say("{} ({} per step {}, {})", text, time, when, share)
-
-
-def tags(case: Case) -> list[str]:
-    """What the citations are looked up by (knowledge/passages/README.md)."""
-    found = [("more_" if doublings > 0 else "less_") + role for role, doublings in case.moved.items()]
-    changes = case.changes
-    found += ["flags", "overlap"] if "xla_flags" in changes else []
-    found += ["remat"] if "remat" in changes else []
-    found += ["fsdp", "replicated"] if "weight_sharding" in changes else []
-    found += ["critical_batch"] if "global_batch" in changes else []
-    found += ["grad_accum"] if _micro_batches(case) else []
-    found += ["pipeline"] if case.mesh.size("pipeline") > 1 else []
-    found += ["keep", "method"] if case.keeps else []
-    found += ["dcn"] if case.config.mesh.dcn_product > 1 else []
-    return found + [finding.rule for finding in answered(case)]
 
 
 #: Rules of findings that a changed training key bears on.
