@@ -1,8 +1,8 @@
-"""What a proposal changes, one item per axis and setting: its direction, its words, and how much of the step it moves."""
+"""What a proposal changes, an item per axis and setting: direction, words, and how much of the step it moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from perfmodel.config import Mesh
@@ -10,17 +10,20 @@ from perfmodel.workload import SHARDING, micro_batches
 from proposals.candidate import candidate, chips_ratio
 from proposals.proposer.detail import LADDER
 from proposals.proposer.precedents import sizes_by_role
+from proposals.proposer.pricing import HIDDEN_SHARE
 from proposals.proposer.wording import Case
 
-#: Parts of the step that a setting bears on, beside the axes: keys of `breakdown_s` or what they begin with.
+#: Roles of the axes that shard the batch; `data` names `fsdp`, too.
+BATCH_ROLES = ("data", "replica", "expert")
+
+#: Parts of the step that a setting bears on (`breakdown_s`); `data`: the collectives of the axes that shard the batch.
 _PARTS = {
-    "global_batch": ("ici", "dcn", "hbm"),
-    "accumulation": ("ici", "dcn", "hbm", "idle"),
+    "global_batch": ("data", "hbm"),
+    "accumulation": ("data", "hbm", "idle"),
     "remat": ("compute", "hbm"),
-    "weight_sharding": ("ici", "dcn", "hbm"),
+    "weight_sharding": ("data", "hbm"),
     "virtual_stages": ("idle",),
-    "xla_flags": ("ici", "dcn"),
-    "chips": ("compute", "ici", "dcn"),
+    "chips": ("compute", "data"),
 }
 
 
@@ -52,7 +55,7 @@ def _axes(case: Case) -> Iterator[Changed]:
             words = f"{own[0][0]} {own[0][1][0]} → {own[0][1][1]}"
         else:
             words = f"{role} {before.get(role, 1)} → {after.get(role, 1)}"
-        effect = _moved(case, lambda part, names=names: bool(names & set(part.partition(":")[2].split("+"))))
+        effect = _moved(case, names)
         yield Changed(role, "up" if doublings > 0 else "down", words, effect)
 
 
@@ -91,13 +94,18 @@ def _setting(case: Case, subject: str, words: str, was: float, becomes: float) -
 
 
 def _effect(case: Case, subject: str) -> float:
-    return _moved(case, lambda part: part.partition(":")[0] in _PARTS[subject])
+    if subject == "xla_flags":
+        return HIDDEN_SHARE * case.exposed_s
+    parts = set(_PARTS[subject])
+    names = {name for mesh in (case.config.mesh, case.mesh) for role in BATCH_ROLES for name in _names(mesh, role)}
+    return _moved(case, names if "data" in parts else set(), parts | ({"dcn"} if "data" in parts else set()))
 
 
-def _moved(case: Case, bears: Callable[[str], bool]) -> float:
-    """Sum over these parts of the step of what is predicted to come or go, per token and chip."""
+def _moved(case: Case, axes: set[str], parts: Collection[str] = ()) -> float:
+    """Sum over these parts of the step, and the collectives on these axes, of what is predicted to come or go, per
+    token and chip."""
     batch = case.config.training.global_batch or 1
     more = case.changes.get("global_batch", batch) / batch / chips_ratio(case.config, case.changes)
     before, after = case.baseline.breakdown_s, case.predicted.breakdown_s
-    parts = [part for part in {**before, **after} if bears(part)]
-    return sum(abs(after.get(part, 0.0) / more - before.get(part, 0.0)) for part in parts)
+    moved = (part for part in {**before, **after} if part in parts or axes & set(part.partition(":")[2].split("+")))
+    return sum(abs(after.get(part, 0.0) / more - before.get(part, 0.0)) for part in moved)

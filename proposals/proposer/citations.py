@@ -43,9 +43,10 @@ def cite(case: Case) -> tuple[Citation, ...]:
     found: dict[str, Citation] = {}
     for item in (*changed(case), *_answered(case)):
         fits = supporting(item, of)
-        passage, support = next((fit for fit in fits if fit[0].id not in found), fits[0] if fits else (None, None))
-        if passage is None or support is None:
+        if not fits:
             continue
+        fresh = [fit for fit in fits if fit[0].id not in found]
+        passage, support = fits[0] if item.subject == "verdict" or not fresh else fresh[0]
         line = f"{item.words}: {support.words}."
         if passage.id in found:
             before = found[passage.id]

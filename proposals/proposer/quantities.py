@@ -9,6 +9,7 @@ condition on it holds then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log2
 
 from knowledge.supports import Quantity
@@ -231,12 +232,15 @@ def shard_width(config: ExperimentConfig) -> Quantity:
 
 @_of_config
 def layer_width(config: ExperimentConfig) -> Quantity:
-    """Parameters of a dense model's layer over d_model; None for a mixture."""
+    """Parameters of a layer that a token passes through, over d_model; of a mixture those of its mixture layers."""
     model = config.model
-    if model is None or model.experts:
+    if model is None:
         return None
     count = accounting.parameters(model)
-    return (count.layer_attention + count.layer_dense_mlp) / model.d_model
+    used = count.layer_dense_mlp
+    if model.experts:
+        used = count.layer_experts * model.experts_per_token / model.experts + count.layer_shared_experts
+    return (count.layer_attention + used) / model.d_model
 
 
 @_of_config
@@ -265,9 +269,10 @@ def _dense_width(config: ExperimentConfig) -> float | None:
 @_of_config
 def data_bound(config: ExperimentConfig) -> Quantity:
     """Tokens per rank that hide data parallelism or FSDP: on all ICI axes; on GPUs of one domain by NVLink, of several
-    by the network cards that a tensor axis leaves to a rank's gathers.  None for mixtures, whose weights see fewer."""
+    by the network cards that a tensor axis leaves to a rank's gathers.  None for mixtures, whose weights see fewer, and
+    where the model is not known."""
     part, wide = chip_of(config.hardware), config.training.precision
-    if config.model is not None and config.model.experts:
+    if config.model is None or config.model.experts:
         return None
     if part.kind == "tpu":
         return bounds.data_tokens(part, part.ici_axes, wide)
@@ -298,10 +303,8 @@ def slice_bound(config: ExperimentConfig) -> Quantity:
 @_of_config
 def tensor_bound(config: ExperimentConfig) -> Quantity:
     """Tensor shards of a dense model that one ICI axis, or NVLink inside its domain, hides."""
-    width = _dense_width(config)
-    return (
-        None if width is None else bounds.tensor_shards(chip_of(config.hardware), width, 1, config.training.precision)
-    )
+    width, part = _dense_width(config), chip_of(config.hardware)
+    return None if width is None else bounds.tensor_shards(part, width, 1, config.training.precision)
 
 
 @_of_config
@@ -338,12 +341,7 @@ def from_best_mix(config: ExperimentConfig) -> Quantity:
     """Doublings between the data shards and those at which FSDP and tensor parallelism together communicate least;
     None where other axes shard as well."""
     tokens, width, mesh = config.training.global_batch_tokens, _dense_width(config), config.mesh
-    if (
-        not tokens
-        or width is None
-        or mesh.size("seq", "expert", "pipeline", "replica") > 1
-        or config.hardware.slices > 1
-    ):
+    if not tokens or width is None or mesh.size("seq", "expert", "pipeline", "replica") * mesh.dcn_product > 1:
         return None
     best = bounds.best_data_shards(tokens, width, config.hardware.chips)
     return abs(log2(mesh.size("data", "fsdp") / best))
@@ -401,6 +399,7 @@ _measured("communication_share", "communication")
 _measured("duty_cycle", "duty_cycle")
 _measured("flops_utilization", "flops_utilization")
 _measured("idle_share", "idle")
+_measured("measured_memory_share", "memory_peak_share")
 
 
 @_of_run
@@ -418,8 +417,10 @@ def small_collectives_share(case: Case) -> Quantity:
 
 @_of_run
 def exposed_cause(case: Case) -> Quantity:
-    """Exposed transfers by the name under which flags are documented (perfmodel/xla_flags.toml)."""
-    found = exposed_by_cause(case.config, case.diagnosis)
+    """Exposed transfers that the proposed mesh still has, as flags are documented (perfmodel/xla_flags.toml)."""
+    left = {axis for axis, size in case.mesh.ici if size > 1} | ({"dcn"} if case.mesh.dcn_product > 1 else set())
+    rows = (row for row in case.diagnosis.collectives if not row.axis or left & set(row.axis.split("+")))
+    found = exposed_by_cause(case.config, replace(case.diagnosis, collectives=tuple(rows)))
     return frozenset(cause for cause, share in found.items() if cause and share >= WORTH_HIDING)
 
 
