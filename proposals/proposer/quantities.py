@@ -8,7 +8,7 @@ condition on it holds then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2
 
@@ -17,6 +17,7 @@ from perfmodel import accounting, bounds
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import framework_of, profile_named
 from perfmodel.workload import chip_of, micro_batches
+from perfmodel.xla_flags import flag_set
 from proposals.candidate import candidate
 from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
 from proposals.proposer.wording import Case
@@ -224,6 +225,13 @@ def micro_batches_per_stage(config: ExperimentConfig) -> Quantity:
 
 
 @_of_config
+def bubble(config: ExperimentConfig) -> Quantity:
+    """Share of a pipeline's step in which a stage fills or drains."""
+    stages = config.mesh.size("pipeline")
+    return (stages - 1) / (config.training.virtual_stages * micro_batches(config.training, config.mesh) + stages - 1)
+
+
+@_of_config
 def shard_width(config: ExperimentConfig) -> Quantity:
     """d_ff of a dense model in one tensor shard; None for a mixture."""
     width = _dense_width(config)
@@ -416,20 +424,28 @@ def small_collectives_share(case: Case) -> Quantity:
 
 
 @_of_run
-def exposed_cause(case: Case) -> Quantity:
-    """Exposed transfers that the proposed mesh still has, as flags are documented (perfmodel/xla_flags.toml)."""
-    left = {axis for axis, size in case.mesh.ici if size > 1} | ({"dcn"} if case.mesh.dcn_product > 1 else set())
-    rows = (row for row in case.diagnosis.collectives if not row.axis or left & set(row.axis.split("+")))
-    found = exposed_by_cause(case.config, replace(case.diagnosis, collectives=tuple(rows)))
-    return frozenset(cause for cause, share in found.items() if cause and share >= WORTH_HIDING)
-
-
-@_of_run
 def new_flags(case: Case) -> Quantity:
     """Names of the flags that the proposal sets and the run did not."""
     given = set(case.config.training.xla_flags)
-    added = (flag for flag in case.changes.get("xla_flags", ()) if flag not in given)
-    return frozenset(flag.removeprefix("--").partition("=")[0] for flag in added)
+    return _names(flag for flag in case.changes.get("xla_flags", ()) if flag not in given)
+
+
+def _names(flags: Iterable[str]) -> frozenset[str]:
+    return frozenset(flag.removeprefix("--").partition("=")[0] for flag in flags)
+
+
+@_of_run
+def exposed_cause(case: Case) -> Quantity:
+    """Exposed transfers that the proposed mesh still has and for which it sets flags, as these are documented
+    (perfmodel/xla_flags.toml)."""
+    left = {axis for axis, size in case.mesh.ici if size > 1} | ({"dcn"} if case.mesh.dcn_product > 1 else set())
+    rows = (row for row in case.diagnosis.collectives if not row.axis or left & set(row.axis.split("+")))
+    exposed = exposed_by_cause(case.config, replace(case.diagnosis, collectives=tuple(rows)))
+    chip = case.config.hardware.chip
+    found = {cause: flag_set(chip, cause) for cause, share in exposed.items() if share >= WORTH_HIDING}
+    added = new_flags(case)
+    assert isinstance(added, frozenset)
+    return frozenset(cause for cause, flags in found.items() if flags and added & _names(flags.flags))
 
 
 @_of_run
