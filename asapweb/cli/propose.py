@@ -129,4 +129,7 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     lines.append(f"   confidence {item['confidence']:.0%} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]
-    return lines + [f"   [{c['source']} {c['section']}] {c['title']}" for c in item["citations"]]
+    return lines + [
+        f"   [{c['source']} {c['section']}] {c['title']}{f' – {c["supports"]}' if c['supports'] else ''}"
+        for c in item["citations"]
+    ]

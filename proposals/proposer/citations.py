@@ -68,8 +68,9 @@ def _answered(case: Case) -> Iterator[Changed]:
 def supporting(
     item: Changed, of: Callable[[str], Quantity]
 ) -> list[tuple[ShippedPassage, Support]]:  # fmt: skip
-    """What may be cited for one change: those first that ask most of the run, then in the order of the files."""
-    kind = of("kind")
+    """What may be cited for one change: first what helps against the verdict, then what asks most of the run, then in
+    the order of the files."""
+    kind, verdict = of("kind"), of("verdict")
     fits = [
         (passage, support)
         for passage, support in citable()
@@ -77,7 +78,7 @@ def supporting(
         and {kind, "any"} & set(passage.hardware)
         and support.holds(of)
     ]
-    return sorted(fits, key=lambda fit: -len(fit[1].conditions))
+    return sorted(fits, key=lambda fit: (verdict not in fit[0].bottlenecks, -len(fit[1].conditions)))
 
 
 def citation(passage: ShippedPassage) -> Citation:

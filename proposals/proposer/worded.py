@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
@@ -12,7 +14,10 @@ def worded(case: wording.Case) -> ProposalPlan:
     """The proposal of a case, without what only its neighbours and its terms tell."""
     config = case.config
     citations = cite(case)
-    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
+    if case.precedent is not None:
+        citations += (replace(case.precedent.citation(), supports="The change as a whole: an alike one was measured."),)
+    if case.warning is not None:
+        citations += (replace(case.warning.citation(), supports="The risk: a very alike run failed."),)
     fewer = chips_ratio(config, case.changes)
     return ProposalPlan(
         rank=case.rank,
