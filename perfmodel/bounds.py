@@ -62,11 +62,13 @@ def host_width(chip: Chip, precision: str = "bf16") -> float:
     return chip.peak(precision) / chip.host_link_bytes_per_s
 
 
-def expert_width(chip: Chip, degree: float, precision: str = "bf16") -> float:
+def expert_width(chip: Chip, degree: int, domain: int, precision: str = "bf16") -> float:
     """Expert width that hides the all-to-all of a gated expert: C / (1.5 W) on a switch, over the network cards where
-    the group is larger than the NVLink domain; C n / (12 w) on a wrapped ring of n chips."""
+    the group is larger than the NVLink domain; C n / (12 w) on a wrapped ring of n chips.
+
+    domain: GPUs of an NVLink domain; of no meaning on a TPU.
+    """
     peak = chip.peak(precision)
     if chip.kind == "tpu":
         return peak * degree / (12 * chip.ici_link_bytes_per_s)
-    inside = degree <= chip.nvlink_domain
-    return peak / (1.5 * (chip.nvlink_bytes_per_s if inside else chip.dcn_bytes_per_s_per_chip))
+    return peak / (1.5 * (chip.nvlink_bytes_per_s if degree <= domain else chip.dcn_bytes_per_s_per_chip))

@@ -35,7 +35,8 @@ def citable() -> tuple[tuple[ShippedPassage, Support], ...]:
 
 
 def cite(case: Case) -> tuple[Citation, ...]:
-    """A passage for each axis and setting that changes, the largest predicted effect first, then one for the verdict.
+    """A passage for each axis and setting that changes, the largest predicted effect first, then one for the verdict,
+    which is argued beside the first proposal, and where nothing else is cited.
 
     None is cited twice: where nothing else bears on a change, the passage that is cited already says so for it, too.
     """
@@ -43,7 +44,7 @@ def cite(case: Case) -> tuple[Citation, ...]:
     found: dict[str, Citation] = {}
     for item in (*changed(case), *_answered(case)):
         fits = supporting(item, of)
-        if not fits:
+        if not fits or (item.subject == "verdict" and found and case.rank > 1):
             continue
         fresh = [fit for fit in fits if fit[0].id not in found]
         passage, support = fits[0] if item.subject == "verdict" or not fresh else fresh[0]

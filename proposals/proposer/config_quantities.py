@@ -60,9 +60,8 @@ def kind(config: ExperimentConfig) -> Quantity:
 
 @of_config
 def domain(config: ExperimentConfig) -> Quantity:
-    """GPUs of an NVLink domain; None on TPUs."""
-    size = chip_of(config.hardware).nvlink_domain
-    return float(size) if size else None
+    """GPUs of an NVLink domain as configured; None on TPUs."""
+    return float(config.hardware.topology[0]) if chip_of(config.hardware).kind == "gpu" else None
 
 
 @of_config
@@ -216,10 +215,10 @@ def data_bound(config: ExperimentConfig) -> Quantity:
         return None
     if part.kind == "tpu":
         return bounds.data_tokens(part, part.ici_axes, wide)
-    if config.hardware.chips <= part.nvlink_domain:
+    inside = config.hardware.topology[0]
+    if config.hardware.chips <= inside:
         return bounds.nvlink_intensity(part, wide)
-    cards = max(1, min(8, part.nvlink_domain) // config.mesh.size("model"))
-    return bounds.node_tokens(part, cards, wide)
+    return bounds.node_tokens(part, max(1, inside // config.mesh.size("model")), wide)
 
 
 @of_config
@@ -271,9 +270,8 @@ def host_bound(config: ExperimentConfig) -> Quantity:
 @of_config
 def expert_bound(config: ExperimentConfig) -> Quantity:
     """Expert width that hides the all-to-all over the expert axis."""
-    return bounds.expert_width(
-        chip_of(config.hardware), config.mesh.size("expert"), config.training.precision
-    )  # fmt: skip
+    part, inside = chip_of(config.hardware), config.hardware.topology[0]
+    return bounds.expert_width(part, config.mesh.size("expert"), inside, config.training.precision)
 
 
 @of_config

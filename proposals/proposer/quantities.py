@@ -13,6 +13,7 @@ from dataclasses import replace
 from knowledge.supports import Quantity
 from perfmodel.xla_flags import flag_set
 from proposals.candidate import candidate
+from proposals.proposer.changed import changed
 from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
 from proposals.proposer.config_quantities import OF_CONFIG
 from proposals.proposer.wording import Case
@@ -69,6 +70,13 @@ def finding(case: Case) -> Quantity:
 @_of_run
 def rank(case: Case) -> Quantity:
     return float(case.rank)
+
+
+@_of_run
+def saves_memory(case: Case) -> Quantity:
+    """`yes` where a setting changes that buys memory: more recomputation, sharding or micro-batches."""
+    bought = ("remat", "weight_sharding", "accumulation")
+    return "yes" if any(item.subject in bought and item.direction == "up" for item in changed(case)) else "no"
 
 
 def _observed(name: str, *parts: str) -> None:
