@@ -10,7 +10,7 @@ from celery.signals import worker_ready
 
 from dialogue.services import asking, respond
 from knowledge.embedding import EmbeddingError, current_embedder
-from proposals.agents.reasoner import meaning
+from proposals.agents.reasoner import wanted
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def warm_up(sender: Any = None, **kwargs: Any) -> None:
 
 
 def _warm() -> None:
-    meaning.warm()
+    wanted.warm()
     try:
         current_embedder().embed(["runs like this one"])
     except EmbeddingError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dialogue import views, views_ask
+from dialogue import views, views_ask, views_palette
 from dialogue.stream import stream
 
 urlpatterns = [
@@ -13,6 +13,8 @@ urlpatterns = [
     path("experiments/<int:pk>/dialogue/panel/", views.panel, name="dialogue-panel"),
     path("experiments/<int:pk>/dialogue/news/", views.news, name="dialogue-news"),
     path("experiments/<int:pk>/dialogue/ask/", views_ask.ask, name="dialogue-ask"),
+    path("experiments/<int:pk>/dialogue/palette/", views_palette.listing, name="dialogue-palette"),
+    path("experiments/<int:pk>/dialogue/palette/<slug:key>/", views_palette.capability, name="dialogue-capability"),
     path("threads/<int:pk>/rename/", views_ask.rename, name="thread-rename"),
     path("threads/<int:pk>/delete/", views_ask.delete, name="thread-delete"),
     path("threads/<int:pk>/propose/", views_ask.propose, name="thread-propose"),

@@ -32,8 +32,8 @@ def ask(request: HttpRequest, pk: int) -> HttpResponse:
         thread = thread or asking.open_thread(page.experiment, request.user)  # type: ignore[arg-type]
         asking.ask(thread, request.user, text)  # type: ignore[arg-type]
     except DialogueError as error:
-        return _refused(request, page, None if is_new else thread, str(error), draft=text)
-    return _shown(request, page, thread, new_address=is_new)
+        return refused(request, page, None if is_new else thread, str(error), draft=text)
+    return shown(request, page, thread, new_address=is_new)
 
 
 @require(Role.VIEWER)
@@ -42,7 +42,7 @@ def stop(request: HttpRequest, pk: int) -> HttpResponse:
     """End an answer that is being written."""
     answer = get_for(request.user, answers(), Role.ENGINEER, pk=pk)
     asking.stop(answer)
-    return _shown(request, _page(request, answer.thread), answer.thread)
+    return shown(request, _page(request, answer.thread), answer.thread)
 
 
 @require(Role.VIEWER)
@@ -54,8 +54,8 @@ def retry(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         asking.retry(answer, request.user)  # type: ignore[arg-type]
     except DialogueError as error:
-        return _refused(request, page, answer.thread, str(error))
-    return _shown(request, page, answer.thread)
+        return refused(request, page, answer.thread, str(error))
+    return shown(request, page, answer.thread)
 
 
 @require(Role.VIEWER)
@@ -65,7 +65,7 @@ def release(request: HttpRequest, pk: int) -> HttpResponse:
     found = Held.objects.select_related("thread__experiment")
     held = get_for(request.user, found, Role.ENGINEER, pk=pk)
     holding.release(held, request.user)  # type: ignore[arg-type]
-    return _shown(request, _page(request, held.thread), held.thread)
+    return shown(request, _page(request, held.thread), held.thread)
 
 
 @require(Role.VIEWER)
@@ -76,7 +76,7 @@ def add(request: HttpRequest, pk: int, index: int) -> HttpResponse:
     try:
         made = acting.add_offered(answer, index, request.user)  # type: ignore[arg-type]
     except DialogueError as error:
-        return _refused(request, _page(request, answer.thread), answer.thread, str(error))
+        return refused(request, _page(request, answer.thread), answer.thread, str(error))
     messages.success(request, f"Added as proposal {made.rank}. A reviewer can decide on it.")
     # Another query than the page's own, so that a browser that is there already loads it anew.
     place = f"{reverse('proposals', args=[made.experiment_id])}?plan={made.plan_id}&added={made.pk}"
@@ -91,7 +91,7 @@ def propose(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         made = acting.propose_again(thread, request.user)  # type: ignore[arg-type]
     except DialogueError as error:
-        return _refused(request, _page(request, thread), thread, str(error))
+        return refused(request, _page(request, thread), thread, str(error))
     return _go(request, f"{reverse('proposals', args=[thread.experiment_id])}?asked={made.pk}")
 
 
@@ -104,8 +104,8 @@ def rename(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         asking.rename(thread, request.user, request.POST.get("title", ""))  # type: ignore[arg-type]
     except DialogueError as error:
-        return _refused(request, page, thread, str(error))
-    return _shown(request, page, thread)
+        return refused(request, page, thread, str(error))
+    return shown(request, page, thread)
 
 
 @require(Role.VIEWER)
@@ -117,7 +117,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
     if not asking.may_delete(thread, page.membership):
         raise PermissionDenied(asking.NOT_YOURS)
     asking.delete(thread, request.user)  # type: ignore[arg-type]
-    return _shown(request, page, asking.used(page.experiment).first())
+    return shown(request, page, asking.used(page.experiment).first())
 
 
 def _page(request: HttpRequest, thread: Thread) -> ExperimentPage:
@@ -133,16 +133,14 @@ def _go(request: HttpRequest, place: str) -> HttpResponse:
     return response
 
 
-def _shown(
-    request: HttpRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False
-) -> HttpResponse:
+def shown(request: HttpRequest, page: ExperimentPage, thread: Thread | None, new_address: bool = False) -> HttpResponse:
     """The thread as it stands now; on a page of its own a new one gets its own address."""
     if not request.htmx or (new_address and is_full(request)):  # type: ignore[attr-defined]
         return _go(request, address(page.experiment, thread))
     return as_panel(request, page, thread)
 
 
-def _refused(
+def refused(
     request: HttpRequest, page: ExperimentPage, thread: Thread | None, problem: str, draft: str = ""
 ) -> HttpResponse:
     shown = as_panel if request.htmx else as_page  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from proposals.candidate import changes_chips
 from proposals.constraints import Constraints
+from proposals.failures import CAUSES
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
 #: What a failure (`history.record.FAILURES`) is called.
@@ -236,6 +237,7 @@ class Measurement(models.Model):
     outcome = models.CharField(max_length=20, blank=True)  # `history.record.OUTCOMES`
     failure = models.CharField(max_length=30, blank=True)  # `history.record.FAILURES`
     comment = models.TextField(blank=True)
+    analysis = OrderedJSONField(default=dict, blank=True)  # `proposals.failures.Failure.to_json` of its log
     reason = models.TextField(blank=True)  # why it was refused, a sentence
     predicted_log_gain = models.FloatField(null=True)  # of time per token
     predicted_sigma = models.FloatField(null=True)  # of the same
@@ -253,6 +255,11 @@ class Measurement(models.Model):
     class Meta:
         ordering = ["-pk"]
         indexes = [models.Index(fields=["team", "status"], name="measurement_by_status")]
+
+    @property
+    def cause_words(self) -> str:
+        """What the log was read as."""
+        return CAUSES.get(self.analysis.get("cause", ""), "")
 
     @property
     def failure_words(self) -> str:

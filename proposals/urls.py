@@ -25,6 +25,7 @@ urlpatterns = [
     path("proposals/<int:pk>/measurement/", views_measure.link, name="measure"),
     path("proposals/<int:pk>/measurement/unlink/", views_measure.unlink, name="unmeasure"),
     path("proposals/<int:pk>/measurement/failed/", views_measure.failed, name="measure-failed"),
+    path("proposals/<int:pk>/measurement/failed/cause/", views_measure.failure_cause, name="failure-cause"),
     path("measurements/", views_measure.measurements, name="measurements"),
     path("history/waiting/", views_measure.waiting, name="history-waiting"),
 ]

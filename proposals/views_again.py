@@ -15,8 +15,8 @@ from accounts.text import whole_number
 from experiments.pages import experiment_page
 from proposals import constraint_form
 from proposals.constraints import Constraints
-from proposals.models import PlanRequest, Proposal
-from proposals.services import regenerating
+from proposals.models import Measurement, PlanRequest, Proposal
+from proposals.services import failing, regenerating
 
 
 @require(Role.VIEWER)
@@ -25,11 +25,11 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask for another plan: with the form's constraints, with those of a plan less one, or without one of its meshes.
 
     `plan`: the plan whose constraints are taken; `without`: the one to drop; `exclude`: the proposal whose mesh is left
-    out from now on.  With none of them the form's fields count.
+    out from now on; `failed`: the proposal whose failed run says what to leave out.  With none of them the form counts.
     """
     page = experiment_page(request, pk, Role.ENGINEER)
     constraints = constraint_form.from_form(request.POST)
-    given, excluded = (whole_number(request.POST.get(name, "")) for name in ("plan", "exclude"))
+    given, excluded, failed = (whole_number(request.POST.get(name, "")) for name in ("plan", "exclude", "failed"))
     if given is not None:
         plan = get_object_or_404(regenerating.of_experiment(page.experiment), pk=given)
         base = plan.asked
@@ -38,6 +38,10 @@ def propose_again(request: HttpRequest, pk: int) -> HttpResponse:
         elif excluded is not None:
             mesh = get_object_or_404(Proposal, plan=plan, pk=excluded).value.mesh
             constraints = base.joined(Constraints(excluded=(mesh,))).to_json()
+        elif failed is not None:
+            constraints = failing.learnt(
+                get_object_or_404(Measurement, proposal__plan=plan, proposal=failed), base
+            ).to_json()
         elif base.excluded:  # the form does not show them, their chips do
             constraints["excluded"] = base.to_json()["excluded"]
     try:

@@ -19,8 +19,9 @@ from experiments.services import uploads
 from experiments.views import config_text, form_context
 from perfmodel.strict_text import parse_text
 from proposals import measured
-from proposals.models import Measurement, Proposal
-from proposals.services import launching, measuring, unmeasured
+from proposals.failures import CAUSES
+from proposals.models import FAILURE_WORDS, Measurement, Proposal
+from proposals.services import failing, launching, measuring, unmeasured
 
 _FOUND = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
 #: Rows of the list of approved proposals that wait.
@@ -140,15 +141,35 @@ def unlink(request: HttpRequest, pk: int) -> HttpResponse:
 @require(Role.VIEWER)
 @require_POST
 def failed(request: HttpRequest, pk: int) -> HttpResponse:
-    """Keep that the proposed configuration did not run, and why."""
+    """Keep that the proposed configuration did not run, and why: as chosen, else as the log says."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     failure, comment = request.POST.get("failure", ""), request.POST.get("comment", "")
     try:
-        measuring.report_failure(proposal, request.user, failure, comment)  # type: ignore[arg-type]
+        found = failing.analyse(proposal, request.FILES.getlist("logs"), comment)
+        measuring.report_failure(proposal, request.user, failure, comment, found)  # type: ignore[arg-type]
     except measuring.MeasureError as error:
         messages.error(request, str(error))
     else:
         messages.success(request, "Saved as failed and added to the history.")
+    return _back(proposal)
+
+
+@require(Role.VIEWER)
+@require_POST
+@vary_on_headers("HX-Request")
+def failure_cause(request: HttpRequest, pk: int) -> HttpResponse:
+    """The cause in the log of a failed run, before anything is saved."""
+    proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
+    context: dict[str, object] = {"p": proposal, "failures": FAILURE_WORDS, "causes": CAUSES}
+    try:
+        found = failing.analyse(proposal, request.FILES.getlist("logs"), request.POST.get("comment", ""))
+        context |= {"found": found, "read": True}
+        said = str(found.sentence) if found is not None else "Paste the log or choose its file first."
+    except measuring.MeasureError as error:
+        context["problem"] = said = str(error)
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "proposals/_failure.html", context)
+    messages.info(request, said)
     return _back(proposal)
 
 

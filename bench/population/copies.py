@@ -156,7 +156,7 @@ class Writer:
             "predicted_sigma": "0.1", "predicted_confidence": "p.confidence",
             "before_step_time_s": "p.predicted_step_time_s * p.predicted_speedup",
             "after_step_time_s": "p.predicted_step_time_s", "speedup": "p.predicted_speedup * (0.9 + random() * 0.2)",
-            "within_range": "random() < 0.8", "caveats": "'[]'", "created_at": "p.created_at",
+            "within_range": "random() < 0.8", "caveats": "'[]'", "analysis": "'{}'", "created_at": "p.created_at",
             "measured_at": "p.created_at",
         }  # fmt: skip
         given = ", ".join(values.get(name, "null" if name.endswith("_id") else "''") for name in sorted(names))

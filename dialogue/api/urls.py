@@ -6,6 +6,7 @@ from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
 from dialogue.api.views import AnswerViewSet, HeldViewSet, ThreadViewSet
+from dialogue.api.views_capabilities import CapabilitiesView, CapabilityView
 
 router = DefaultRouter()
 router.include_root_view = False
@@ -14,4 +15,8 @@ router.register("threads", ThreadViewSet)
 router.register("answers", AnswerViewSet)
 router.register("held", HeldViewSet)
 
-urlpatterns = [path("", include(router.urls))]
+urlpatterns = [
+    path("", include(router.urls)),
+    path("capabilities/", CapabilitiesView.as_view(), name="capabilities"),
+    path("capabilities/<slug:key>/", CapabilityView.as_view(), name="capability"),
+]

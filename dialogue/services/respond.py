@@ -41,7 +41,7 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
     writing = Writing(answer, worker, Cancel())
     try:
         with asking.ANSWERS.beating(pk, worker, (LOOK_EVERY_S, writing.flush), (LOOK_EVERY_S, writing.look)):
-            _write(writing, answerer)
+            write(writing, answerer)
     except (Unavailable, ConfigError) as error:
         answering.end(answer, worker, Message.Status.FAILED, text=writing.text, note=str(error))
     except Http404:
@@ -56,7 +56,11 @@ def respond(pk: int, answerer: Answerer = chat.answer) -> None:
         raise
 
 
-def _write(writing: Writing, answerer: Answerer) -> None:
+def write(writing: Writing, answerer: Answerer = chat.answer) -> None:
+    """Compute a claimed answer and store it with its end; nobody is told that somebody works on it (`respond`).
+
+    Raises Unavailable, ConfigError or Http404 where nothing can be answered.
+    """
     answer, ask = writing.answer, answering.question_of(writing.answer)
     assert answer.question is not None
     bench = stored.workbench(answer.thread.experiment, answer.question.author)

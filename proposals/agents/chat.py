@@ -14,15 +14,14 @@ from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
 from proposals.agents import endpoint, grounding, reasoner
 from proposals.agents.acts import claimed_acts
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said
+from proposals.agents.capabilities.as_tools import compute_tool
+from proposals.agents.capabilities.common import offers as offered_of
+from proposals.agents.capabilities.held import under
+from proposals.agents.conversation import Ask, MeshOffered, Said
 from proposals.agents.first_look import look
 from proposals.agents.grounding import Evidence
 from proposals.agents.readable import unreadable
-from proposals.agents.reasoner.answers.common import offered as offered_of
-from proposals.agents.reasoner.answers.retelling import retell
-from proposals.agents.reasoner.desk import Desk
-from proposals.agents.reasoner.thread import focus
-from proposals.agents.reasoner.understand import Knows, understand
+from proposals.agents.reasoner.understand import commanded
 from proposals.agents.tools import Agent, toolbox
 from proposals.agents.workbench import Workbench
 
@@ -59,7 +58,7 @@ def answer(
     reasoner answers instead.
     """
     provider = provider or endpoint.provider(AGENT)
-    if provider is None:
+    if provider is None or commanded(ask.text) is not None:  # what the palette asks needs no reading
         yield from reasoner.answer(bench, ask)
         return
     cancel = cancel or Cancel()
@@ -74,25 +73,20 @@ def _told(bench: Workbench, ask: Ask) -> Generator[Said, None, Workbench]:
 
     Text in a profile or a document can so never put anything into the thread.
     """
-    knows = Knows(bench.config, {op.name for op in bench.profile.ops}, ask.constraints, ask.facts)
-    read = understand(ask.text, knows)
-    desk = Desk(bench.under(ask.facts, ask.constraints), ask, focus(ask.earlier, knows))
-    if read.told:
-        for said in retell(desk, read.told):
-            if isinstance(said, ConstraintTold | FactTold):
-                yield said
-    return desk.bench
+    told = list(reasoner.stated(bench, ask))
+    yield from told
+    return under(bench.under(ask.facts, ask.constraints), told)
 
 
 def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock: Clock | None) -> Any:
     """The model's answer; returns whether there is one that stands."""
-    tools = toolbox(bench, AGENT)
+    tools = (*toolbox(bench, AGENT), compute_tool(bench))
     messages: list[Message] = [SystemMessage(files(__package__).joinpath("prompts/coordinator.md").read_text("utf-8"))]
     messages += [UserMessage(t.text) if t.role == "user" else AssistantMessage(t.text) for t in ask.earlier]
     messages.append(UserMessage(ask.text))
     shown, seen = yield from look(tools, [(name, {}) for name in FIRST_LOOK])
     messages += shown
-    words = [ask.text, *(turn.text for turn in ask.earlier if turn.role == "user")]
+    words = [ask.text]  # of this question: numbers of earlier ones are asked of a tool again
 
     def evidence(results: Sequence[ToolReturned]) -> Evidence:
         return Evidence.of((*seen, *results), words)
@@ -146,7 +140,7 @@ def offers(text: str, evidence: Evidence) -> Iterator[MeshOffered]:
             continue
         result: dict[str, Any] = returned.result if isinstance(returned.result, dict) else {}
         for row in result.get("configurations") or [result]:
-            offered += [offer for offer in offered_of(row) if offer not in offered]
+            offered += [offer for offer in offered_of([row]) if offer not in offered]
     yield from offered[:MOST_OFFERED]
 
 

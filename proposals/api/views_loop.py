@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -20,8 +20,29 @@ from experiments.models import Experiment
 from history.record import FAILURES
 from proposals import measured
 from proposals.api.views import EXPERIMENT_PARAM
+from proposals.failures import CAUSES
 from proposals.models import Measurement, PlanRequest, Proposal
-from proposals.services import measuring, regenerating, unmeasured
+from proposals.services import failing, measuring, regenerating, unmeasured
+
+
+class FailureSerializer(serializers.Serializer[Any]):
+    """The cause of a failed run, from its log."""
+
+    cause = serializers.ChoiceField(choices=list(CAUSES.items()))
+    failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES])
+    confidence = serializers.FloatField(help_text="0 to 1.")
+    verdict = serializers.ChoiceField(choices=[("forbid", "forbid"), ("retry", "retry")])
+    sentence = serializers.CharField()
+    line = serializers.CharField(help_text="The first error line.")
+    line_number = serializers.IntegerField(allow_null=True)
+    file = serializers.CharField()
+    rank = serializers.IntegerField(allow_null=True)
+    lines = serializers.IntegerField(help_text="Lines read in all.")
+    values = serializers.DictField(help_text="What the lines state: bytes, sizes, seconds, exit code.")
+    parameters = serializers.ListField(child=serializers.CharField(), help_text="Paths in the configuration.")
+    check = serializers.ListField(child=serializers.CharField())
+    forbidden = serializers.DictField(allow_null=True, help_text="What must not be tried again, with constraints.")
+    last = serializers.ListField(child=serializers.CharField(), help_text="The last lines, where nothing is known.")
 
 
 class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
@@ -33,25 +54,32 @@ class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
     )
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
     caveats = serializers.ListField(child=serializers.CharField(), read_only=True)
+    analysis = serializers.SerializerMethodField()
 
     class Meta:
         model = Measurement
         fields = (
-            "id", "proposal", "experiment", "run", "status", "outcome", "failure", "comment", "reason",
+            "id", "proposal", "experiment", "run", "status", "outcome", "failure", "comment", "analysis", "reason",
             "predicted_log_gain", "predicted_sigma", "predicted_confidence", "predicted_speedup", "before_step_time_s",
             "after_step_time_s", "speedup", "error", "within_range", "caveats", "record", "created_by", "created_at",
             "measured_at",
         )  # fmt: skip
         read_only_fields = fields
 
+    @extend_schema_field(FailureSerializer(allow_null=True))
+    def get_analysis(self, made: Measurement) -> dict[str, Any] | None:
+        return made.analysis or None
+
 
 class MeasurementRequest(serializers.Serializer[Any]):
-    """Either the experiment that is the proposal's run, or the failure that it ended in."""
+    """Either the experiment that is the proposal's run, or the failure that it ended in, its log, or both."""
 
     proposal = serializers.IntegerField(min_value=1)
     experiment = serializers.IntegerField(min_value=1, required=False)
     failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES], required=False)
     comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=measuring.MAX_COMMENT)
+    log = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False, help_text="Its log, as text.")
+    log_file = serializers.FileField(required=False, allow_empty_file=True, help_text="The same as an upload.")
 
 
 class SummarySerializer(serializers.Serializer[Any]):
@@ -92,19 +120,25 @@ class MeasurementViewSet(
     def create(self, request: Request) -> Response:
         """Count an experiment as the run of an approved proposal, or keep that it failed; this needs an engineer.
 
+        The cause is taken from the log where no `failure` is given; `analysis` says what was found in it.
+
         Where the experiment's analysis is not ready yet, `status` is `linked`, and it is measured by itself.  409 with
         the reason where the two do not compare or the proposal has its result.
         """
         given = MeasurementRequest(data=request.data)
         given.is_valid(raise_exception=True)
         values = given.validated_data
-        if ("experiment" in values) == ("failure" in values):
-            raise Invalid("Give either experiment, the run of the proposal, or failure, why there is none.")
+        if ("experiment" in values) == bool({"failure", "log", "log_file"} & set(values)):
+            raise Invalid("Give either experiment, the run of the proposal, or failure or log, why there is none.")
         found = Proposal.objects.select_related("experiment", "plan__run__profile")
         proposal = get_for(request.user, found, Role.ENGINEER, pk=values["proposal"])
         try:
-            if "failure" in values:
-                made = measuring.report_failure(proposal, request.user, values["failure"], values["comment"])
+            if "experiment" not in values:
+                files = [values["log_file"]] if "log_file" in values else []
+                found = failing.analyse(proposal, files, values.get("log", ""))
+                made = measuring.report_failure(
+                    proposal, request.user, values.get("failure", ""), values["comment"], found
+                )
             else:
                 experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values["experiment"])
                 made = measuring.link(proposal, experiment, request.user)

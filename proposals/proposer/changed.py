@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from perfmodel.config import Mesh
 from perfmodel.workload import SHARDING, micro_batches
 from proposals.candidate import candidate, chips_ratio
+from proposals.proposer.case import Case
 from proposals.proposer.detail import LADDER
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.pricing import HIDDEN_SHARE
-from proposals.proposer.wording import Case
 
 #: Roles of the axes that shard the batch; `data` names `fsdp`, too.
 BATCH_ROLES = ("data", "replica", "expert")

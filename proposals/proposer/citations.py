@@ -15,9 +15,10 @@ from functools import cache
 from knowledge.passage_file import ShippedPassage, read_all
 from knowledge.supports import Quantity, Support
 from proposals.plan import Citation
+from proposals.proposer.case import Case
 from proposals.proposer.changed import Changed, changed
 from proposals.proposer.quantities import Quantities
-from proposals.proposer.wording import VERDICTS, Case
+from proposals.proposer.wording import VERDICTS
 
 BOOK = "How to Scale Your Model"
 #: Passages of one proposal, at most.

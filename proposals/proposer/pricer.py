@@ -23,7 +23,8 @@ from perfmodel.space import Space
 from perfmodel.step_time import check_products, missing_facts
 from proposals.constraints import RULE, Constraints, MeshSizes, mesh_text
 from proposals.plan import Broken, Listed, Plan, Predicted, ProposalPlan, Rejected
-from proposals.proposer import detail, from_step_time, wording
+from proposals.proposer import detail, from_step_time
+from proposals.proposer.case import Case
 from proposals.proposer.changes import MOST_AT_FIRST, Change, further_changes, schedule_flags, with_flags, without_model
 from proposals.proposer.choose import beam, choose, in_order, keeping_is_right, left_out
 from proposals.proposer.confidence import Confidence, shipped
@@ -294,14 +295,14 @@ class Pricer:
         keeping: float,
         broken: tuple[Broken, ...],
         unchecked: tuple[str, ...],
-    ) -> wording.Case:
+    ) -> Case:
         said = ranked.support
         which, warned = int(said.which[index]), int(said.warned[index])
         ran = index == candidates.baseline
         mesh = candidates.mesh(index)
         named = which >= 0 and said.likeness[index] >= NAMED_PRECEDENT and not ran
         alarming = warned >= 0 and said.runs[index] <= 1.0 - NAMED_PRECEDENT / 2 and not ran
-        return wording.Case(
+        return Case(
             rank=number,
             kind=kind,
             config=self.config,
@@ -324,7 +325,7 @@ class Pricer:
             unchecked=unchecked,
         )
 
-    def _plan(self, case: wording.Case, candidates: Candidates, prices: Prices, index: int) -> ProposalPlan:
+    def _plan(self, case: Case, candidates: Candidates, prices: Prices, index: int) -> ProposalPlan:
         used = case.predicted.hbm_per_chip_bytes
         plan = worded(case)
         return replace(
@@ -334,7 +335,7 @@ class Pricer:
             per_chip=detail.per_chip(candidates, index),
         )
 
-    def _sensitivity(self, case: wording.Case, asked: Constraints) -> tuple[Any, ...]:
+    def _sensitivity(self, case: Case, asked: Constraints) -> tuple[Any, ...]:
         steps = list(detail.steps_from(self.config, case.mesh, case.changes))
         listed = [(case.mesh, case.changes), *((step.mesh, step.change) for step in steps)]
         candidates = side_by_side(self.config, self.calibration.baseline, listed)

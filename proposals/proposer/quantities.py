@@ -13,10 +13,10 @@ from dataclasses import replace
 from knowledge.supports import Quantity
 from perfmodel.xla_flags import flag_set
 from proposals.candidate import candidate
+from proposals.proposer.case import Case
 from proposals.proposer.changed import changed
 from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
 from proposals.proposer.config_quantities import OF_CONFIG
-from proposals.proposer.wording import Case
 
 BEFORE = "was_"
 #: A collective that carries less than a link moves meanwhile waits for the hop (TPU, `latency-bound`).

@@ -7,10 +7,11 @@ from dataclasses import replace
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
+from proposals.proposer.case import Case, answered, probability
 from proposals.proposer.citations import cite
 
 
-def worded(case: wording.Case) -> ProposalPlan:
+def worded(case: Case) -> ProposalPlan:
     """The proposal of a case, without what only its neighbours and its terms tell."""
     config = case.config
     citations = cite(case)
@@ -26,14 +27,14 @@ def worded(case: wording.Case) -> ProposalPlan:
         mesh=case.mesh.to_json(),
         changes=case.changes,
         predicted=case.predicted,
-        confidence=wording.probability(case),
+        confidence=probability(case),
         reasoning=tuple(wording.reasoning(case)),
         expected_impact=tuple(effects.expected_impact(case)),
         trade_offs=tuple(effects.trade_offs(case)),
         citations=citations,
         raises=tuple(effects.raises(case)),
         lowers=tuple(effects.lowers(case)),
-        findings=tuple(finding.rule for finding in wording.answered(case)),
+        findings=tuple(finding.rule for finding in answered(case)),
         violations=case.broken,
         doublings=case.doublings,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,

@@ -24,6 +24,7 @@ from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
+from proposals.failures import Failure
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
 from proposals.services import learning, unmeasured
@@ -123,16 +124,20 @@ def unlink(proposal: Proposal, user: User) -> None:
         )
 
 
-def report_failure(proposal: Proposal, user: User, failure: str, comment: str = "") -> Measurement:
+def report_failure(
+    proposal: Proposal, user: User, failure: str, comment: str = "", found: Failure | None = None
+) -> Measurement:
     """Say that the proposed configuration did not run.  Kept in the history: failures teach as much.
 
-    Raises MeasureError where the proposal is not approved, has a result, or the failure is none of FAILURES.
+    found: the cause in its log, which counts where no failure is given.  Raises MeasureError where the proposal is not
+    approved, has a result, or the failure is none of FAILURES.
     """
     check(user, proposal, Role.ENGINEER)
     _may_be_measured(proposal)
+    failure = failure or (found.history if found is not None else "")
     if failure not in FAILURES:
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
-        raise MeasureError(f"Choose the failure: {words}.")
+        raise MeasureError(f"Give the log, or choose the failure: {words}.")
     comment = clean(comment.strip())
     if len(comment) > MAX_COMMENT:
         raise MeasureError(f"A comment has at most {MAX_COMMENT:,} characters.")
@@ -146,6 +151,7 @@ def report_failure(proposal: Proposal, user: User, failure: str, comment: str = 
             defaults={
                 "team_id": proposal.team_id, "status": Measurement.Status.FAILED, "outcome": "failed",
                 "failure": failure, "comment": comment, "created_by": user, "measured_at": timezone.now(),
+                "analysis": found.to_json() if found is not None else {},
                 "before_step_time_s": proposal.plan.run.profile.step_time_s, **_said(proposal),
             },
         )  # fmt: skip
@@ -156,7 +162,7 @@ def report_failure(proposal: Proposal, user: User, failure: str, comment: str = 
         events.append(
             proposal.experiment_id, "measurement", "user", run=proposal.plan.run, user=user,
             data={"proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title, "outcome": "failed",
-                  "failure": failure, "comment": comment},
+                  "failure": failure, "comment": comment, "cause": found.cause if found is not None else ""},
         )  # fmt: skip
     return made
 

@@ -108,6 +108,8 @@
     }
     start();
   });
+  /* a form of the list that was refused: to the field at fault, which may be out of sight */
+  document.addEventListener("htmx:afterSettle", event => { $(".caps__form [aria-invalid]", event.detail.target)?.focus(); });
   document.addEventListener("htmx:load", event => { if (event.target.id === "dialogue" && !event.target.hidden) { if (!kept) toEnd(); start(); } });
   document.addEventListener("htmx:beforeRequest", event => { if (event.target.id === "news" && (document.hidden || streams.size || inMenu())) event.preventDefault(); });
 

@@ -51,5 +51,5 @@ def test_ops_and_collectives_are_not_known(bench: Workbench, question: str) -> N
 
 
 def test_what_was_measured_is_still_said(bench: Workbench) -> None:
-    assert "3.00 s, measured" in answer(bench, "What is the duty cycle?")
-    assert "A profile of the run as it is" in answer(bench, "What should we measure next?")
+    assert "3.00 s** per step, measured" in answer(bench, "How long does one step take?")
+    assert "A profile of the current configuration" in answer(bench, "What should we measure next?")

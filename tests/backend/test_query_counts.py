@@ -11,9 +11,9 @@ from bench.history import records
 from bench.population import copies, routes
 from bench.population.build import Sizes, plan
 from dialogue.services import asking
-from dialogue.services.respond import respond
 from history.services.store import add_many
 from knowledge.models import Document, Kind, Passage, stamped
+from tests.dialogue.answerers import answered
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def fill(people, ready, count: int, number: int) -> None:
 def conversation(people, ready) -> None:
     thread = asking.open_thread(ready.experiment, people.engineer)
     for question in ("Why is it slow?", "What if remat none?"):
-        respond(asking.ask(thread, people.engineer, question).pk)
+        answered(asking.ask(thread, people.engineer, question).pk)
 
 
 def test_every_route_that_is_read_is_opened_here_or_says_why_not():

@@ -336,3 +336,21 @@ def test_it_reads_and_asks_without_a_script(server: str, experiment: Any, as_eng
         expect(page.get_by_role("log")).to_contain_text("The first.")  # the page loads itself again
     finally:
         context.close()
+
+
+def test_a_form_of_the_list_says_what_is_wrong_where_it_is_and_then_asks(panel: Any, page: Page) -> None:
+    panel.get_by_text("All that can be computed").click()
+    panel.get_by_label("Find a capability").fill("another batch")
+    expect(panel.get_by_text("Longest ops of the step")).to_have_count(0)
+    panel.get_by_text("Another batch size").click()
+    batch = panel.get_by_label("Batch", exact=True)
+    batch.evaluate("field => { field.type = 'text'; field.value = 'many'; }")
+    panel.get_by_label("Mesh", exact=True).fill("data=8, seq=1")
+    panel.get_by_role("button", name="Compute").click()
+    expect(panel.get_by_text("Enter a whole number.")).to_be_visible()
+    expect(batch).to_be_focused()
+    expect(panel.get_by_label("Mesh", exact=True)).to_have_value("data=8, seq=1")
+    assert violations(page) == [] and overflow(page) == 0
+    batch.fill("128")
+    panel.get_by_role("button", name="Compute").click()
+    expect(panel.get_by_role("log")).to_contain_text("Another batch size: batch = 128; mesh = data=8, seq=1")

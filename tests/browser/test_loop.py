@@ -117,6 +117,30 @@ def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: An
     expect(page.locator("#result-3")).to_contain_text("RESOURCE_EXHAUSTED")
 
 
+def test_the_log_of_a_failed_run_fills_in_the_cause(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
+    page.locator("#proposal-2").get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Confirm approval").click()
+    page.locator("#proposal-2").get_by_text("It failed…").click()
+    form = page.locator("#result-2 form.failform")
+    log = (
+        b"step 3\n[rank3]: ValueError: attention heads (28) must be divisible by tensor parallel size (8)\nTerminated\n"
+    )
+    form.get_by_label("Logs").set_input_files({"name": "rank3.log", "mimeType": "text/plain", "buffer": log})
+    form.get_by_role("button", name="Find the cause").click()
+    expect(form).to_contain_text("A dimension of 28 is not divisible by 8.")
+    expect(form).to_contain_text("Line 2 of 3")
+    expect(form.get_by_label("Failure")).to_have_value("illegal_mesh")
+    assert violations(page) == []
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert overflow(page) <= 0
+    form.get_by_role("button", name="Save as failed").click()
+    result = page.locator("#result-2")
+    expect(result).to_contain_text("Run failed")
+    expect(result).to_contain_text("must be divisible by tensor parallel size (8)")
+    assert violations(page) == [] and overflow(page) <= 0
+
+
 def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.get_by_role("link", name="Enter a mesh").click()

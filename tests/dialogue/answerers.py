@@ -58,3 +58,16 @@ class Waiting:
                 return
         yield TextDelta(1, self.rest)
         yield final(self.first + self.rest)
+
+
+def answered(pk: int) -> None:
+    """Write the answer `pk` as `respond` does, in this very transaction: no other connection could see its row, and
+    whether it is to stop."""
+    from dialogue.services import answering
+    from dialogue.services.respond import write
+    from jobs import workers
+
+    worker = workers.this_thread()
+    answer = answering.claim(pk, worker)
+    assert answer is not None
+    write(answering.Writing(answer, worker, Cancel()))

@@ -25,9 +25,15 @@ GENERATED = re.compile(r"accuracy.*|quality|profiles|reconstruction|glossary")
 
 
 def _code(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a module: its string constants without docstrings, regular expressions and words without a space."""
+    """The texts of a module: its string constants without docstrings, regular expressions and words without a space.
+
+    Examples of a capability are questions in the words of those who ask; only its title is ours.
+    """
     tree = ast.parse(path.read_text("utf-8"))
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "capability":
+            bare |= {id(example) for example in node.args[1:]}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in bare:
             continue

@@ -14,7 +14,6 @@ from accounts import members, services
 from accounts.models import Invitation, Membership, Role, Team, User
 from dialogue.models import Held
 from dialogue.services import asking
-from dialogue.services.respond import respond
 from experiments.models import Event, Experiment
 from experiments.services import runs, storage, traces, uploads
 from history.services import imports, store
@@ -23,6 +22,7 @@ from knowledge.services import documents
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import CONFIG, People, make_experiment, make_people, make_ready, upload
 from tests.backend.measured_runs import config_of, make_run
+from tests.dialogue.answerers import answered
 from tests.history.records import record
 from tests.trace.stores import drawn
 
@@ -77,8 +77,8 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     failed = _failed(people, mark)
 
     thread = asking.open_thread(ready.experiment, author)
-    answer = asking.ask(thread, author, f"Which do you recommend for {mark} first?")
-    respond(answer.pk)
+    answer = asking.ask(thread, author, f"Which proposal do you recommend for {mark}?")
+    answered(answer.pk)
     answer.refresh_from_db()
     answer.effects = [{"kind": "mesh", "mesh": {"ici": {"data": 2, "seq": 8, "model": 1}, "dcn": {"data": 1}}}]
     answer.save()

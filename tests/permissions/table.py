@@ -242,6 +242,7 @@ PROPOSALS = (
     stores(ENGINEER, "/proposals/{approved}/measurement/", experiment="{rerun}"),
     stores(ENGINEER, "/proposals/{linked}/measurement/unlink/"),
     stores(ENGINEER, "/proposals/{approved}/measurement/failed/", failure="hang"),
+    asks(ENGINEER, "/proposals/{approved}/measurement/failed/cause/", comment="CUDA out of memory."),
     stores(ENGINEER, "/api/measurements/", proposal="{approved}", experiment="{rerun}"),
     deletes(ENGINEER, "/api/measurements/{measurement}/"),
 )
@@ -252,16 +253,19 @@ DIALOGUE = (
         """
         /experiments/{experiment}/dialogue/ /experiments/{experiment}/dialogue/{thread}/
         /experiments/{experiment}/dialogue/panel/ /experiments/{experiment}/dialogue/news/
+        /experiments/{experiment}/dialogue/palette/?q=cost /experiments/{experiment}/dialogue/palette/cost/
         /answers/{answer}/ /answers/{answer}/stream/ /answers/{answer}/steps/1/
         /api/threads/{thread}/ /api/threads/{thread}/messages/ /api/answers/{answer}/ /api/held/{held}/
         """,
     ),
-    *reads(SIGNED_IN, "/api/threads/ /api/held/"),
+    *reads(SIGNED_IN, "/api/threads/ /api/held/ /api/capabilities/ /api/capabilities/price_mesh/"),
+    asks(VIEWER, "/api/capabilities/price_mesh/", experiment="{experiment}", arguments={"mesh": "data=2, seq=8"}),
     *reads(ENGINEER, "/experiments/{experiment}/replay/ /experiments/{experiment}/replay/{answer}/"),
     *reads(ENGINEER, "/experiments/{experiment}/replay/run/{run}/analyzer/", missing=True),
     asks(ENGINEER, "/experiments/{experiment}/replay/{answer}/again/"),
     Row("post", "/experiments/{experiment}/replay/run/{run}/analyzer/again/", ENGINEER, missing=True),
     stores(ENGINEER, "/experiments/{experiment}/dialogue/ask/", text="Why not model 1?"),
+    stores(ENGINEER, "/experiments/{experiment}/dialogue/palette/cost/", usd_per_chip_hour=2.5),
     stores(ENGINEER, "/threads/{thread}/rename/", title="Another name"),
     stores(ENGINEER, "/threads/{thread}/propose/"),
     Row("post", "/threads/{thread}/delete/", ADMINISTRATOR, stores=True, also="author"),
@@ -307,6 +311,8 @@ CROSSED = (
         /experiments/{experiment}/consultation/?where=proposals&plan={their.plan}
         /experiments/{experiment}/dialogue/{their.thread}/
         /experiments/{experiment}/dialogue/panel/?thread={their.thread}
+        /experiments/{experiment}/dialogue/palette/?thread={their.thread}
+        /experiments/{experiment}/dialogue/palette/cost/?thread={their.thread}
         /experiments/{experiment}/dialogue/?proposal={their.proposal}
         /experiments/{experiment}/replay/{their.answer}/ /experiments/{experiment}/replay/?thread={their.thread}
         /plans/{plan}/own/?proposal={their.proposal}
@@ -332,6 +338,7 @@ CROSSED = (
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{their.plan}"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{plan}", exclude="{their.proposal}"),
     asks(NOBODY, "/experiments/{experiment}/dialogue/ask/", thread="{their.thread}", text="Why?"),
+    asks(NOBODY, "/experiments/{experiment}/dialogue/palette/cost/", thread="{their.thread}"),
     asks(NOBODY, "/experiments/{experiment}/replay/{their.answer}/again/"),
     asks(NOBODY, "/experiments/{experiment}/replay/run/{their.run}/analyzer/again/"),
     asks(NOBODY, "/proposals/{approved}/measurement/", experiment="{their.rerun}"),

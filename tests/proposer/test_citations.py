@@ -22,11 +22,12 @@ from perfmodel.config_file import parse_config
 from perfmodel.xla_flags import CAUSES
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
+from proposals.proposer.case import Case
 from proposals.proposer.changed import Changed, changed
 from proposals.proposer.citations import MOST, citable, cite, supporting
 from proposals.proposer.config_quantities import OF_CONFIG
 from proposals.proposer.quantities import BEFORE, OF_RUN, Quantities, is_known
-from proposals.proposer.wording import VERDICTS, Case
+from proposals.proposer.wording import VERDICTS
 from tests.proposer.test_any_run import runs
 
 PASSAGES = {passage.id: passage for file in read_all() for passage in file.passages}

@@ -1,106 +1,98 @@
-"""The built-in reasoner: answers in a conversation without a language model, from the tools that models use.
+"""The built-in reasoner: answers in a conversation without a language model, from the capabilities that the palette
+has.
 
-It reads a message by rules, and by its meaning where they do not reach (`understand`), calls the tools, and writes from
-what they return; what it can not read it quotes and says so.
+A message is read (`understand`), each request is computed by its capability, and what is not certain enough is offered
+as questions to click instead of being answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from agent.tools import ToolError
 from perfmodel.config import ConfigError
-from proposals.agents.conversation import Ask, Said
-from proposals.agents.reasoner.answers import (
-    comparing,
-    fitting,
-    known,
-    measured,
-    plans,
-    retelling,
-    standing,
-    talk,
-    what_if,
-    why_not,
-)
-from proposals.agents.reasoner.desk import Answer, Desk
-from proposals.agents.reasoner.thread import after, carried, focus, ranked_anew, spelled_out
-from proposals.agents.reasoner.understand import Asked, Knows, understand
+from proposals.agents.capabilities import Desk, arguments, registry
+from proposals.agents.capabilities import answer as computed
+from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
+from proposals.agents.notation import Knows
+from proposals.agents.reasoner.understand import Offer, Request, understand
 from proposals.agents.workbench import Workbench
 
-__all__ = ["answer"]
+__all__ = ["answer", "knows_of", "stated"]
 
-_ANSWERS: dict[str, Callable[[Desk, Asked], Answer]] = {
-    "recommend": standing.recommend,
-    "confidence": standing.confidence,
-    "prefer": standing.prefer,
-    "pressure": standing.hold,
-    "hold": standing.hold,
-    "what_if": what_if.what_if,
-    "why_not": why_not.why_not,
-    "compare": comparing.compare,
-    "memory": fitting.memory,
-    "change_mind": plans.change_mind,
-    "measure": plans.measure,
-    "explain": plans.explain,
-    "risks": plans.risks,
-    "launch": plans.launch,
-    "list": plans.overview,
-    "rejected": plans.rejected,
-    "search": plans.search,
-    "why_slow": measured.why_slow,
-    "op": measured.op,
-    "ops": measured.ops,
-    "communication": measured.communication,
-    "figures": measured.figures,
-    "improve": measured.improve,
-    "run": measured.run,
-    "similar": known.similar,
-    "knowledge": known.knowledge,
-    "accuracy": known.accuracy,
-    "held": retelling.held,
-    "add": talk.add,
-    "chips": talk.chips,
-    "greeting": talk.greeting,
-    "help": talk.helping,
-    "thanks": talk.thanks,
-    "bye": talk.bye,
-    "yes": talk.yes,
-    "no": talk.no,
-    "chip": talk.chip,
-    "result": known.result,
-    "act": talk.act,
-    "injection": talk.injection,
-}
+#: Characters of a clause that are quoted where it was not understood.
+QUOTED = 120
+
+
+def knows_of(bench: Workbench) -> Knows:
+    """What words are read against, over a workbench."""
+    numbers = tuple(item.proposal.rank for item in bench.rows) or (1, 2, 3)
+    return Knows(bench.config, frozenset(op.name for op in bench.profile.ops), numbers)
 
 
 def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     """Answers a message: tool calls with their results, text in small pieces, effects, and one Final (`fallback`).
 
-    What the thread holds fast and was told applies to everything that is computed.
+    What the thread holds applies to everything that is computed.
     """
-    knows = Knows(workbench.config, {op.name for op in workbench.profile.ops}, ask.constraints, ask.facts)
-    before = focus(ask.earlier, knows)
     try:
-        bench = workbench.under(ask.facts, ask.constraints)
+        desk = Desk(workbench.under(ask.facts, ask.constraints))
     except ConfigError as error:
-        desk = Desk(workbench, ask, before)
+        desk = Desk(workbench)
         yield from desk.say(
             f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
         )
         yield from desk.final()
         return
-    desk = Desk(bench, ask, before)
-    read = understand(spelled_out(ask.text, before), knows)
-    if read.told:
-        yield from retelling.retell(desk, read.told)
-        desk.focus = ranked_anew(desk.focus)
-    for item in (carried(each, desk.focus) for each in read.asked):
-        if item.guessed:
-            yield from talk.guessed(desk, item)
-        yield from _ANSWERS[item.intent](desk, item)
-        desk.focus = after(desk.focus, item, knows)
-    if read.unclear:
-        yield from talk.unclear(desk, read.unclear, bool(read.asked or read.told))
-    if not desk.text:
-        yield from talk.pardon(desk)
+    found = understand(ask.text, knows_of(workbench), ask.earlier)
+    for item in found:
+        yield from _offered(desk, item, len(found) > 1) if isinstance(item, Offer) else _computed(desk, item)
+    if not found:
+        yield from _offered(
+            desk, Offer(ask.text, tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help")))
+        )
     yield from desk.final()
+
+
+def _computed(desk: Desk, item: Request) -> Iterator[Said]:
+    held = desk.bench
+    if item.supposed:
+        try:
+            desk.over(held.with_facts({**dict(held.facts), **item.supposed}))
+        except ConfigError as error:
+            yield from desk.say(f"That cannot be supposed of this run: {error}.")
+            return
+        yield from desk.say(f"Supposing that the model is {item.supposed['model.name']}:")
+    try:
+        given = arguments(item.of, item.values)
+    except ToolError as error:
+        yield from desk.say(f"**{item.of.title}:**", f"A value does not fit: {error}")
+        return
+    yield from computed(desk, item.of, given)
+    if item.supposed:
+        desk.over(held)
+
+
+def _offered(desk: Desk, item: Offer, beside: bool = False) -> Iterator[Said]:
+    """beside: another part of the message is answered."""
+    what = (
+        f"“{' '.join(item.text.split())[:QUOTED]}” asks, so nothing was computed for it"
+        if beside
+        else ("is asked, so nothing was computed")
+    )
+    yield from desk.say(
+        f"It is not certain enough what {what}. Nearest are the questions below; *All that can be computed* lists the "
+        "others, and only those can be answered here."
+    )
+    yield Question("Which of these is meant?", item.options)
+
+
+def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintTold | FactTold]:
+    """What the message holds or takes back, and nothing else of the answer.  Raises ConfigError where it makes no
+    sense."""
+    desk = Desk(workbench.under(ask.facts, ask.constraints))
+    for item in understand(ask.text, knows_of(workbench), ()):
+        if isinstance(item, Request) and item.of.key in ("hold", "forget") and item.values:
+            for said in _computed(desk, item):
+                if isinstance(said, ConstraintTold | FactTold):
+                    yield said

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from agent.tools import Tool, tool
+from proposals.agents.tools.economics import EconomicsTools
+from proposals.agents.tools.elsewhere import ElsewhereTools
 from proposals.agents.tools.launching import LaunchTools
+from proposals.agents.tools.machine import MachineTools
 from proposals.agents.tools.model import ModelTools
 from proposals.agents.tools.ops import OpTools
 from proposals.agents.tools.retrieval import RetrievalTools
@@ -23,13 +26,14 @@ AGENTS: tuple[Agent, ...] = get_args(Agent)
 
 _MEASURED = ("run", "kpis", "bottleneck", "findings", "ops", "op", "collectives", "compare")
 _PRICED = ("proposals", "predict", "search", "sensitivity", "compare_meshes", "legality", "rejected", "launch_files")
+_BEYOND = ("throughput", "cost", "retarget", "chip_counts", "vary", "hardware", "model_size", "divisors", "flags")
 _KNOWN = ("search_history", "similar_runs", "record", "search_knowledge", "passage")
 #: Results that hold long text or many rows.
 _ROOM = {"proposals": 20_000, "findings": 24_000, "launch_files": 20_000, "compare": 16_000, "compare_meshes": 16_000}
 _OF: dict[Agent, tuple[str, ...]] = {
     "analyzer": (*_MEASURED, "search_knowledge", "passage"),
     "proposer": ("run", "kpis", "bottleneck", "findings", "collectives", "ops", *_PRICED, *_KNOWN),
-    "coordinator": (*_MEASURED, *_PRICED, *_KNOWN),
+    "coordinator": (*_MEASURED, *_PRICED, *_BEYOND, *_KNOWN),
 }
 
 
@@ -37,11 +41,13 @@ def all_tools(bench: Workbench) -> dict[str, Tool]:
     """Every tool over a workbench, by name."""
     run, ops, model = RunTools(bench), OpTools(bench), ModelTools(bench)
     known, launching = RetrievalTools(bench), LaunchTools(bench)
+    economics, elsewhere, machine = EconomicsTools(bench), ElsewhereTools(bench), MachineTools(bench)
     functions = (
         run.run, run.kpis, run.bottleneck, run.findings, ops.ops, ops.op, run.collectives, run.compare,
         model.proposals, model.predict, model.search, model.sensitivity, model.compare_meshes, model.legality,
         model.rejected, launching.launch_files, known.search_history, known.similar_runs, known.record,
-        known.search_knowledge, known.passage,
+        known.search_knowledge, known.passage, economics.throughput, economics.cost, elsewhere.retarget,
+        elsewhere.chip_counts, elsewhere.vary, machine.hardware, machine.model_size, machine.divisors, machine.flags,
     )  # fmt: skip
     made = (tool(each, max_chars=_ROOM.get(each.__name__, 12_000)) for each in functions)
     return {each.name: each for each in made}

@@ -1,0 +1,187 @@
+"""Runs, what can be computed for them, history and knowledge for other agents, by the Model Context Protocol.
+
+A client of the REST API with nothing of its own: each call has the rights of the token that comes with it.  Approving,
+uploading and deleting are a person's, and not among the tools.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from mcp import types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+INSTRUCTIONS = (
+    "ASAP Web diagnoses profiles of LLM training steps and proposes sharding configurations. Begin with "
+    "`list_experiments`; most tools take the number of an experiment. Quantities are in SI units. What is tagged "
+    "predicted comes from a performance model, with its range. Proposals are approved by people, on the web pages."
+)
+#: Longer results are cut, and say so.
+MOST_CHARACTERS = 40_000
+TIMEOUT_S = 60.0
+
+_EXPERIMENT = {"experiment": {"type": "integer", "minimum": 1, "description": "Number of the experiment."}}
+_QUERY = {"query": {"type": "string", "maxLength": 400, "description": "Keywords or a question."}}
+
+
+def _schema(properties: Mapping[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
+
+
+#: Tools that read, beside one for each capability.
+READERS = (
+    types.Tool(
+        name="list_experiments",
+        description="Experiments of your teams, newest first: number, name, status, chip, step time, bottleneck.",
+        input_schema=_schema(
+            {"search": {"type": "string", "maxLength": 200}, "offset": {"type": "integer", "minimum": 0}}, ()
+        ),
+    ),
+    types.Tool(
+        name="read_diagnosis",
+        description="The diagnosis of an experiment's newest run: KPIs, bottleneck, findings with evidence.",
+        input_schema=_schema(_EXPERIMENT, ("experiment",)),
+    ),
+    types.Tool(
+        name="read_proposals",
+        description="The newest plan of an experiment: its proposals, predictions with ranges, reasons and decisions.",
+        input_schema=_schema(_EXPERIMENT, ("experiment",)),
+    ),
+    types.Tool(
+        name="search_knowledge",
+        description="Passages on sharding and performance, with source and conditions, by words and meaning.",
+        input_schema=_schema(_QUERY, ("query",)),
+    ),
+    types.Tool(
+        name="search_history",
+        description="Past optimisations, failures included, with what changed and the measured effect.",
+        input_schema=_schema(_QUERY, ("query",)),
+    ),
+)
+
+
+class Refused(Exception):
+    """What the API answers where it does not do what was asked, as a sentence."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """The REST API of one installation, with one token's rights."""
+
+    url: str
+    token: str
+
+    async def get(self, path: str, **query: Any) -> Any:
+        return await self._ask("GET", path, params={k: v for k, v in query.items() if v not in (None, "")})
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return await self._ask("POST", path, json=body)
+
+    async def _ask(self, method: str, path: str, **more: Any) -> Any:
+        headers = {"Authorization": f"Token {self.token}", "Accept": "application/json"}
+        try:
+            async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=TIMEOUT_S) as client:
+                response = await client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise Refused(
+                f"{self.url} does not answer ({type(error).__name__}); is the application running?"
+            ) from error
+        if response.is_success:
+            return response.json()
+        raise Refused(_sentence(response))
+
+
+def _sentence(response: httpx.Response) -> str:
+    try:
+        body = response.json()
+    except ValueError:
+        return f"The server answered {response.status_code}."
+    detail = body.get("detail") if isinstance(body, dict) else None
+    return str(detail or json.dumps(body, ensure_ascii=False))[:600]
+
+
+def make_server(url: str, token: str = "") -> Server[Any]:
+    """The server over the application at `url`.  token: where requests bring none of their own (stdio)."""
+
+    def api(context: ServerRequestContext[Any]) -> Api:
+        given = context.request.headers.get("authorization", "") if context.request is not None else ""
+        own = given.partition(" ")[2].strip() or token
+        if not own:
+            raise Refused("No token: send `Authorization: Bearer …` with a token from Settings → Tokens.")
+        return Api(url, own)
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        capabilities = await api(context).get("/api/capabilities/")
+        return types.ListToolsResult(tools=[*READERS, *map(_tool, capabilities)])
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            found = await call(api(context), params.name, dict(params.arguments or {}))
+        except Refused as error:
+            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=_text(found))])
+
+    return Server("asap-web", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def _tool(capability: Mapping[str, Any]) -> types.Tool:
+    """A capability as a tool: its arguments, and the experiment that it is computed for."""
+    schema = dict(capability["schema"])
+    schema["properties"] = {**_EXPERIMENT, **schema.get("properties", {})}
+    schema["required"] = ["experiment", *schema.get("required", ())]
+    examples = " ".join(f"“{each}”" for each in capability["examples"][:2])
+    return types.Tool(
+        name=capability["key"],
+        title=capability["title"],
+        description=f"{capability['description']} {examples}".strip(),
+        input_schema=schema,
+    )
+
+
+async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
+    """The result of one tool.  Raises Refused with the API's sentence."""
+    match name:
+        case "list_experiments":
+            return await api.get("/api/experiments/", q=given.get("search"), offset=given.get("offset"))
+        case "read_diagnosis":
+            return await _newest(api, "/api/diagnoses/", given, "diagnosis")
+        case "read_proposals":
+            return await _newest(api, "/api/plans/", given, "plan")
+        case "search_knowledge":
+            return await api.get("/api/knowledge/search/", q=given.get("query"))
+        case "search_history":
+            return await api.get("/api/history/", q=given.get("query"))
+    experiment = given.pop("experiment", None)
+    return await api.post(f"/api/capabilities/{quote(name, safe='')}/", {"experiment": experiment, "arguments": given})
+
+
+async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> Any:
+    found = await api.get(path, experiment=given.get("experiment"))
+    rows = found["results"] if isinstance(found, dict) else found
+    if not rows:
+        raise Refused(f"Experiment {given.get('experiment')} has no {what} yet, or is not of your teams.")
+    return await api.get(f"{path}{max(row['id'] for row in rows)}/")
+
+
+def _text(found: Any) -> str:
+    """A computed answer as its text, anything else as JSON."""
+    text = found["text"] if isinstance(found, dict) and "answers" in found else json.dumps(found, ensure_ascii=False)
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} characters left out; ask for less."
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())

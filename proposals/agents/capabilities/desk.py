@@ -1,0 +1,121 @@
+"""The desk at which capabilities are answered: it calls the tools that models call, and says what it writes piece by
+piece."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.events import Final, TextDelta, ToolCalled, ToolReturned
+from agent.messages import ToolCall, Usage
+from agent.tools import Tool, by_name, call_tool
+from proposals.agents.conversation import Said
+from proposals.agents.tools import toolbox
+from proposals.agents.workbench import Workbench
+
+#: A piece of text: up to the end of a clause, a line or a cell.
+_PIECE = re.compile(r".*?(?:[.;:,!?](?=\s)\s|\n+|\|\s|\Z)", re.DOTALL)
+#: A cell that stands in a column of numbers, and no sentence; a dash or a word where there is none.
+_NUMBER = re.compile(r"[\d+−<≤≈-](?!.*\.$)|–$|none$|not known$")
+#: Pieces shorter than this are sent with the next.
+SHORTEST = 12
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a tool returned: its data, or the sentence that says why there is none."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    id: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.error
+
+
+Answer = Generator[Said, None, None]
+Looked = Generator[Said, None, Result]
+
+
+class Desk:
+    """One answer in the making.  bench: as the conversation stands."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self.text = ""
+        self.calls = 0
+        self._started = time.monotonic()
+        self._tools: dict[str, Tool] = by_name(toolbox(bench, "coordinator"))
+        self._known: dict[tuple[str, str], Result] = {}
+
+    def over(self, bench: Workbench) -> None:
+        """From here on the tools look at this workbench."""
+        self.bench = bench
+        self._tools = by_name(toolbox(bench, "coordinator"))
+        self._known.clear()
+
+    def look(self, name: str, **arguments: Any) -> Looked:
+        """Calls a tool, with the events of any call; the same call of the same answer is made once."""
+        text = json.dumps({key: value for key, value in arguments.items() if value is not None})
+        if (name, text) in self._known:
+            return self._known[name, text]
+        self.calls += 1
+        call, result_id = ToolCall(f"call-{self.calls}", name, text), f"r{self.calls}"
+        yield ToolCalled(1, call, result_id)
+        start = time.monotonic()
+        found = call_tool(self._tools, call, result_id)
+        yield ToolReturned(
+            1, result_id, call.id, name, found.error is None, found.arguments, found.result, found.truncated,
+            found.error, time.monotonic() - start,
+        )  # fmt: skip
+        data = found.result if isinstance(found.result, dict) else {"rows": found.result}
+        result = Result(data if found.error is None else {}, found.error or "", result_id)
+        self._known[name, text] = result
+        return result
+
+    def say(self, *parts: str) -> Answer:
+        """Sentences of one paragraph."""
+        text = " ".join(part.strip() for part in parts if part and part.strip())
+        if text:
+            yield from self._write(("\n\n" if self.text else "") + text)
+
+    def more(self, text: str) -> Answer:
+        """Goes on in the same paragraph."""
+        if text:
+            yield from self._write(f" {text}" if self.text else text)
+
+    def bullets(self, items: list[str]) -> Answer:
+        if items:
+            yield from self._write(("\n\n" if self.text else "") + "\n".join(f"- {item}" for item in items))
+
+    def table(self, header: list[str], rows: list[list[str]]) -> Answer:
+        """A markdown table, numbers after the first column set to the right; a column without one known is left out."""
+        columns = [cells for cells in zip(header, *rows, strict=True) if not rows or set(cells[1:]) != {"–"}]
+        sides = [
+            "--:" if column and all(map(_NUMBER.match, cells)) else "---" for column, (_, *cells) in enumerate(columns)
+        ]
+        names, *body = zip(*columns, strict=True)
+        lines = [" | ".join(line) for line in (names, sides, *body)]
+        yield from self._write(("\n\n" if self.text else "") + "\n".join(f"| {line} |" for line in lines))
+
+    def _write(self, text: str) -> Answer:
+        held = ""
+        for piece in _PIECE.findall(text):
+            held += piece
+            if len(held) >= SHORTEST:
+                yield self._delta(held)
+                held = ""
+        if held:
+            yield self._delta(held)
+
+    def _delta(self, text: str) -> TextDelta:
+        self.text += text
+        return TextDelta(1, text)
+
+    def final(self) -> Iterator[Said]:
+        taken = time.monotonic() - self._started
+        yield Final(self.text, "fallback", Usage(), 0.0, 1, self.calls, taken)

@@ -1,0 +1,315 @@
+"""What the conversation holds: constraints and facts that the user states, takes back, or asks for; and what only a
+person
+may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, NoArguments, ToolError
+from perfmodel.config import ConfigError, ExperimentConfig
+from proposals.agents import notation, words
+from proposals.agents.capabilities.capability import Missing, capability, registry
+from proposals.agents.capabilities.common import (
+    Axis,
+    Batch,
+    Chips,
+    Length,
+    MeshText,
+    Micro,
+    Numbers,
+    Precision,
+    Remat,
+    Row,
+    Sharding,
+    as_arguments,
+    board,
+    get,
+    priced_table,
+    unknown_facts,
+)
+from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.conversation import ConstraintTold, FactTold
+from proposals.agents.workbench import Workbench
+from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
+from proposals.facts import setting
+
+_FACTS = {
+    "model_name": "model.name", "batch": "training.global_batch", "seq_len": "training.seq_len",
+    "micro_batches": "training.grad_accum", "remat": "training.remat", "precision": "training.precision",
+    "weight_sharding": "training.weight_sharding", "usable_hbm_gb": "hardware.overrides.hbm_bytes",
+}  # fmt: skip
+KEPT = ("keep_batch", "keep_remat", "keep_weight_sharding", "keep_micro_batches", "no_flags")
+
+
+class Stated(Arguments):
+    """Constraints and facts; the sentence says where they were read."""
+
+    keep_batch: bool = False
+    keep_remat: bool = False
+    keep_weight_sharding: bool = False
+    keep_micro_batches: bool = False
+    no_flags: Annotated[bool, Field(description="Change no XLA flags.")] = False
+    keep_axes: Annotated[
+        tuple[str, ...], Field(max_length=8, description="Axes whose size stays, such as tensor.")
+    ] = ()
+    fixed: Annotated[MeshText, Field(description="Axes pinned to a size, such as tp=8.")] = ""
+    at_least: Annotated[MeshText, Field(description="Smallest sizes, such as tp=2.")] = ""
+    at_most: Annotated[MeshText, Field(description="Largest sizes, such as tp=8.")] = ""
+    at_most_chips: Chips = None
+    memory_free_percent: Annotated[float | None, Field(gt=0, le=MOST_MARGIN * 100)] = None
+    exclude: Numbers = ()
+    model_name: Annotated[str, Field(max_length=60, description="Model, such as llama3.1-8b.")] = ""
+    batch: Batch = None
+    seq_len: Length = None
+    micro_batches: Micro = None
+    remat: Remat = ""
+    precision: Precision = ""
+    weight_sharding: Sharding = ""
+    usable_hbm_gb: Annotated[float | None, Field(ge=1, le=1e4, description="Usable HBM per chip in GB.")] = None
+    sentence: Annotated[str, Field(max_length=300, description="Where this was stated.")] = ""
+
+
+def constraint(given: Stated, config: ExperimentConfig, rows: list[Row]) -> dict[str, Any]:
+    """What is stated as keys of `Constraints.to_json`.  Raises ConfigError where it makes no sense."""
+    found: dict[str, Any] = {key: True for key in KEPT if getattr(given, key)}
+    if given.keep_axes:
+        found["keep_axes"] = list(given.keep_axes)
+    for key in ("fixed", "at_least", "at_most"):
+        if text := getattr(given, key):
+            found[key] = dict(notation.sizes(text, config.mesh).ici)
+    if given.at_most_chips is not None:
+        found["at_most_chips"] = given.at_most_chips
+    if given.memory_free_percent:
+        found["memory_margin"] = given.memory_free_percent / 100
+    meshes = [dict(row["mesh"]) for row in rows if row["number"] in given.exclude]
+    if meshes:
+        found["excluded"] = meshes
+    Constraints.from_json(found).check(config)
+    return found
+
+
+def facts_stated(given: Stated) -> dict[str, Any]:
+    """Facts by configuration path."""
+    found = {path: getattr(given, name) for name, path in _FACTS.items() if getattr(given, name) not in (None, "")}
+    if given.usable_hbm_gb:
+        found["hardware.overrides.hbm_bytes"] = given.usable_hbm_gb * 1e9
+    return found
+
+
+def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintTold | FactTold]:
+    """What the conversation holds from here on.  Raises ConfigError where it makes no sense."""
+    rows: list[Row] = []
+    if given.exclude:
+        rows = [{"number": s.proposal.rank, "mesh": s.proposal.mesh} for s in bench.proposals]
+    for key, value in constraint(given, bench.config, rows).items():
+        yield ConstraintTold({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
+    for path, value in facts_stated(given).items():
+        yield FactTold(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
+
+
+def under(bench: Workbench, told: list[ConstraintTold | FactTold]) -> Workbench:
+    """The workbench with what is stated beside what it holds.  Raises ConfigError."""
+    facts, held = dict(bench.facts), bench.constraints
+    for item in told:
+        if isinstance(item, FactTold):
+            facts[item.path] = item.value
+        else:
+            kept = held.to_json()
+            for key in item.dropped:
+                kept.pop(key, None)
+                facts.pop(key, None)
+            held = Constraints.from_json(kept).joined(Constraints.from_json(dict(item.constraint)))
+    return (
+        bench.with_constraints(held).with_facts(facts) if facts != dict(bench.facts) else bench.with_constraints(held)
+    )
+
+
+@capability(
+    "Held for this conversation",
+    "Keep the batch.",
+    "Do not change the tensor axis.",
+    "We have at most 128 chips.",
+    "The model is llama3.1-8b and sequences have 8192 tokens.",
+    "Memory must keep 10 % free.",
+)
+def hold(desk: Desk, given: Stated) -> Answer:
+    """Constraints and facts that apply to every later answer, and the proposals ranked again under them."""
+    bench = desk.bench
+    try:
+        told = list(effects(given, bench))
+        if not told:
+            raise Missing("Nothing is stated that could be held; say what stays, a limit, or a fact of the run.")
+        new = under(bench, told)
+        before, _, _ = yield from board(desk)
+        sentences = [_said(item, bench.config) for item in told]
+        quoted = f" Read in “{given.sentence}”." if given.sentence else ""
+        yield from desk.say(" ".join(sentences) + quoted)
+        desk.over(new)
+        after, ran, data = yield from board(desk)
+    except (ConfigError, ToolError) as error:
+        if isinstance(error, Missing):
+            raise
+        desk.over(bench)
+        raise ToolError(f"That cannot be held: {str(error).split(';')[0].rstrip('.')}.") from None
+    yield from told
+    yield from _changed(desk, before, after, ran)
+    yield from unknown_facts(desk, data.get("not_known", ()) if facts_stated(given) else ())
+
+
+def _said(item: ConstraintTold | FactTold, config: ExperimentConfig) -> str:
+    if isinstance(item, ConstraintTold):
+        return " ".join(Constraints.from_json(dict(item.constraint)).describe())
+    if item.path.endswith("hbm_bytes"):
+        return f"Usable HBM is {words.size(item.value)} per chip."
+    name = "model" if item.path == "model.name" else setting(item.path.rpartition(".")[2])
+    value = f"{item.value:,}" if isinstance(item.value, int) else item.value
+    return f"The {name} is {value}."
+
+
+def _changed(desk: Desk, before: list[Row], after: list[Row], ran: Row) -> Answer:
+    """What became of the proposals."""
+    old, new = before[0], after[0]
+    same = same_mesh(old["mesh"], new["mesh"]) and old.get("changes", {}) == new.get("changes", {})
+    if same:
+        yield from desk.say(f"**The recommendation stays**: {words.title(new)}.")
+    else:
+        yield from desk.say(f"**The recommendation changes**: now {words.title(new)}.")
+        found = yield from desk.look("predict", **as_arguments(old))
+        if found and found.data.get("violations"):
+            yield from desk.say(
+                f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}"
+            )
+        elif found and found.data.get("speedup_per_token"):
+            yield from desk.say(
+                f"What was first, {words.configuration(old)}, is now predicted at {words.speed(found.data)}."
+            )
+    yield from priced_table(desk, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
+
+
+class Released(Arguments):
+    what: Annotated[
+        tuple[str, ...], Field(max_length=12, description="Keys such as keep_batch; empty: everything.")
+    ] = ()
+    axis: Axis = ""
+
+
+@capability(
+    "Released",
+    "Forget the constraint on the batch.",
+    "Drop all constraints.",
+    "The batch may change again.",
+    "Take back what I said about memory.",
+)
+def forget(desk: Desk, given: Released) -> Answer:
+    """Constraints and facts of the conversation taken back, and the proposals ranked again without them."""
+    bench = desk.bench
+    own = (bench.origin or bench).constraints.to_json()
+    held = {k: v for k, v in bench.constraints.to_json().items() if own.get(k) != v}
+    facts = dict(bench.facts)
+    every = [*held, *facts]
+    gone = [key for key in given.what if key in every] if given.what else every
+    if not gone:
+        raise ToolError("Nothing of that is held in this conversation.")
+    before, _, _ = yield from board(desk)
+    told = ConstraintTold({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
+    rest = {key: _without(value, given.axis) for key, value in held.items() if key in gone and given.axis}
+    rest = {key: value for key, value in rest.items() if value}
+    if rest:
+        told = ConstraintTold(rest, f"Taken back on {given.axis}.", tuple(gone))
+    desk.over(under(bench, [told]))
+    after, ran, _ = yield from board(desk)
+    yield from desk.say(
+        f"No longer held: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
+    )
+    yield told
+    yield from _changed(desk, before, after, ran)
+
+
+def _without(value: Any, axis: str) -> Any:
+    if isinstance(value, dict):
+        return {name: size for name, size in value.items() if name != axis}
+    return [name for name in value if name != axis] if isinstance(value, list) else None
+
+
+_NAMES = {
+    "memory_margin": "the memory margin", "no_flags": "XLA flags", "fixed": "pinned axes", "keep_axes": "kept axes",
+    "at_most": "upper bounds of axes", "at_least": "lower bounds of axes", "at_most_chips": "the limit of chips",
+    "excluded": "excluded meshes",
+}  # fmt: skip
+
+
+def _name(key: str) -> str:
+    return _NAMES.get(key, setting(key.rpartition(".")[2]).removeprefix("keep "))
+
+
+@capability(
+    "What this conversation holds",
+    "Which constraints do you hold?",
+    "What did I tell you so far?",
+    "What assumptions are you making?",
+    "Which facts are you missing?",
+)
+def held(desk: Desk, given: NoArguments) -> Answer:
+    """Constraints and facts of the conversation, and what is not known."""
+    data = yield from get(desk, "run")
+    bench = desk.bench
+    items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
+    items += [f"fact: {_said(FactTold(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
+    if items:
+        yield from desk.bullets(items)
+    else:
+        yield from desk.say("No constraint, and no fact beyond the configuration.")
+    yield from unknown_facts(desk, data.get("not_known", ()))
+
+
+@capability(
+    "What only a person may do",
+    "Approve the proposal.",
+    "Launch the job now.",
+    "Add this as a proposal.",
+    "Reject proposal 2 and delete it.",
+    "Start the training run for me.",
+    "Call the tool and approve it as administrator.",
+)
+def decide(desk: Desk, given: NoArguments) -> Answer:
+    """Approving, rejecting, adding and launching: where a person does it on the page."""
+    yield from desk.say(
+        "No tool here approves, rejects, adds, launches or deletes anything. A reviewer "
+        "decides on the "
+        "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of "
+        "the card."
+    )
+
+
+AREAS = {
+    "run": "Run and figures", "findings": "Findings", "ops": "Ops", "communication": "Communication",
+    "memory": "Memory", "pricing": "What if: mesh and settings", "parallelism": "What if: parallelism",
+    "other_chips": "What if: chips and precision", "plans": "Proposals", "judging": "How sure",
+    "searching": "Search and launch", "cost": "Throughput and cost", "known": "History and knowledge",
+    "held": "This conversation",
+}  # fmt: skip
+
+
+@capability(
+    "What can be asked here",
+    "Help.",
+    "What can you do?",
+    "What can I ask you?",
+    "Hello.",
+    "Who are you and how do you work?",
+)
+def help(desk: Desk, given: NoArguments) -> Answer:
+    """The capabilities by area."""
+    by: dict[str, list[str]] = {}
+    for item in registry().values():
+        by.setdefault(item.area, []).append(item.title)
+    yield from desk.say(
+        "Each answer is computed by one of these from this run's profile, the performance model, the history and "
+        "the knowledge "
+        "base. Ask in English, or pick one from the palette beside the text field."
+    )
+    yield from desk.bullets([f"**{AREAS[area]}**: {'; '.join(titles)}" for area, titles in by.items()])

@@ -1,0 +1,260 @@
+"""How far the proposals can be trusted: confidence, risks, what would change their order, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.tools import NoArguments, ToolError
+from proposals import facts
+from proposals.agents import words
+from proposals.agents.capabilities import verdict
+from proposals.agents.capabilities.capability import capability
+from proposals.agents.capabilities.common import (
+    About,
+    Configured,
+    Row,
+    board,
+    get,
+    meant,
+    name_of,
+    proof,
+    unknown_facts,
+    which,
+    whole,
+)
+from proposals.agents.capabilities.desk import Answer, Desk
+
+
+@capability(
+    "Confidence",
+    "How sure are you?",
+    "How confident are you that it will be faster?",
+    "The interval includes 1, is the gain real?",
+    "How certain is this prediction, and what could make it wrong?",
+    "What is the probability that this gains anything?",
+)
+def confidence(desk: Desk, given: Configured) -> Answer:
+    """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
+    number = given.proposal or (None if given.named else 1)
+    if given.named and given != Configured(proposal=given.proposal):
+        found = yield from meant(desk, given)
+        row: Row = yield from get(desk, "predict", **found[0])
+        name = words.configuration(row)
+    else:
+        row = yield from whole(desk, number or 1)
+        name = f"proposal {number or 1}"
+    if row.get("violations"):
+        raise ToolError(
+            f"{words.capital(name)} is not legal, so there is no gain to be confident of: {words.violations(row)[0]}"
+        )
+    value = row["confidence_share"]
+    if words.keeps(row) or row.get("kind") == "keep":
+        yield from desk.say(
+            f"**{words.percent(value)}** is the probability that keeping the current configuration, "
+            f"{words.mesh(row)}, is "
+            "right: no legal candidate gains what is worth a change."
+        )
+    else:
+        yield from desk.say(f"**{words.percent(value)}** is the calibrated probability that {name} {words.gains(row)}.")
+        if row.get("speedup_per_token"):
+            low = row.get("speedup_low80") or 1.0
+            tail = words.inconclusive(row) or (
+                " The whole interval lies above the current configuration." if low > 1 else ""
+            )
+            yield from desk.more(f"Predicted {words.speed(row)}.{tail}")
+    for heading, key in (("Raises it:", "raises_confidence"), ("Lowers it:", "lowers_confidence")):
+        if row.get(key):
+            yield from desk.say(heading)
+            yield from desk.bullets([str(item) for item in row[key]])
+    yield from proof(desk, row)
+    yield from desk.say(
+        "It is calibrated on predicted against measured gains of published pairs of runs and of this team's trials."
+    )
+    yield from unknown_facts(desk, row.get("not_known", ()))
+
+
+@capability(
+    "Risks",
+    "What could go wrong with this proposal?",
+    "What are the risks and trade-offs?",
+    "What is the downside of the recommendation?",
+    "Is it safe to try this?",
+)
+def risks(desk: Desk, given: Configured) -> Answer:
+    """What speaks against a proposal or configuration: low end of the interval, memory, trade-offs, failed
+    precedents."""
+    if given.named and given != Configured(proposal=given.proposal):
+        found = yield from meant(desk, given)
+        row: Row = yield from get(desk, "predict", **found[0])
+        name = words.configuration(row)
+    else:
+        number = given.proposal or 1
+        row = yield from whole(desk, number)
+        name = f"Proposal {number}"
+    if row.get("violations"):
+        raise ToolError(f"{name} is not legal: {words.violations(row)[0]}")
+    items, low = [], row.get("speedup_low80")
+    if low and low < 1 - words.SAME:
+        items.append(
+            f"**It may lose time**: the 80 % interval reaches down to {words.ratio(low)} per token; confidence that it "
+            f"{words.gains(row)} {words.percent(row['confidence_share'])}"
+        )
+    elif low:
+        items.append(f"a loss is unlikely: the low end of the 80 % interval is {words.ratio(low)} per token")
+    held, room = row.get("hbm_per_chip_bytes"), row.get("memory_headroom_bytes")
+    if held and room is not None:
+        tight = "tight" if room < 0.1 * held["capacity"] else "no risk"
+        items.append(f"memory is {tight}: {words.memory(row)} per chip computed, headroom {words.size(room)}")
+    elif row.get("not_known"):
+        items.append("memory per chip cannot be computed while facts are missing")
+    items += [str(item) for item in (*row.get("trade_offs", ()), *row.get("lowers_confidence", ()))]
+    yield from desk.say(f"{name}, {words.configuration(row)}:")
+    yield from desk.bullets(items)
+    if row.get("number"):
+        found_ = yield from desk.look("similar_runs", proposal=row["number"], top=5)
+        bad = [
+            r for r in (found_.data.get("records") or [] if found_ else [])
+            if r["outcome"] in ("failed", "slower") and any("moved the same way" in str(w) for w in r.get("why", ()))
+        ]  # fmt: skip
+        if bad:
+            yield from desk.say(
+                f"A similar change went badly: record `{bad[0]['id']}`, "
+                f"{words.lower_first(str(bad[0]['effect']).rstrip('.'))}."
+            )
+    yield from desk.say(
+        "Guard: compile it ahead of time, which tells the memory without a chip, then run a few dozen steps."
+    )
+
+
+@capability(
+    "Whether the recommendation still stands",
+    "Do you still stand by your recommendation?",
+    "Are you sticking with proposal 1?",
+    "You are wrong about the first proposal.",
+    "If I add nothing more, is it still the same?",
+)
+def stand(desk: Desk, given: NoArguments) -> Answer:
+    """Proposal 1 against the others and its neighbours once more, under all that the conversation holds."""
+    rows, _, data = yield from board(desk)
+    first, others = rows[0], rows[1:]
+    own = f"proposal {first['number']}"
+    told = data.get("told_by_the_user") or data.get("held_fast_by_the_user")
+    better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
+    if better:
+        best = max(better, key=lambda row: row["speedup_per_token"])
+        yield from desk.say(
+            f"**Only as the cheaper one to try**: {words.title(first)} leads because the ranking also weighs what "
+            f"a change "
+            f"costs to try; by gain and confidence {name_of(best)} is ahead."
+        )
+    else:
+        why = "what was stated is counted in" if told else "no fact was added, so no number changed"
+        yield from desk.say(f"**Yes**: {words.title(first)} stays first; {why}.")
+    yield from desk.more(
+        f"Keeping it is right with {words.percent(first['confidence_share'])} confidence."
+        if first["kind"] == "keep"
+        else f"Predicted {words.speed(first)}, confidence {words.sure(first)}."
+    )
+    if others:
+        row = max(others, key=lambda item: item.get("speedup_per_token") or 0.0)
+        yield from desk.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1])
+    yield from _neighbours(desk, first["number"])
+    if data.get("not_known"):
+        yield from desk.say(f"Still not known: {facts.in_words(data['not_known'])}.")
+
+
+@capability(
+    "What would change the recommendation",
+    "What would change your mind?",
+    "Which measurement would make you pick another proposal?",
+    "What would it take for proposal 2 to be the better one?",
+    "How sensitive is the ranking?",
+    "At what step time is proposal 1 not worth it?",
+)
+def change_mind(desk: Desk, given: NoArguments) -> Answer:
+    """The numbers at which the order of the proposals turns: step times, missing facts, memory, neighbours."""
+    rows, ran, data = yield from board(desk)
+    first = rows[0]
+    own, items = f"proposal {first['number']}", []
+    now, time = ran.get("step_time_s"), first.get("step_time_s")
+    if first["kind"] != "keep" and now and isinstance(time, Mapping):
+        inside = f"; its interval reaches {words.time(time['high80'])}" if time["high80"] > now else ""
+        items.append(f"**its measurement**: at {words.time(now)} per step or more {own} gains nothing{inside}")
+    items += [text for row in rows[1:3] if (text := verdict.turns(f"proposal {row['number']}", row, own, first))]
+    unknown = data.get("not_known", ())
+    if unknown:
+        items.append(f"**a missing fact**: {facts.in_words(unknown)}")
+    if first.get("hbm_per_chip_bytes"):
+        items.append(f"**memory**: it needs {words.memory(first)} per chip by computation; less than that rules it out")
+    yield from desk.bullets(items)
+    yield from _neighbours(desk, first["number"])
+    yield from unknown_facts(desk, unknown)
+
+
+@capability(
+    "Sensitivity around a configuration",
+    "What lies one step away from this proposal?",
+    "Show the neighbouring configurations.",
+    "Which axis matters most around this point?",
+    "How far is this from the optimum?",
+)
+def neighbours(desk: Desk, given: About) -> Answer:
+    """Each axis doubled against another, the batch and the remat policy around a proposal: time and legality of
+    each."""
+    number = which(desk, given)
+    data = yield from get(desk, "sensitivity", number=number)
+    rows = data["one_step_away"]
+    lines = [
+        [words.stepped(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
+         words.size(r["hbm_total_bytes"]) if r.get("hbm_total_bytes") else "–",
+         f"no: rule {words.rule(r['rule'])}" if r.get("rule") else "yes"]
+        for r in rows[:12]
+    ]  # fmt: skip
+    if not lines:
+        raise ToolError("No neighbouring configuration can be priced.")
+    yield from desk.say(f"Around proposal {number}, {words.mesh(data['of'])}:")
+    yield from desk.table(["Step", f"Speed over proposal {number}, predicted", "Memory per chip", "Legal"], lines)
+
+
+@capability(
+    "Accuracy of the predictions",
+    "How accurate are your predictions?",
+    "How far off is the performance model usually?",
+    "Can I trust these numbers?",
+    "Has the model been validated on this chip?",
+)
+def accuracy(desk: Desk, given: NoArguments) -> Answer:
+    """The intervals and confidences of the proposals, what widens them, and where measured errors are published."""
+    rows, _, data = yield from board(desk)
+    lines = [
+        [str(r["number"]), words.ratio(r["speedup_per_token"]), words.span(r), words.percent(r["confidence_share"])]
+        for r in rows if r.get("speedup_low80")
+    ]  # fmt: skip
+    yield from desk.say("Each prediction has an 80 % interval, and a confidence fitted on measured pairs of runs:")
+    if lines:
+        yield from desk.table(["Proposal", "Per token, predicted", "80 % interval", "Confidence"], lines)
+    unknown = data.get("not_known", ())
+    yield from desk.say(
+        f"The intervals are wide because {facts.not_known(unknown)}." if unknown
+        else "Model, batch and sequence length are known: every term is computed, then calibrated on this run."
+    )  # fmt: skip
+    row = yield from whole(desk, rows[0]["number"])
+    if row.get("lowers_confidence"):
+        yield from desk.say("What lowers the confidence of proposal 1:")
+        yield from desk.bullets([str(item) for item in row["lowers_confidence"]])
+    yield from desk.say("Errors by chip, model and kind of run are published on the accuracy page.")
+
+
+def _neighbours(desk: Desk, number: int) -> Answer:
+    around = yield from get(desk, "sensitivity", number=number)
+    near = [s for s in around.get("one_step_away", ()) if not s.get("rule") and s.get("speedup_over_this")]
+    if near:
+        best = max(near, key=lambda step: step["speedup_over_this"])
+        if best["speedup_over_this"] > 1 + words.SAME:
+            yield from desk.say(
+                f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} "
+                f"the speed of "
+                f"proposal {number}: the next trial."
+            )
+        else:
+            yield from desk.say("No legal neighbouring configuration is predicted to be faster.")

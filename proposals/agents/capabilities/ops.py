@@ -1,0 +1,359 @@
+"""The step by ops: longest ops, one op, modules, phases, categories, roofline, recompute, idle time, stragglers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Annotated
+
+from pydantic import Field
+
+from agent.tools import Arguments, NoArguments, ToolError
+from proposals.agents import words
+from proposals.agents.capabilities.capability import capability, command, registry
+from proposals.agents.capabilities.common import ChipName, Row, get
+from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.findings import findings_about
+from proposals.agents.capabilities.run import no_profile, predicted_instead
+from proposals.agents.conversation import Said
+
+NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
+
+
+class OneOp(Arguments):
+    op: Annotated[str, Field(max_length=300, description="Name of an op as in the table, or #1 for the longest.")] = (
+        "#1"
+    )
+
+
+class OfChip(Arguments):
+    chip: ChipName = ""
+
+
+def _grouped(desk: Desk, by: str) -> Generator[Said, None, list[Row]]:
+    data = yield from get(desk, "ops", group_by=by, top=20)
+    return [row for row in data.get("rows") or [] if row.get("time_share")]
+
+
+def _shares(desk: Desk, by: str, head: str, empty: str) -> Answer:
+    """Time per step and share of the step by a property of the ops."""
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+        return
+    rows = yield from _grouped(desk, by)
+    if not [row for row in rows if row.get(by)]:
+        raise ToolError(empty)
+    lines = [
+        [str(row.get(by) or "unattributed"), _time(row), words.share(row["time_share"]), str(row["op_count"])]
+        for row in rows[:12]
+    ]
+    yield from desk.say("Per step and core, measured:")
+    yield from desk.table([head, "Time per step", "Share of device time", "Ops"], lines)
+
+
+def _time(row: Row, key: str = "time_s") -> str:
+    return words.time(row[key]) if row.get(key) else "–"
+
+
+@capability(
+    "Longest ops of the step",
+    "Which ops take the most time?",
+    "Show me the top ten kernels.",
+    "What are the hottest operations?",
+    "List the most expensive fusions.",
+)
+def top_ops(desk: Desk, given: NoArguments) -> Answer:
+    """The ops that take the most time, each with its share of the step, its category and what limits it."""
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+        return
+    data = yield from get(desk, "ops", top=10)
+    rows = data.get("rows") or []
+    if not rows:
+        raise ToolError("The profile has no ops.")
+    yield from desk.table(
+        ["Op", "Time per step", "Share", "Category", "Limited by"],
+        [[f"`{r['name']}`", _time(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)] for r in rows],
+    )
+
+
+def _limit(row: Row) -> str:
+    axis = row.get("mesh_axis")
+    return " and ".join(axis) if isinstance(axis, list) else str(axis or row.get("bound_by") or "–")
+
+
+@capability(
+    "One op explained",
+    "Explain this op.",
+    "What is this op doing and why is it slow?",
+    "Tell me about the biggest fusion.",
+    "Is this op compute bound or memory bound?",
+    "What is the slowest kernel waiting for?",
+)
+def op(desk: Desk, given: OneOp) -> Answer:
+    """One op: time, what bounds it, roofline position or link bandwidth, its source and neighbours in the program."""
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+        return
+    row = yield from get(desk, "op", op=given.op, hops=1)
+    took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
+    place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
+    yield from desk.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
+    module = f" in {row['module']}" if row.get("module") else ""
+    items = [f"category: {row.get('family') or row.get('category')}{module}"]
+    if row.get("collective"):
+        items += _collective(row)
+    elif row.get("bound_by") and str(row["bound_by"]).lower() != "unknown":
+        roof = row.get("roofline_efficiency")
+        items.append(
+            f"`{row['name']}` is bound by {row['bound_by']}"
+            + (f" and reaches {words.share(roof)} of that roofline" if roof is not None else "")
+        )
+    ridge = (row.get("roofline") or {}).get("ridge_flops_per_byte")
+    if row.get("operational_intensity") and ridge and not row.get("collective"):
+        side = "below the ridge point: HBM bandwidth limits it" if row["operational_intensity"] < ridge else (
+            "above the ridge point: arithmetic limits it"
+        )  # fmt: skip
+        items.append(
+            f"arithmetic intensity {row['operational_intensity']:.3g} FLOP/byte, ridge point {ridge:.4g}, {side}"
+        )
+    if row.get("source"):
+        items.append(f"from `{row['source']}`" + (f", {row['phase']}" if row.get("phase") else ""))
+    for side, word in (("operands", "reads the results of"), ("users", "feeds")):
+        names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
+        items += [f"{word} {words.listed(names)}"] if names else []
+    yield from desk.bullets(items)
+    found = yield from get(desk, "findings")
+    for item in found.get("rows", []):
+        if row["key"] in {key for each in item.get("evidence", ()) for key in each.get("ops", ())}:
+            yield from desk.say(f"Finding {item['finding']}, {item['title']}: {item['action']}")
+            return
+
+
+def _collective(row: Row) -> list[str]:
+    axis = row.get("mesh_axis")
+    axes = " and ".join(axis) if isinstance(axis, list) else axis
+    where = (
+        "across slices (DCN)"
+        if axes == "dcn"
+        else f"on {axes}"
+        if axes
+        else "on an axis that the profile does not tell"
+    )
+    items = [f"{row['collective']} {where}" + (f", moving {row['tensor']}" if row.get("tensor") else "")]
+    if row.get("achieved_bytes_per_s") and row.get("possible_bytes_per_s"):
+        items.append(
+            f"achieved bandwidth {words.rate(row['achieved_bytes_per_s'])} of "
+            f"{words.rate(row['possible_bytes_per_s'])} possible"
+        )
+    if row.get("exposed_s") is not None:
+        items.append(f"exposed time of `{row['name']}`: {words.time(row['exposed_s'])} per step")
+    return items
+
+
+@capability(
+    "Attention and MLP, time per step",
+    "How much time is spent in attention versus the MLP?",
+    "Break the step down by layer type or module.",
+    "How long does the softmax or the output head take?",
+    "What share of the step is the embedding?",
+)
+def modules(desk: Desk, given: NoArguments) -> Answer:
+    """Time per module of the model: attention, MLP, experts, norms, embedding, output head."""
+    yield from _shares(
+        desk, "module", "Module", "The profile does not name the modules of its ops: they carry no framework paths."
+    )
+
+
+@capability(
+    "Forward, backward and recompute, time per step",
+    "How is the time split between forward and backward pass?",
+    "How long does the optimizer update take?",
+    "How much time is the backward pass?",
+    "What share of the step is the weight update?",
+)
+def phases(desk: Desk, given: NoArguments) -> Answer:
+    """Time per phase of the step: forward, backward, recompute, optimizer."""
+    yield from _shares(desk, "phase", "Phase", "The profile does not tell forward from backward ops.")
+
+
+@capability(
+    "Time per category of op",
+    "How much time goes to matmuls, elementwise ops and data movement?",
+    "Break the step down by op category.",
+    "What fraction of time are copies, transposes and data formatting?",
+    "How much time is in custom calls?",
+)
+def categories(desk: Desk, given: NoArguments) -> Answer:
+    """Time per category of op: matmul, attention kernel, collective, elementwise, reduction, data movement."""
+    yield from _shares(desk, "family", "Category", "The profile names no categories.")
+
+
+@capability(
+    "Time per source line",
+    "Which line of my code is the most expensive?",
+    "Attribute the time to source files.",
+    "Where in the Python source does the time come from?",
+)
+def sources(desk: Desk, given: NoArguments) -> Answer:
+    """Time per line of the program's source, where the profile has it."""
+    yield from _shares(desk, "source", "Source", "The profile has no source lines.")
+
+
+@capability(
+    "Roofline and ridge point",
+    "What is the ridge point of this chip?",
+    "What arithmetic intensity do I need to be compute bound?",
+    "Which ops are bound by HBM bandwidth?",
+    "Show the roofline.",
+    "What peak FLOP/s and memory bandwidth does the chip have?",
+)
+def roofline(desk: Desk, given: OfChip) -> Answer:
+    """The chip's peak FLOP/s, HBM bandwidth and ridge point, and what bounds the ops of this step."""
+    chip = yield from get(desk, "hardware", chip=given.chip)
+    yield from desk.say(
+        f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
+        f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point **{chip['ridge_flops_per_byte']:.4g} FLOP/byte**.",
+        "An op below it is limited by HBM bandwidth, one above it by arithmetic.",
+    )
+    if no_profile(desk) or (given.chip and given.chip != desk.bench.config.hardware.chip):
+        return
+    yield from _shares(desk, "bound_by", "Bound by", "The profile does not say what bounds its ops.")
+
+
+@capability(
+    "Chip data",
+    "How much HBM does this chip have?",
+    "What is the link bandwidth of the interconnect?",
+    "Give me the specs of the accelerator.",
+    "How fast is the network per host?",
+)
+def chip_data(desk: Desk, given: OfChip) -> Answer:
+    """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
+    chip = yield from get(desk, "hardware", chip=given.chip)
+    rows = [
+        ["HBM, as sold", words.size(chip["hbm_capacity_bytes"])],
+        ["HBM, usable", words.size(chip["hbm_usable_bytes"])],
+        ["HBM bandwidth", words.rate(chip["hbm_bytes_per_s"])],
+        *([f"peak {name}", words.flops(value)] for name, value in chip["peaks_flops_per_s"].items()),
+    ]
+    for key, name in (
+        ("ici_link_bytes_per_s", "ICI link, one way"), ("nvlink_bytes_per_s", "NVLink per GPU, one way"),
+        ("dcn_bytes_per_s_per_host", "network per host"), ("dcn_bytes_per_s_per_chip", "network per chip"),
+    ):  # fmt: skip
+        rows += [[name, words.rate(chip[key])]] if chip.get(key) else []
+    yield from desk.say(f"{chip['title']}:")
+    yield from desk.table(["Property", "Value"], rows)
+
+
+@capability(
+    "Matmul efficiency and padding",
+    "How well are the matrix units used?",
+    "Why do the matmuls run so far below peak?",
+    "Are my matrix dimensions padded to the MXU tile size?",
+    "Which block sizes would use the tensor cores better?",
+)
+def matmuls(desk: Desk, given: NoArguments) -> Answer:
+    """The longest matmuls with their roofline efficiency, and what the diagnosis finds on padding and utilisation."""
+    chip = yield from get(desk, "hardware")
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+    else:
+        data = yield from get(desk, "ops", category="matmul", top=6)
+        rows = data.get("rows") or []
+        if rows:
+            yield from desk.table(
+                ["Matmul", "Time per step", "Share", "Bound by", "Of its roofline"],
+                [
+                    [f"`{r['name']}`", _time(r), words.share(r["time_share"]), str(r.get("bound_by") or "–"),
+                     words.share(r["roofline_efficiency"]) if r.get("roofline_efficiency") is not None else "–"]
+                    for r in rows
+                ],
+            )  # fmt: skip
+        else:
+            yield from desk.say("The profile names no matmuls.")
+    if chip.get("matrix_tile"):
+        yield from desk.say(
+            f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; "
+            f"sizes per chip "
+            "that are multiples of it waste nothing."
+        )
+    yield from findings_about(desk, ("matmul", "mxu", "padd", "tensor core"))
+
+
+@capability(
+    "Rematerialisation in the step",
+    "How much time is spent recomputing activations?",
+    "What does rematerialisation cost me?",
+    "Is activation checkpointing a problem here?",
+)
+def recompute(desk: Desk, given: NoArguments) -> Answer:
+    """Time of recomputed ops, the policy that is set, and what the diagnosis finds on it."""
+    run = yield from get(desk, "run")
+    policy = run["configuration"].get("training", {}).get("remat")
+    yield from desk.say(f"The configured policy is `{policy or 'not given'}`.")
+    if no_profile(desk):
+        yield from predicted_instead(desk, NO_OPS)
+        return
+    data = yield from get(desk, "ops", phase="recompute", top=5)
+    if data.get("matching_time_share"):
+        took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
+        yield from desk.say(
+            f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured."
+        )
+    else:
+        yield from desk.say("No op of the profile is marked as recomputed.")
+    yield from findings_about(desk, ("remat", "recompute"))
+    yield from desk.say(f"To price other policies: *{command(registry()['change_remat'], {})}*")
+
+
+@capability(
+    "Idle time, input and host",
+    "Is the input pipeline stalling the step?",
+    "How much idle time is there between ops?",
+    "Are we waiting on the host or the data loader?",
+    "Is infeed a bottleneck?",
+)
+def idle(desk: Desk, given: NoArguments) -> Answer:
+    """Shares of the step in which the chips wait: idle, input pipeline, host, host transfers."""
+    data = yield from get(desk, "kpis")
+    shares, seconds = data.get("shares_0_to_1") or {}, data.get("breakdown_s") or {}
+    rows = [
+        [name, words.time(seconds[key]) if seconds.get(key) is not None else "–", words.share(shares[key])]
+        for key, name in (("idle", "idle"), ("input", "input pipeline"), ("host", "host"))
+        if shares.get(key) is not None
+    ]
+    if rows:
+        yield from desk.table(["Waiting for", "Time per step", "Share of the step, measured"], rows)
+    for key in ("idle", "input", "host"):
+        if shares.get(key) is None and (why := (data.get("not_measured") or {}).get(key)):
+            yield from desk.say(f"{key.capitalize()} was not measured: {why}.")
+    yield from findings_about(desk, ("idle", "input", "host"))
+
+
+@capability(
+    "Stragglers and skew between cores",
+    "Is one chip slower than the others?",
+    "Are there stragglers?",
+    "How large is the skew between cores?",
+    "Is the load balanced over the devices?",
+)
+def stragglers(desk: Desk, given: NoArguments) -> Answer:
+    """Whether one core sets the pace: spread of the step time, and the ops that differ most between cores."""
+    data = yield from get(desk, "kpis")
+    share = (data.get("shares_0_to_1") or {}).get("stragglers")
+    if share is not None:
+        yield from desk.say(f"Waiting for the slowest core takes {words.share(share)} of the step, measured.")
+    else:
+        why = (data.get("not_measured") or {}).get(
+            "stragglers", "the profile does not hold several cores with marked steps"
+        )
+        yield from desk.say(f"Skew between cores was not measured: {why}.")
+    worst = [op for op in desk.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
+    worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
+    for found in worst[:1]:
+        row = yield from get(desk, "op", op=found.key, hops=0)
+        yield from desk.say(
+            f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core against "
+            f"{words.time(row['core_min_s'])} on the fastest."
+        )
+    yield from findings_about(desk, ("straggl", "skew", "slow core"))

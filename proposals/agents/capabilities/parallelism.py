@@ -1,0 +1,184 @@
+"""Kinds of parallelism, each over the sizes of its axis, and proposals combined."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agent.tools import Arguments
+from proposals.agents import words
+from proposals.agents.capabilities.capability import Missing, capability, command, registry
+from proposals.agents.capabilities.common import (
+    Axis,
+    Configured,
+    MeshText,
+    as_arguments,
+    board,
+    get,
+    name_of,
+    offers,
+    priced_table,
+)
+from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.pricing import price, priced, side_by_side
+
+
+class Role(Arguments):
+    mesh: MeshText = ""
+
+
+class OnOneAxis(Arguments):
+    axis: Axis = ""
+    mesh: MeshText = ""
+
+
+def _sweep(desk: Desk, role: str, mesh: str, note: str = "") -> Answer:
+    """A kind of parallelism: the configuration that is named, or sizes of its axis side by side."""
+    if note:
+        yield from desk.say(note)
+    if mesh:
+        yield from price(desk, Configured(mesh=mesh))
+        return
+    data = yield from get(desk, "vary", key="axis", axis=role)
+    yield from side_by_side(desk, data, "Size")
+
+
+@capability(
+    "Tensor parallelism",
+    "Should I use more or less tensor parallelism?",
+    "What is the best degree of model parallelism?",
+    "Is tensor parallelism across nodes a bad idea?",
+)
+def tensor(desk: Desk, given: Role) -> Answer:
+    """Sizes of the tensor (model) axis side by side."""
+    yield from _sweep(desk, "model", given.mesh)
+
+
+@capability(
+    "Pipeline parallelism",
+    "Should I use pipeline parallelism here?",
+    "What would pipeline stages do?",
+    "How large is the pipeline bubble?",
+)
+def pipeline(desk: Desk, given: Role) -> Answer:
+    """Sizes of a pipeline axis side by side, bubble included."""
+    yield from _sweep(desk, "pipeline", given.mesh)
+
+
+@capability(
+    "Expert parallelism",
+    "Would expert parallelism help?",
+    "How should the experts be sharded?",
+    "How expensive is the MoE all-to-all with more expert shards?",
+)
+def expert(desk: Desk, given: Role) -> Answer:
+    """Sizes of the expert axis side by side, for a mixture of experts."""
+    model = desk.bench.config.model
+    if model is not None and not model.experts:
+        yield from desk.say(
+            f"{model.name or 'The model'} is dense: it has no experts, so an expert axis shards nothing of its own."
+        )
+        return
+    yield from _sweep(desk, "expert", given.mesh)
+
+
+@capability(
+    "Context parallelism",
+    "Should I use context or sequence parallelism?",
+    "Would ring attention or Ulysses be better than gathering keys and values?",
+    "How should I shard long sequences?",
+)
+def context(desk: Desk, given: Role) -> Answer:
+    """Sizes of the sequence (context) axis side by side; the exchange of keys and values is priced, not its kernel."""
+    yield from _sweep(
+        desk,
+        "seq",
+        given.mesh,
+        "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not "
+        "distinguished (*not supported*).",
+    )
+
+
+@capability(
+    "Hybrid sharding (HSDP)",
+    "Should I replicate weights across groups with HSDP?",
+    "Is hybrid sharded data parallel better than pure FSDP?",
+    "What about replicas between nodes and sharding inside?",
+)
+def hsdp(desk: Desk, given: Role) -> Answer:
+    """Numbers of replica groups side by side, weights sharded within each group."""
+    yield from _sweep(desk, "replica", given.mesh)
+
+
+@capability(
+    "One axis at other sizes",
+    "What if this axis were larger or smaller?",
+    "Try all sizes of this axis.",
+    "How sensitive is the step to the size of one mesh axis?",
+)
+def one_axis(desk: Desk, given: OnOneAxis) -> Answer:
+    """One axis of the mesh over its possible sizes, everything else filled so that the product fits."""
+    if not given.axis and not given.mesh:
+        one = registry()["one_axis"]
+        axes = [axis for axis, _ in desk.bench.config.mesh.ici]
+        raise Missing("Say which axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
+    yield from _sweep(desk, given.axis, given.mesh)
+
+
+@capability(
+    "Sharding layer by layer",
+    "Can only the MLP weights be sharded over the model axis?",
+    "Can I shard the embedding differently from the other layers?",
+    "Use different parallelism for attention and for the feed-forward layers.",
+    "Can the attention stay replicated while the rest is sharded?",
+)
+def per_layer(desk: Desk, given: Role) -> Answer:
+    """Sharding that differs between layers or weights, which the performance model does not price."""
+    yield from desk.say(
+        "*Not supported*: the performance model prices one mesh for all layers, so a sharding of single weights "
+        "or layers "
+        "cannot be predicted here, and nothing was changed. What can be priced is the same axis for the whole model."
+    )
+    if given.mesh:
+        yield from price(desk, Configured(mesh=given.mesh))
+
+
+class Several(Arguments):
+    proposals: Annotated[tuple[int, ...], Field(max_length=4, description="Numbers of proposals, such as 1, 2.")] = ()
+
+
+@capability(
+    "Proposals combined",
+    "Combine these proposals.",
+    "Can I take the mesh of one proposal and the settings of another?",
+    "What if I apply two proposals at once?",
+    "Use both changes together.",
+)
+def combine(desk: Desk, given: Several) -> Answer:
+    """The mesh of one proposal with the training settings of the others, priced as one configuration."""
+    rows, ran, _ = yield from board(desk)
+    by = {row["number"]: row for row in rows}
+    numbers = [n for n in given.proposals if n in by]
+    if len(numbers) < 2:
+        one, have = registry()["combine"], list(by)
+        pairs = [(a, b) for i, a in enumerate(have) for b in have[i + 1 :]]
+        raise Missing("Say which two proposals.", tuple(command(one, {"proposals": pair}) for pair in pairs[:3]))
+    chosen = [by[n] for n in numbers]
+    meshes = [row for row in chosen if row["mesh_text"] != ran["mesh_text"]]
+    changes: dict[str, Any] = {}
+    for row in reversed(chosen):
+        changes |= row.get("changes") or {}
+    if len({row["mesh_text"] for row in meshes}) > 1:
+        listed = words.listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
+        yield from desk.say(
+            f"They name different meshes ({listed}), and a run has one: each is priced with the settings of all."
+        )
+    priced_rows = []
+    for base in {row["mesh_text"]: row for row in meshes or chosen[:1]}.values():
+        row = yield from get(desk, "predict", **{**as_arguments(base), "changes": changes})
+        priced_rows.append(row)
+        yield from priced(desk, row)
+    yield from desk.say("By themselves:")
+    yield from priced_table(desk, chosen, ran, names=[name_of(row) for row in chosen])
+    yield from offers(priced_rows)

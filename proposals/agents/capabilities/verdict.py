@@ -1,0 +1,113 @@
+"""One configuration against another: who has the better case, by the numbers, and which number would turn it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from proposals.agents import words
+
+Row = Mapping[str, Any]
+Case = Literal["illegal", "unpriced", "better", "bolder", "tie", "slower"]
+#: Confidences nearer than this are the same.
+SURE = 0.02
+
+
+def case(mine: Row, theirs: Row) -> Case:
+    """What the numbers say of theirs beside mine; `bolder`: predicted faster, but less sure to gain at all."""
+    if theirs.get("violations"):
+        return "illegal"
+    fast, own = theirs.get("speedup_per_token"), mine.get("speedup_per_token")
+    if fast is None or own is None:
+        return "unpriced"
+    surer = theirs["confidence_share"] - mine["confidence_share"]
+    if fast > own * (1 + words.SAME):
+        return "better" if surer >= -SURE else "bolder"
+    if fast >= own * (1 - words.SAME):
+        return "better" if surer > SURE else "tie"
+    return "slower"
+
+
+def argued(name: str, theirs: Row, own: str, mine: Row, longer: float | None = None) -> Iterator[str]:
+    """The case of one configuration against another, in sentences.  longer: its time per token over the other's."""
+    found = case(mine, theirs)
+    name = name[:1].upper() + name[1:]
+    if found == "illegal":
+        yield f"{name} can not run: {words.lower_first(words.violations(theirs)[0].rstrip('.'))}."
+        return
+    if found == "unpriced":
+        yield f"{name} has no predicted speed-up, so it can not be set against {own}."
+        return
+    fast, best = words.ratio(theirs["speedup_per_token"]), words.ratio(mine["speedup_per_token"])
+    sure, base = words.percent(theirs["confidence_share"]), words.percent(mine["confidence_share"])
+    chips = " per token and chip" if words.fewer_chips(theirs) else ""
+    odds = f"with a confidence of {sure} against {base}" if sure != base else f"at the same confidence of {sure}"
+    odds += chips
+    if found == "better":
+        yield f"{name} has the better numbers: predicted {fast} per token against {best} of {own}, {odds}."
+    elif found == "bolder" and mine.get("kind") == "keep":
+        yield (
+            f"{name} is predicted at {fast} per token, with a confidence of {sure} that it {words.gains(theirs)}; "
+            f"{own} keeps the current configuration, which risks nothing and gains nothing."
+        )
+    elif found == "bolder":
+        yield (
+            f"{name} promises more, predicted {fast} per token against {best} of {own}, but is less sure to "
+            f"{'gain' if chips else 'gain at all'}: confidence {sure} against {base}{chips}."
+        )
+    elif found == "tie":
+        yield (
+            f"{name} is a tie with {own} as far as the model can tell: predicted {fast} per token against "
+            f"{best}, {odds}."
+        )
+    else:
+        more = f", {words.ratio(longer)} the time per token" if longer and longer > 1 + words.SAME else ""
+        yield f"{name} is predicted at {fast} per token against {best} of {own}{more}."
+        if sure != base and theirs["confidence_share"] > mine["confidence_share"]:
+            yield (
+                f"It is more likely to gain anything at all, with a confidence of {sure} against {base}{chips}, "
+                "but the gain is smaller."
+            )
+        elif theirs["confidence_share"] < mine["confidence_share"] - SURE:
+            yield f"It is also less sure: confidence {sure} against {base}{chips}."
+    yield from _points(theirs, mine)
+
+
+def _points(theirs: Row, mine: Row) -> Iterator[str]:
+    """What speaks for theirs beside speed, and what against."""
+    if theirs.get("keeps_the_mesh") and not mine.get("keeps_the_mesh"):
+        yield "In its favour: it keeps the mesh, so nothing is laid out anew and going back is one line."
+    room, own = theirs.get("memory_headroom_bytes"), mine.get("memory_headroom_bytes")
+    if room is not None and own is not None and abs(room - own) > 0.02 * abs(own):
+        word = "more" if room > own else "less"
+        yield f"It leaves {word} memory free: {words.size(room)} against {words.size(own)} per chip."
+
+
+def turns(name: str, theirs: Row, own: str, mine: Row) -> str:
+    """The number that would turn the order of two configurations."""
+    time, best = theirs.get("step_time_s"), mine.get("step_time_s")
+    batch = (theirs.get("changes") or {}).get("global_batch") != (mine.get("changes") or {}).get("global_batch")
+    if theirs.get("violations") or theirs.get("speedup_per_token") is None:
+        return ""
+    if isinstance(time, Mapping) and isinstance(best, Mapping) and not batch:
+        goal = best["estimate"]
+        if time["estimate"] <= goal:
+            return (
+                f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.step(theirs)} against "
+                f"{words.time(goal)} of {own}; it falls behind if it measured above that."
+            )
+        inside = time["low80"] <= goal <= time["high80"]
+        reach = "which its range allows" if inside else "which lies outside its range"
+        return (
+            f"It turns if {name} measured below {words.time(goal)} a step, where {own} is predicted; I predict "
+            f"{words.step(theirs)} for it, {reach}."
+        )
+    if theirs["speedup_per_token"] >= (mine.get("speedup_per_token") or 0.0):
+        return (
+            f"{name[:1].upper() + name[1:]} is ahead by prediction: {words.speed(theirs)} against "
+            f"{words.ratio(mine['speedup_per_token'])} of {own}; it falls behind if it measured below that."
+        )
+    return (
+        f"It turns if {name} measured above {words.ratio(mine['speedup_per_token'])} per token, where {own} is "
+        f"predicted."
+    )

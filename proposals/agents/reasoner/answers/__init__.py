@@ -1,1 +1,0 @@
-"""What each question is answered with, from the results of the tools."""

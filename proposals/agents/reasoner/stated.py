@@ -1,0 +1,136 @@
+"""What a message states as to be held: constraints in the imperative or as a condition, facts of the run, and what is
+taken back.  A question states nothing.
+
+A strict form each, read from the values of `notation`; whatever has another form is not held.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from proposals.agents.capabilities.held import Released, Stated
+from proposals.agents.filling import ROLE_WORDS, axis_of
+from proposals.agents.notation import Read, written
+
+_LEAD = r"^(?:(?:and|but|so|also|then|ok|okay|please|pls|no|wait|constraint|correction|hard requirement)\b[\s,:]*)*"
+_AXES = "|".join(sorted(ROLE_WORDS, key=len, reverse=True))
+#: What stays as it is: an imperative, or a condition with `must` or `cannot`.
+_KEEP = re.compile(
+    _LEAD + r"(?:keep|hold|fix|pin|freeze|leave|(?:do not|don'?t|never) (?:touch|change|alter|modify)|no changes? "
+    r"(?:to|of))\b"
+    r"|\b(?:must|has to|have to|needs? to) (?:stay|stays|be kept|remain|not change)\b"
+    r"|\b(?:cannot|can not|can'?t|may not|must not) (?:be )?(?:chang\w*|touch\w*|alter\w*)\b"
+    r"|\b(?:is|are) (?:frozen|fixed|pinned|locked|not negotiable|hard[- ]wired)\b|\bstays?\b(?! on| with)",
+    re.IGNORECASE,
+)
+_NEEDS = re.compile(r"\b(?:need|require|must have|must be|has to be|have to be|must use|requirement)\b", re.IGNORECASE)
+_LIMITS = (
+    (re.compile(r"\b(?:at most|no more than|not more than|up to|maximum|max|<=|≤|limited to|only have|have "
+        r"only|only)\b", re.IGNORECASE), "at_most"),
+    (re.compile(r"\b(?:at least|no less than|not below|minimum|>=|≥)\b", re.IGNORECASE), "at_least"),
+)  # fmt: skip
+_HELD = r"(?:constraint|condition|limit|restriction|requirement|fact|margin|assumption|what i (?:said|told))s?\b"
+_FORGET = re.compile(
+    _LEAD + rf"(?:(?:forget|undo|lift|release|take back)\b|(?:drop|remove|scrap|clear)\b.*\b{_HELD})"
+    r"|\bmay change again\b|\bis free again\b",
+    re.IGNORECASE,
+)
+#: A fact begins with what it is of; a sentence about something else that happens to hold a value states none.
+_FACT = re.compile(
+    _LEAD + r"(?:(?:the|our|my) )?(?:(?:model|global batch|batch(?: size)?|"
+    r"optimi[sz]er|precision|remat|sequence length|seq_len|"
+    r"sequences?|context|usable|hbm|memory|weights?|micro-?batch\w*|grad\w*)\b.*(?:\b(?:is|are|was|has|have|uses?)\b|[=:])|"
+    r"(?:set|use|assume)\b|we (?:train|use|run|have)\b)",
+    re.IGNORECASE,
+)
+_OUT = re.compile(r"\b(?:rule out|exclude|leave out|not an option|out of the question)\b", re.IGNORECASE)
+_HYPOTHESIS = re.compile(
+    r"\b(?:what if|what about|how about|suppose|assum(?:e|ing)|would|could|imagine|should|if "
+        r"(?:i|we|you|the|it|heads))\b", re.IGNORECASE
+)  # fmt: skip
+_ASKS = re.compile(
+    r"\?\s*$|^(?:and |but |so |then |ok |also "
+    r")*(?:what|which|why|how|when|where|who|is|are|does|do|did|can|could|should|"
+    r"would|will|has|have you|show|compare|explain|tell|give|price|predict|try|combine|list)\b(?! not)",
+    re.IGNORECASE,
+)
+_THINGS = (
+    ("keep_batch", r"\bbatch(?!es)"), ("keep_remat", r"\bremat|\brecompute|\bcheckpointing"),
+    ("keep_weight_sharding", r"\bweight[- _]?sharding|\bweights?\b"),
+    ("keep_micro_batches", r"\bmicro[- ]?batch|\baccumulation"), ("no_flags", r"\bflags?\b"),
+)  # fmt: skip
+_TOLD = {
+    "keep_batch": ("training.global_batch",), "keep_remat": ("training.remat",),
+    "keep_micro_batches": ("training.grad_accum",), "keep_weight_sharding": ("training.weight_sharding",),
+}  # fmt: skip
+_FACTS = ("model_name", "batch", "seq_len", "micro_batches", "remat", "precision", "weight_sharding")
+
+
+def statement(read: Read, axes_of: Any) -> Stated | Released | None:
+    """What a clause holds or takes back; None where it asks, supposes, or has no such form.
+
+    axes_of: the mesh by whose axes words are read.
+    """
+    text = read.text.strip()
+    if _FORGET.search(text) and "?" not in text:
+        return _released(read, axes_of)
+    if _ASKS.search(text) or _HYPOTHESIS.search(text):
+        return None
+    found: dict[str, Any] = {}
+    axes = [axis for axis in _axes(read, axes_of) if axis]
+    keeps = bool(_KEEP.search(text))
+    if keeps:
+        found |= {key: True for key, pattern in _THINGS if re.search(pattern, text, re.IGNORECASE)}
+        found.pop("keep_batch", None) if read.of("batch") else None
+        if re.search(r"\b(?:the|our|my) mesh\b", text, re.IGNORECASE):
+            axes = [axis for axis, _ in axes_of.ici]
+        if axes and not read.of("mesh") and not any(pattern.search(text) for pattern, _ in _LIMITS):
+            found["keep_axes"] = tuple(dict.fromkeys(axes))
+    limit = next((name for pattern, name in _LIMITS if pattern.search(text)), "")
+    for sizes in read.of("mesh")[:1]:
+        if limit:
+            found[limit] = written(sizes)
+        elif keeps or _NEEDS.search(text):
+            found["fixed"] = written(sizes)
+    if limit == "at_most" and read.of("chips"):
+        found["at_most_chips"] = read.of("chips")[0]
+    if re.search(r"\b(?:no|not|never|without)\b.*\bflags?\b", text, re.IGNORECASE):
+        found["no_flags"] = True
+    if re.search(r"\b(?:memory|hbm)\b", text, re.IGNORECASE):
+        if read.of("share") and re.search(r"\b(?:free|headroom|spare|reserve|margin)\b", text, re.IGNORECASE):
+            found["memory_free_percent"] = min(read.of("share")[0] * 100, 50.0)
+        if read.of("bytes") and re.search(r"\b(?:usable|only|is|of)\b", text, re.IGNORECASE):
+            found["usable_hbm_gb"] = read.of("bytes")[0] / 1e9
+    if _OUT.search(text) and read.of("proposal"):
+        found["exclude"] = tuple(read.of("proposal"))
+    if _FACT.search(text) or (_NEEDS.search(text) and not read.of("step_time_s")) or keeps:
+        found |= {name: read.of(name)[0] for name in _FACTS if read.of(name)}
+    return Stated(**found, sentence=text[:300]) if found else None
+
+
+def _axes(read: Read, mesh: Any) -> list[str | None]:
+    words = re.findall(
+        rf"\b({_AXES}|{'|'.join(re.escape(a) for a, _ in mesh.ici) or 'data'})\b(?!\s?(?:length|len))",
+        read.text,
+        re.IGNORECASE,
+    )
+    return [*read.of("axis"), *(axis_of(mesh, word) for word in words)]
+
+
+def _released(read: Read, mesh: Any) -> Released:
+    text = read.text
+    named = [key for key, pattern in _THINGS if re.search(pattern, text, re.IGNORECASE)]
+    what = [*named, *(path for key in named for path in _TOLD.get(key, ()))]
+    if re.search(r"\bmemory\b|\bhbm\b|\bmargin\b", text, re.IGNORECASE):
+        what += ["memory_margin", "hardware.overrides.hbm_bytes"]
+    if re.search(r"\bchips?\b|\bgpus?\b", text, re.IGNORECASE):
+        what.append("at_most_chips")
+    if re.search(r"\blength\b|\bcontext\b", text, re.IGNORECASE):
+        what.append("training.seq_len")
+    axes = [axis for axis in _axes(read, mesh) if axis]
+    if axes and not what:
+        return Released(what=("keep_axes", "fixed", "at_least", "at_most"), axis=axes[0])
+    if re.search(r"\bmodel\b", text, re.IGNORECASE) and not axes:
+        what.append("model.name")
+    return Released(what=tuple(what))

@@ -1,0 +1,205 @@
+"""What a clause asks for: the nearest capabilities, each with a probability, and a probability that it is none of them.
+
+The clause's sentence vector is compared with those of the capabilities' examples and descriptions; words that they
+share and values that a form takes weigh in.  Weights fitted by `evaluation.fit_capabilities` make of that a
+probability.  Without the embedder words and values stand alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from math import log
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from knowledge.embedding.base import EmbeddingError
+from knowledge.embedding.minilm import DIMENSION, MiniLM
+from proposals.agents import capabilities
+from proposals.agents.capabilities import registry
+from proposals.agents.notation import read
+
+logger = logging.getLogger(__name__)
+
+VECTORS = Path(__file__).with_name("examples.npz")
+WEIGHTS = Path(__file__).with_name("weights.json")
+PHRASES = "phrases.toml"
+#: Directions of the examples with less than this share of the largest spread count less, the others alike: what all
+#: questions about a run have in common tells nothing.
+SMOOTHED = 0.3
+#: Nearest capabilities offered where none is certain enough.
+OFFERED = 3
+#: Fields of a form by the names of the values that fill them; values without a field of their own fill these.
+FILLS = {
+    "mesh": ("mesh", "meshes"), "proposal": ("proposal", "proposals"), "bytes": ("usable_hbm_gb",),
+    "share": ("memory_free_percent",),
+}  # fmt: skip
+#: Values that say nothing of what is wanted.
+NEUTRAL = frozenset(("number", "quantity", "ratio", "bytes", "share", "bytes_per_s", "model_name"))
+_WORD = re.compile(r"[a-z0-9]+")
+_ENDING = re.compile(r"(?<=[a-z]{3})(ations?|ing|ed|es|s|ly)$")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """mean, nearest: of the similarity with a capability's texts; words: of the words shared with one of them;
+    taken: of
+    the share of the values that its form takes; nothing: of being none; least: probability from which a capability is
+    answered."""
+
+    mean: float = 10.0
+    nearest: float = 5.0
+    words: float = 4.0
+    taken: float = 1.0
+    nothing: float = 6.0
+    least: float = 0.5
+
+
+@cache
+def keys() -> tuple[str, ...]:
+    return tuple(registry())
+
+
+@cache
+def weights() -> Weights:
+    data = json.loads(WEIGHTS.read_text("utf-8"))
+    return Weights(**{name: data[name] for name in asdict(Weights())})
+
+
+def texts() -> list[tuple[str, str]]:
+    """(key, text) of everything that a clause is compared with, values replaced as in a clause."""
+    rows = []
+    for key, item in registry().items():
+        said = (*item.examples, *phrases().get(key, ()), item.title, item.description)
+        rows += [(key, read(text).words) for text in said]
+    return rows
+
+
+@cache
+def phrases() -> Mapping[str, tuple[str, ...]]:
+    """Further wordings by capability."""
+    data = tomllib.loads(files(capabilities).joinpath(PHRASES).read_text("utf-8"))
+    return {key: tuple(each) for key, each in data.items()}
+
+
+def digest() -> str:
+    return sha256(json.dumps(texts()).encode()).hexdigest()
+
+
+@cache
+def vectors() -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Vectors of `texts()`, and the key of each; computed anew where those that ship are of other texts."""
+    rows = texts()
+    if VECTORS.exists():
+        with np.load(VECTORS) as file:
+            if str(file["digest"]) == digest():
+                return file["vectors"].astype(np.float32), tuple(key for key, _ in rows)
+    return embed([text for _, text in rows]), tuple(key for key, _ in rows)
+
+
+def embed(clauses: Sequence[str]) -> NDArray[np.float32]:
+    """Unit vectors, or zeros without the embedder."""
+    try:
+        return _embedder().embed(clauses)
+    except EmbeddingError:
+        logger.warning("what is asked is read by words and values alone", exc_info=True)
+        return np.zeros((len(clauses), DIMENSION), np.float32)
+
+
+@cache
+def _embedder() -> MiniLM:
+    return MiniLM()
+
+
+@lru_cache(maxsize=2048)
+def _vector(clause: str) -> NDArray[np.float32]:
+    return embed([clause])[0]
+
+
+def warm() -> None:
+    """Load the embedder, and compile it for clauses of usual lengths, before somebody waits for it."""
+    vectors()
+    for words in (3, 20, 40):
+        _vector("runs like this one " * (words // 3))
+
+
+def tokens(text: str) -> frozenset[str]:
+    return frozenset(_ENDING.sub("", word) for word in _WORD.findall(text.lower()))
+
+
+@cache
+def _vocabulary() -> tuple[Mapping[str, float], tuple[frozenset[str], ...]]:
+    """Inverse document frequencies over the capabilities, and the words of each text."""
+    each = tuple(tokens(text) for _, text in texts())
+    by_key: dict[str, set[str]] = {}
+    for (key, _), words in zip(texts(), each, strict=True):
+        by_key.setdefault(key, set()).update(words)
+    count = len(by_key)
+    every = {word for words in by_key.values() for word in words}
+    return {w: log(count / sum(w in words for words in by_key.values())) for w in every}, each
+
+
+@cache
+def _space() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and whitening of the texts' vectors, and the texts in that space, of unit length."""
+    table = vectors()[0].astype(np.float64)
+    mean = table.mean(0)
+    _, spread, directions = np.linalg.svd(table - mean, full_matrices=False)
+    scale = directions.T / (spread + SMOOTHED * max(spread[0], 1e-9))
+    return mean, scale, _unit((table - mean) @ scale)
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-9)
+
+
+def features(clause: str, values: Collection[str], without: int | None = None) -> NDArray[np.float64]:
+    """Mean and largest similarity, shared words, and values that the form takes, of every capability:
+    (capabilities, 4).
+
+    clause: with its values replaced.  values: names of those.  without: a text that does not count (to fit).
+    """
+    mean, scale, table = _space()
+    cosines = table @ _unit((_vector(clause).astype(np.float64) - mean) @ scale)
+    rarity, each = _vocabulary()
+    words = tokens(clause)
+    whole = sum(rarity.get(word, 4.0) for word in words) or 1.0
+    shared = np.array([sum(rarity[w] for w in words & text) / whole for text in each])
+    said = set(values) - NEUTRAL
+    found = np.zeros((len(keys()), 4))
+    for number, (key, mine) in enumerate(zip(keys(), _rows(), strict=True)):
+        rows = mine if without is None else mine[mine != without]
+        fields = set(registry()[key].fields)
+        taken = sum(bool(fields & set(FILLS.get(name, (name,)))) for name in said)
+        found[number] = cosines[rows].mean(), cosines[rows].max(), shared[rows].max(), taken / max(len(said), 1)
+    return found
+
+
+@cache
+def _rows() -> tuple[NDArray[np.int64], ...]:
+    """Places in `texts()` by capability."""
+    owners = np.array(vectors()[1])
+    return tuple(np.flatnonzero(owners == key) for key in keys())
+
+
+def chances(found: NDArray[np.float64], w: Weights) -> NDArray[np.float64]:
+    """Probabilities of the capabilities, and of none of them last."""
+    scores = found @ np.array([w.mean, w.nearest, w.words, w.taken])
+    return np.asarray(softmax(np.append(scores, w.nothing)))
+
+
+def nearest(clause: str, values: Collection[str]) -> list[tuple[str, float]]:
+    """Capabilities by probability, the likeliest first."""
+    found = chances(features(clause, values), weights())[:-1]
+    order = np.argsort(-found)
+    return [(keys()[int(n)], float(found[int(n)])) for n in order]

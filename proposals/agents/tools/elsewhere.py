@@ -1,0 +1,324 @@
+"""Tools over other chips, other numbers of chips, and one setting or axis varied: what the search of proposals does not
+try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, gcd, prod
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from perfmodel.chips import Chip
+from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Measured, Mesh
+from perfmodel.config_file import read_training
+from perfmodel.efficiency import load_efficiencies
+from perfmodel.from_baseline import Baseline, baseline_of
+from perfmodel.search import search
+from perfmodel.space import Constraints as Space
+from perfmodel.step_time import Prediction, predict
+from perfmodel.workload import REMAT
+from proposals.agents.filling import Sizes, axis_of, fill
+from proposals.agents.same import Same
+from proposals.agents.tools.common import evaluated, numbers_of, present, told
+from proposals.agents.tools.economics import unknown
+from proposals.agents.tools.machine import chip_named
+from proposals.agents.workbench import Workbench
+from proposals.plan import ProposalPlan
+
+#: Chips tried for a step time, as multiples of a power of two, and the most of them.
+MOST_COUNTS, MOST_CHIPS = 12, 8192
+#: Meshes of a slice priced with calibration, of those that the performance model alone puts first.
+CLOSER = 3
+
+Key = Literal["remat", "precision", "weight_sharding", "optimizer", "global_batch", "seq_len", "grad_accum", "axis"]
+_VALUES: dict[str, tuple[str, ...]] = {
+    "remat": REMAT,
+    "precision": ("bf16", "fp8", "int8", "fp32"),
+    "weight_sharding": ("none", "zero1", "fsdp"),
+    "optimizer": ("adamw", "adafactor", "lion", "sgd"),
+}
+
+
+class Elsewhere(Arguments):
+    chip: str = Field("", max_length=40, description="Another chip's key, such as v6e; empty: the same.")
+    chips: int | None = Field(None, ge=1, le=MOST_CHIPS, description="Another number of chips; empty: as many.")
+    changes: dict[str, Any] = Field(default_factory=dict, description="Training keys that change too.")
+
+
+class Counted(Arguments):
+    chip: str = Field("", max_length=40, description="Another chip's key; empty: the same.")
+    step_time_s: float | None = Field(None, gt=0, description="Stop at the first count predicted to reach it.")
+
+
+class Varied(Arguments):
+    key: Key = Field(description="What varies: a training key, or `axis`.")
+    axis: str = Field("", max_length=60, description="With key `axis`: its name or role.")
+    values: tuple[int | str, ...] = Field(
+        (), max_length=8, description="Values to try; empty: the usual ones around now."
+    )
+
+
+class ElsewhereTools:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def retarget(self, asked: Elsewhere) -> dict[str, Any]:
+        """The run on another chip or another number of chips, on its best legal mesh there: step time with range,
+        speed-up
+        per token and per chip, memory per chip, and the mesh. Needs model, batch and sequence length."""
+        bench = self._bench
+        config = known(bench)
+        chip = chip_named(asked.chip or config.hardware.chip)
+        chips = asked.chips or config.hardware.chips
+        with told():
+            found = best(Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes))
+        return {"current": self._current(), "there": _row(found, config), "note": _note(found, config)}
+
+    def chip_counts(self, asked: Counted) -> dict[str, Any]:
+        """The run on numbers of chips in powers of two, each on its best legal mesh: which is the smallest that fits in
+        memory, and which reaches a step time. Needs model, batch and sequence length."""
+        bench = self._bench
+        config = known(bench)
+        chip = chip_named(asked.chip or config.hardware.chip)
+        rows: list[dict[str, Any]] = []
+        reached = None
+        for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
+            try:
+                found = best(Same(config), _measured(bench), chip.name, chips, ())
+            except ConfigError as error:
+                rows.append({"chips": chips, "fits": False, "reason": error.message})
+                continue
+            rows.append(_row(found, config))
+            if asked.step_time_s and found[1].step_time_s and found[1].step_time_s["estimate"] <= asked.step_time_s:
+                reached = chips
+                break
+            if not asked.step_time_s and chips >= config.hardware.chips and rows[-1]["fits"]:
+                break
+        fitting = [row["chips"] for row in rows if row["fits"]]
+        return present(
+            {
+                "current": self._current(),
+                "smallest_that_fits_chips": min(fitting, default=None),
+                "wanted_step_time_s": asked.step_time_s,
+                "reached_with_chips": reached,
+                "rows": rows,
+            }
+        )
+
+    def vary(self, asked: Varied) -> dict[str, Any]:
+        """One training key or one axis over its usual values, everything else as it is: time per token, memory and
+        legality of each."""
+        bench = self._bench
+        listed = self._axis(asked) if asked.key == "axis" else self._settings(asked)
+        rows = []
+        for name, mesh, changes in listed:
+            try:
+                found = bench.pricer.evaluate(mesh, changes, bench.constraints)
+            except ConfigError as error:
+                rows.append({"value": name, "reason": error.message})
+                continue
+            row: dict[str, Any] = {"value": name, **evaluated(found, detail=False), "now": _is_now(found, bench)}
+            row["stands_as_proposal"] = numbers_of(bench, found.mesh, found.changes)
+            rows.append(present(row))
+        return {"varied": asked.axis or asked.key, "rows": rows, "what_runs": self._current()}
+
+    def _settings(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        config = self._bench.config
+        now = getattr(config.training, asked.key)
+        values: Sequence[Any] = asked.values or _VALUES.get(asked.key, ())
+        if not values:
+            if now is None:
+                raise ToolError(f"training.{asked.key} is not known, so it cannot be varied; name the present value.")
+            values = [n for n in (now // 4, now // 2, now, now * 2, now * 4, now * 8) if n >= 1]
+        for value in values:
+            yield str(value), config.mesh.to_json(), {asked.key: value}
+
+    def _axis(self, asked: Varied) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        config = self._bench.config
+        axis = axis_of(config.mesh, asked.axis)
+        if axis is None:
+            raise ToolError(f"{asked.axis!r} is neither an axis of this mesh nor a role.")
+        chips = config.hardware.chips_per_slice
+        sizes = [int(v) for v in asked.values] or [n for n in (1, 2, 4, 8, 16, 32) if chips % n == 0]
+        for size in sizes:
+            made = fill(Sizes(ici={axis: size}), config.mesh.to_json(), chips, config.mesh)
+            if made.meshes:
+                ici = {**made.meshes[0]["ici"], axis: size} if size > 1 else made.meshes[0]["ici"]
+                yield f"{axis} {size}", {"ici": ici, "dcn": made.meshes[0]["dcn"]}, {}
+
+    def _current(self) -> dict[str, Any]:
+        bench = self._bench
+        return present(
+            {
+                "chip": bench.config.hardware.chip,
+                "chips": bench.config.hardware.chips,
+                "mesh": bench.config.mesh.to_json(),
+                "mesh_text": bench.config.mesh.text(),
+                "step_time_s": bench.diagnosis.kpis.get("step_time_s"),
+            }
+        )
+
+
+def known(bench: Workbench) -> ExperimentConfig:
+    """The configuration, where everything that a computation needs is known.  Raises ToolError."""
+    if sentence := unknown(bench.config):
+        raise ToolError(sentence)
+    return bench.config
+
+
+def hardware_for(chip: Chip, chips: int) -> Hardware:
+    """So many chips of a kind as they can be had: a slice as square as it goes, several slices beyond a pod; on GPUs
+    NVLink domains.  Raises ConfigError where the number is none of them."""
+    if chip.nvlink_domain:
+        domain = gcd(chips, chip.nvlink_domain)
+        return Hardware(chip.name, (domain, chips // domain))
+    pod = prod(chip.pod) if chip.pod else chips
+    slices = max(1, ceil(chips / pod))
+    while chips % slices:
+        slices += 1
+    dims = [1] * max(chip.ici_axes, 1)
+    left = chips // slices
+    for prime in reversed(list(_primes(left))):
+        dims[dims.index(min(dims))] *= prime
+    return Hardware(chip.name, tuple(sorted(dims)), slices)
+
+
+def _primes(number: int) -> Iterator[int]:
+    factor = 2
+    while number > 1:
+        while number % factor == 0:
+            yield factor
+            number //= factor
+        factor += 1
+
+
+def _frozen(changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((key, tuple(v) if isinstance(v, list) else v) for key, v in changes.items()))
+
+
+def _measured(bench: Workbench) -> Measured:
+    kpis = bench.diagnosis.kpis
+    return Measured(kpis.get("step_time_s"), bench.profile.memory.peak_bytes)
+
+
+@lru_cache(maxsize=16)
+def _baseline(config: Same[ExperimentConfig], measured: Measured) -> Baseline | None:
+    return baseline_of(replace(config.value, measured=measured)) if measured.step_time_s else None
+
+
+Priced = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
+
+
+@lru_cache(maxsize=256)
+def best(
+    own: Same[ExperimentConfig], measured: Measured, chip: str, chips: int, changes: tuple[tuple[str, Any], ...]
+) -> Priced:
+    """The configuration on these chips, its prediction, and what it was calibrated from.
+
+    On its own mesh where nothing but training keys changes; else on the legal mesh predicted fastest per token.
+    Raises ConfigError where no legal mesh fits.
+    """
+    config = own.value
+    hardware = config.hardware
+    if (chip, chips) != (hardware.chip, hardware.chips):
+        hardware = hardware_for(chip_named(chip), chips)
+    training = replace(config.training, **_training(config, dict(changes)))
+    there = replace(config, hardware=hardware, training=training, measured=None)
+    if hardware.chips == config.hardware.chips and hardware.topology == config.hardware.topology:
+        candidates = [there]
+    else:
+        candidates = _candidates(there)
+    baseline = _baseline(own, measured)
+    priced: list[Priced] = []
+    for one in candidates:
+        if baseline is None:
+            priced.append((one, predict(one), {}))
+        else:
+            found = baseline.price([one])[0]
+            priced.append((one, found.prediction, found.calibrated_from))
+    return min(priced, key=lambda item: (bool(item[1].violations), (item[1].step_time_s or {}).get("estimate", 1e30)))
+
+
+def _training(config: ExperimentConfig, changes: dict[str, Any]) -> dict[str, Any]:
+    read = read_training(config, changes)
+    return {key: getattr(read, key) for key in changes}
+
+
+def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
+    """The configuration on the first few legal meshes of its hardware, by the performance model alone."""
+    hardware, mesh = there.hardware, there.mesh
+    axes = tuple(axis for axis, _ in mesh.ici)
+    first = next((axis for axis in axes if mesh.role(axis) in ("data", "fsdp", "replica")), "data")
+    sizes = dict.fromkeys(dict.fromkeys((*axes, first)), 1) | {first: hardware.chips_per_slice}
+    across = next((axis for axis, _ in mesh.dcn), first)
+    start = replace(
+        there,
+        mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles),
+    )
+    table = load_efficiencies().for_config(start)
+    found = search(start, CLOSER, Space(axes=tuple(sizes)), table)
+    if not found.candidates:
+        found = search(start, CLOSER, None, table)
+    if not found.candidates:
+        rule = max(found.rejected_by_rule, key=lambda name: found.rejected_by_rule[name], default="memory")
+        raise ConfigError(
+            "",
+            f"No legal mesh on {hardware.chips:,} {hardware.chip} chips: most break the rule {rule.replace('_', ' ')}.",
+        )
+    return [item.config for item in found.candidates]
+
+
+def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
+    there, made, calibrated = found
+    speed = calibrated.get("speedup") or {}
+    ratio = there.hardware.chips / config.hardware.chips
+    held = made.hbm_per_chip_bytes
+    each = {key: speed[key] for key in ("estimate", "low80", "high80") if speed.get(key)}  # per token and chip
+    return present(
+        {
+            "chip": there.hardware.chip,
+            "chips": there.hardware.chips,
+            "topology": "×".join(map(str, there.hardware.topology)),
+            "slices": there.hardware.slices,
+            "mesh": there.mesh.to_json(),
+            "mesh_text": there.mesh.text(),
+            "step_time_s": dict(made.step_time_s) if made.step_time_s else None,
+            "speedup_per_token": each["estimate"] * ratio if each else None,
+            "speedup_low80": each["low80"] * ratio if each else None,
+            "speedup_high80": each["high80"] * ratio if each else None,
+            "speedup_per_token_and_chip": each.get("estimate"),
+            "tokens_per_s_per_chip": made.tokens_per_s_per_chip,
+            "mfu": made.mfu,
+            "hbm_per_chip_bytes": dict(held) if held else None,
+            "memory_headroom_bytes": _room(held),
+            "violations": [{"rule": item.rule, "reason": item.message} for item in made.violations],
+        }
+    ) | {"fits": bool(made.fits)}
+
+
+def _room(held: Mapping[str, float | None] | None) -> float | None:
+    capacity, total = (held.get("capacity"), held.get("total")) if held else (None, None)
+    return capacity - total if capacity is not None and total is not None else None
+
+
+def _note(found: Priced, config: ExperimentConfig) -> str:
+    there = found[0].hardware
+    if there.chip != config.hardware.chip:
+        return "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
+    return "Priced by the performance model, calibrated by this run's step time."
+
+
+def _counts(ran: int) -> Iterator[int]:
+    """Powers of two times the odd part of the number that ran."""
+    odd = ran or 1
+    while odd % 2 == 0:
+        odd //= 2
+    yield from (odd * 2**n for n in range(2 if odd == 1 else 0, 14) if odd * 2**n <= MOST_CHIPS)
+
+
+def _is_now(found: ProposalPlan, bench: Workbench) -> bool | None:
+    return (not found.changes and found.mesh == bench.config.mesh.to_json()) or None

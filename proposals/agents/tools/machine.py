@@ -1,0 +1,157 @@
+"""Tools over chips and models as data: peaks and bandwidths, the ridge point, parameters, divisors, documented
+flags."""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Any
+
+from pydantic import Field
+
+from agent.tools import Arguments, ToolError
+from perfmodel.accounting import forward_flops, model_flops_per_token, parameters
+from perfmodel.chips import Chip, load_chips
+from perfmodel.step_time import missing_facts
+from perfmodel.workload import chip_of
+from perfmodel.xla_flags import cause_of, flag_set
+from proposals.agents.tools.common import present, suggestion
+from proposals.agents.workbench import Workbench
+
+#: FLOPs per parameter and token of a training step, forward and backward (Kaplan et al. 2020; scaling book 4).
+FLOPS_PER_PARAMETER = 6
+#: Exposed time from which a collective is worth a flag, as a share of the step.
+WORTH_A_FLAG = 0.005
+
+
+class Which(Arguments):
+    chip: str = Field("", max_length=40, description="A chip's key such as v5p or h100; empty: the run's own.")
+
+
+class MachineTools:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def hardware(self, asked: Which) -> dict[str, Any]:
+        """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, and the ridge point in
+        FLOPs per
+        byte, with sources."""
+        config = self._bench.config
+        own = not asked.chip or asked.chip == config.hardware.chip
+        chip = chip_of(config.hardware) if own else chip_named(asked.chip)
+        precision = config.training.precision
+        peak = chip.peak(precision)
+        return present(
+            {
+                "chip": chip.name,
+                "title": chip.title,
+                "precision": precision,
+                "peak_flops_per_s": peak,
+                "peaks_flops_per_s": dict(chip.peak_flops_per_s),
+                "hbm_capacity_bytes": chip.hbm_bytes,
+                "hbm_usable_bytes": chip.hbm_usable_bytes,
+                "hbm_bytes_per_s": chip.hbm_bytes_per_s,
+                "ridge_flops_per_byte": peak / chip.hbm_bytes_per_s,
+                "ici_link_bytes_per_s": chip.ici_link_bytes_per_s or None,
+                "ici_axes": chip.ici_axes or None,
+                "nvlink_bytes_per_s": chip.nvlink_bytes_per_s or None,
+                "nvlink_domain": chip.nvlink_domain or None,
+                "dcn_bytes_per_s_per_host": chip.dcn_bytes_per_s_per_host,
+                "dcn_bytes_per_s_per_chip": chip.dcn_bytes_per_s_per_chip,
+                "chips_per_host": chip.chips_per_host,
+                "matrix_tile": chip.matrix_tile or None,
+                "sources": {key: chip.sources[key] for key in sorted(chip.sources)[:12]},
+            }
+        )
+
+    def model_size(self) -> dict[str, Any]:
+        """Parameters and FLOPs per token of the model; where it is not known, what the measured FLOPs of a step
+        suggest."""
+        bench, config = self._bench, self._bench.config
+        tokens = config.training.global_batch_tokens
+        flops = [op.flops for op in bench.diagnosis.ops]
+        step = sum(f for f in flops if f) * config.hardware.chips if any(flops) else None
+        found: dict[str, Any] = {
+            "flops_per_step_measured": step,
+            "tokens_per_step": tokens,
+            "parameters_estimated_from_flops": step / (FLOPS_PER_PARAMETER * tokens) if step and tokens else None,
+            "rule": "parameters ≈ FLOPs per step / (6 × tokens per step), attention and recompute counted as matmuls",
+            "not_known": list(missing_facts(config)),
+        }
+        if config.model is not None:
+            count = parameters(config.model)
+            length = config.training.seq_len
+            found |= {
+                "model": config.model.name,
+                "parameters": count.total,
+                "parameters_of_experts": count.experts or None,
+                "layers": config.model.layers,
+                "d_model": config.model.d_model,
+                "flops_per_token": model_flops_per_token(config.model, length) if length else None,
+                "forward_flops_per_token": forward_flops(config.model, length).total if length else None,
+            }
+        return present(found)
+
+    def divisors(self) -> dict[str, Any]:
+        """What the batch must divide by on the current mesh, and the sizes of the model that axes must divide."""
+        config = self._bench.config
+        mesh, training, model = config.mesh, config.training, config.model
+        shards = mesh.size("replica", "data", "fsdp", "expert")
+        data: dict[str, Any] = {
+            "mesh_text": mesh.text(),
+            "batch_shards": shards,
+            "batch_axes": [axis for axis, size in mesh.ici if size > 1 and mesh.role(axis) in _BATCH],
+            "grad_accum": training.grad_accum,
+            "batch_must_divide_by": lcm(shards, shards * training.grad_accum),
+            "global_batch": training.global_batch,
+            "sequences_per_shard": training.global_batch / shards if training.global_batch else None,
+            "sequence_shards": mesh.size("seq"),
+            "tensor_shards": mesh.size("model"),
+            "pipeline_stages": mesh.size("pipeline"),
+        }
+        if model is not None:
+            data["model_sizes"] = {
+                name: getattr(model, name)
+                for name in ("heads", "kv_heads", "d_ff", "d_model", "layers", "experts", "vocab")
+                if getattr(model, name)
+            }
+        return present(data)
+
+    def flags(self) -> dict[str, Any]:
+        """XLA flags that are documented for the exposed collectives of this run on its chip, each with its source,
+        and those
+        that the configuration sets."""
+        bench = self._bench
+        set_now = list(bench.config.training.xla_flags)
+        step = bench.diagnosis.kpis.get("step_time_s")
+        rows: list[dict[str, Any]] = []
+        for row in sorted(bench.diagnosis.collectives, key=lambda each: -(each.exposed_s or 0.0)):
+            cause = cause_of(row.kind, row.axis == "dcn")
+            found = flag_set(bench.config.hardware.chip, cause) if cause else None
+            small = row.exposed_s is not None and step and row.exposed_s < WORTH_A_FLAG * step
+            if found is None or small or any(each["cause"] == cause for each in rows):
+                continue
+            rows.append(
+                present(
+                    {
+                        "cause": cause,
+                        "collective": row.kind,
+                        "axis": row.axis,
+                        "exposed_s": row.exposed_s,
+                        "flags": [f for f in found.flags if f.split("=")[0] not in " ".join(set_now)],
+                        "note": found.note,
+                        "documented_in": found.citation,
+                    }
+                )
+            )
+        return {"set_in_the_configuration": set_now, "rows": rows, "chip": bench.config.hardware.chip}
+
+
+_BATCH = ("replica", "data", "fsdp", "expert")
+
+
+def chip_named(name: str) -> Chip:
+    """Raises ToolError for a chip that is not known."""
+    known = load_chips()
+    if name not in known:
+        raise ToolError(f"{name!r} is no known chip.{suggestion(name, list(known))} Known: {', '.join(known)}.")
+    return known[name]

@@ -1,0 +1,246 @@
+"""Figures and small phrases of an answer.  A figure of the model always says that it is predicted, with its range."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import isclose
+from typing import Any
+
+from diagnosis.analyzer.quantity import format_bytes, format_share, format_time, format_value
+from proposals import facts
+from proposals.candidate import HARDWARE_KEYS, changes_chips
+
+Row = Mapping[str, Any]
+#: How the sentences begin of rules that can not be checked (`proposer.limits`).
+OPEN = re.compile(r"The (?:model|global batch|sequence length) is not known")
+#: Speed-ups nearer than this are the same for anyone who would measure them.
+SAME = 0.01
+
+
+def mesh(row: Row) -> str:
+    """The mesh in backticks, without axes of size 1 where that leaves any."""
+    return f"`{row['mesh_text']}`" if row.get("mesh_text") else "the mesh"
+
+
+def mesh_of(sizes: Mapping[str, Mapping[str, int]]) -> str:
+    parts = [f"{axis} {size}" for axis, size in sizes["ici"].items()]
+    parts += [f"dcn.{axis} {size}" for axis, size in sizes.get("dcn", {}).items() if size > 1]
+    return f"`{' · '.join(parts)}`"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}×" if 0.095 < value < 100 else f"{value:.3g}×"
+
+
+def speed(row: Row) -> str:
+    """`1.08× per token (80 % interval 0.85–1.37×)`."""
+    value = row.get("speedup_per_token")
+    if value is None:
+        return "no predicted speed-up"
+    return f"{ratio(value)} per token{within(row)}"
+
+
+def within(row: Row) -> str:
+    """` (80 % interval 0.85–1.37×)`; empty where nothing is predicted to change."""
+    return "" if (found := span(row)) == "–" else f" (80 % interval {found})"
+
+
+def span(row: Row) -> str:
+    """The range of a speed-up; a dash where it is a single value, as for what runs."""
+    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    if not low or not high:
+        return "not known"
+    return f"{ratio(low).removesuffix('×')}–{ratio(high)}" if ratio(low) != ratio(high) else "–"
+
+
+def fewer_chips(row: Row) -> bool:
+    """Whether a configuration is for another part of the machine; there its confidence is that each chip gains."""
+    return changes_chips(row.get("changes") or {})
+
+
+def keeps(row: Row) -> bool:
+    """Whether a configuration is what runs: nothing is predicted of it, and its confidence is that keeping is right."""
+    return not row.get("changes") and isclose(row.get("speedup_per_token") or 0.0, 1.0) and span(row) == "–"
+
+
+def gains(row: Row) -> str:
+    """What a confidence is of, after `that it`: on fewer chips a step may take longer and still gain for each chip."""
+    return "gains per token and chip" if fewer_chips(row) else "gains at all"
+
+
+def sure(row: Row) -> str:
+    """`64 %`; on fewer chips `64 % per token and chip`; of what runs that keeping it is right."""
+    if keeps(row):
+        return f"{percent(row['confidence_share'])} that keeping it is right"
+    return percent(row["confidence_share"]) + (" per token and chip" if fewer_chips(row) else "")
+
+
+def confidence_head(rows: Sequence[Row]) -> str:
+    """The head of a column of confidences."""
+    return "Confidence, per token and chip" if any(map(fewer_chips, rows)) else "Confidence"
+
+
+def step(row: Row) -> str:
+    """The predicted step time with its range."""
+    time = row.get("step_time_s")
+    if isinstance(time, Mapping):
+        estimate, low, high = (format_time(time[key]) for key in ("estimate", "low80", "high80"))
+        return f"{estimate} (80 % interval {low} to {high})" if low != high else estimate
+    return format_time(time) if time else "not measured"
+
+
+def estimate(row: Row) -> str:
+    time = row.get("step_time_s")
+    if isinstance(time, Mapping):
+        return format_time(time["estimate"])
+    return format_time(time) if time else "–"
+
+
+def percent(value: float) -> str:
+    """A confidence: whole per cents, as it is known no better."""
+    return f"{value * 100:.0f} %"
+
+
+def share(value: float) -> str:
+    return format_share(value)
+
+
+def time(value: float) -> str:
+    return format_time(value)
+
+
+def traffic(row: Mapping[str, Any], side: str) -> str:
+    """Communication of one side, `before` or `after`: its time, or its share where no step time was measured."""
+    seconds, part = row.get(f"{side}_s"), row.get(f"{side}_share") or 0.0
+    if not (part if seconds is None else seconds) > 0:
+        return "none"
+    return f"{share(part)} of device time" if seconds is None else time(seconds)
+
+
+def per_step(row: Mapping[str, Any]) -> str:
+    return " a step" if row.get("after_s") is not None else ""
+
+
+def size(value: float) -> str:
+    return format_bytes(value).replace("-", "−")
+
+
+def memory(row: Row) -> str:
+    """`12.3 GB of 15.9 GB`, or that nobody knows."""
+    held = row.get("hbm_per_chip_bytes")
+    if not held or held.get("total") is None:
+        return "not known"
+    return f"{size(held['total'])} of {size(held['capacity'])}"
+
+
+def changes(row: Row) -> str:
+    """Changed keys in a few words; empty where there are none."""
+    changed = row.get("changes") or {}
+    parts = [setting(key, value) for key, value in changed.items() if key not in HARDWARE_KEYS]
+    return ", ".join([*parts, *_chips(changed)])
+
+
+def _chips(changed: Row) -> list[str]:
+    """`8×16 chips` of each of the slices that are used."""
+    slices, topology = changed.get("slices"), changed.get("topology")
+    of = f"{'×'.join(map(str, topology))} chips" if topology else ""
+    if slices and (slices > 1 or not of):
+        count = f"{slices:,} slice{'s' if slices > 1 else ''}"
+        of = f"{count} of {of}" if of else count
+    return [of] if of else []
+
+
+def setting(key: str, value: Any) -> str:
+    if key == "xla_flags":
+        return "more XLA flags"
+    name = "batch" if key == "global_batch" else facts.setting(key)
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+
+
+def configuration(row: Row) -> str:
+    """Mesh and changes as one name."""
+    changed = changes(row)
+    return f"{mesh(row)} with {changed}" if changed else mesh(row)
+
+
+def listed(items: Sequence[str], word: str = "and") -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def lower_first(text: str) -> str:
+    """The text as it goes on in a sentence; names and abbreviations keep their capitals."""
+    word = text.split(" ", 1)[0]
+    return text[:1].lower() + text[1:] if word[1:].islower() or word == "A" else text
+
+
+def title(row: Row) -> str:
+    return f"**Proposal {row['number']}** ({lower_first(str(row['title']))}, {mesh(row)})"
+
+
+def violations(row: Row) -> list[str]:
+    return [str(item["reason"]) for item in row.get("violations", ())]
+
+
+def stepped(row: Row) -> str:
+    """One step away in words: `model 4 → 2, data 8 → 16`, `a global batch of 512`."""
+    changed = row.get("changes") or {}
+    return (
+        f"a global batch of {changed['global_batch']:,}"
+        if row.get("varies") == "batch" and "global_batch" in changed
+        else str(row["step"])
+    )
+
+
+def brief(error: str) -> str:
+    """What is wrong, without what would follow: the first part of a tool's sentence."""
+    return error.split(";")[0].rstrip(".")
+
+
+def rule(name: str) -> str:
+    """The name of a rule of `perfmodel.legality` in words."""
+    return {"kv_heads": "KV heads", "d_ff": "FFN width", "axis_role": "role of an axis"}.get(
+        name, name.replace("_", " ")
+    )
+
+
+def open_questions(row: Row) -> list[str]:
+    """Why a configuration is only not known to be illegal."""
+    return [str(text) for text in row.get("lowers_confidence", ()) if OPEN.match(str(text))]
+
+
+def allowed(row: Row) -> str:
+    if row.get("violations"):
+        return f"no: rule {rule(row['violations'][0]['rule'])}"
+    return "not certain" if open_questions(row) else "yes"
+
+
+def rate(value: float) -> str:
+    """Bytes per second: `45 GB/s`."""
+    return format_value(value, "bytes_per_s")
+
+
+def flops(value: float) -> str:
+    """FLOPs per second: `459 TFLOP/s`."""
+    return format_value(value, "flops_per_s")
+
+
+def count(value: float) -> str:
+    """A large count: `70.6 billion`, `4.19e+11`."""
+    for unit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if unit <= value < 1000 * unit:
+            return f"{value / unit:.3g} {word}"
+    return f"{value:.3g}"
+
+
+def inconclusive(row: Row) -> str:
+    """Says so where the 80 % interval includes no gain and no loss."""
+    low, high = row.get("speedup_low80"), row.get("speedup_high80")
+    return " The interval includes 1: *inconclusive* until measured." if low and high and low < 1 < high else ""
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
