@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.consistency import Contradiction, Facts, contradictions, facts_of
 from experiments.models import Experiment, Profile
-from experiments.services import profiles
+from experiments.services import profiles, storage
 from perfmodel.catalogue import UnknownModelError, get_model
 from perfmodel.config import ExperimentConfig
 from perfmodel.model_file import model_to_json
@@ -17,16 +17,18 @@ from perfmodel.model_file import model_to_json
 
 def facts(profile: Profile) -> Facts:
     """What the profile tells of its configuration; nothing before it was read, or where its data is gone."""
-    return _facts(profile.data) if profile.data else Facts()
+    if not profile.data:
+        return Facts()
+    try:
+        return _facts(profile.data, storage.absolute(profile.data).stat().st_mtime_ns)
+    except (FileNotFoundError, profiles.NotIngested):
+        return Facts()
 
 
 @lru_cache(maxsize=64)
-def _facts(path: str) -> Facts:
-    """By the path of the data: every reading of a profile is written to a path of its own."""
-    try:
-        return facts_of(profiles.load_from(path))
-    except profiles.NotIngested:
-        return Facts()
+def _facts(path: str, written_ns: int) -> Facts:
+    """By path and time of writing: a restored backup may hold another profile under a path that was read before."""
+    return facts_of(profiles.load_from(path))
 
 
 def found(profile: Profile, data: Mapping[str, Any], config: ExperimentConfig | None) -> tuple[Contradiction, ...]:
