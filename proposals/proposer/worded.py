@@ -16,7 +16,9 @@ def worded(case: Case) -> ProposalPlan:
     config = case.config
     citations = cite(case)
     if case.precedent is not None:
-        citations += (replace(case.precedent.citation(), supports="The change as a whole: a similar one was measured."),)
+        citations += (
+            replace(case.precedent.citation(), supports="The change as a whole: a similar one was measured."),
+        )
     if case.warning is not None:
         citations += (replace(case.warning.citation(), supports="The risk: a very similar run failed."),)
     fewer = chips_ratio(config, case.changes)
