@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from knowledge import supports
+
 FOLDER = Path(__file__).parent / "passages"
 HARDWARE = ("tpu", "gpu", "any")
 #: What a passage may help against: the Analyzer's verdicts, and `capacity`, memory that does not suffice.
@@ -21,7 +23,7 @@ FORMAT = 1
 
 _FRONT = {"source": str, "url": str, "chapter": str}
 _KEYS = {"id": str, "section": str, "tags": list, "hardware": list, "bottlenecks": list}
-_OPTIONAL = {"source": str, "url": str, "computed": list}
+_OPTIONAL = {"source": str, "url": str, "computed": list, "supports": list}
 _LABELS = {"Formula:": "formula", "Applies when:": "applies_when", "Not when:": "counter_indications"}
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _COMPUTED = re.compile(r"([a-z0-9_]+)\(([^()]*)\) = (\S+)")
@@ -46,7 +48,8 @@ class Computed:
 
 @dataclass(frozen=True)
 class ShippedPassage:
-    """One `## Title` section.  computed: its numbers that tests compute again; not loaded into the database."""
+    """One `## Title` section.  computed: its numbers that tests compute again; supports: what it may be cited for.
+    Neither is loaded into the database."""
 
     id: str
     title: str
@@ -62,6 +65,7 @@ class ShippedPassage:
     bottlenecks: tuple[str, ...]
     line: int
     computed: tuple[Computed, ...] = ()
+    supports: tuple[supports.Support, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ def _passage(name: str, lines: Sequence[str], first: int, front: Mapping[str, An
         section=keys["section"], url=keys.get("url", front["url"]), tags=tuple(keys["tags"]),
         hardware=tuple(keys["hardware"]), bottlenecks=tuple(keys["bottlenecks"]), line=first,
         computed=tuple(_computed(f"{name}:{at}", entry) for entry in keys.get("computed", ())),
+        supports=tuple(_support(f"{name}:{at}", line) for line in keys.get("supports", ())),
     )  # fmt: skip
 
 
@@ -164,6 +169,13 @@ def _computed(where: str, entry: str) -> Computed:
         raise PassageError(f"{where}: computed has {entry!r}; write formula(argument, …) = number as printed.")
     arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
     return Computed(match[1], arguments, match[3])
+
+
+def _support(where: str, line: str) -> supports.Support:
+    try:
+        return supports.read(line)
+    except supports.SupportError as error:
+        raise PassageError(f"{where}: {error}.") from None
 
 
 def _body(name: str, lines: Sequence[str], first: int) -> dict[str, str]:

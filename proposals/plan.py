@@ -24,6 +24,7 @@ class Citation:
     """Where a sentence comes from.  source: `book`, `profile`, `model`, `history`; section: e.g. `3.2`.
 
     key: id of the knowledge passage or history record, so that it opens in place; empty where there is none.
+    supports: one line on which change or verdict it bears and how, `model 4 → 2: …`; empty where it says so itself.
     """
 
     source: str
@@ -32,6 +33,7 @@ class Citation:
     statement: str = ""
     url: str = ""
     key: str = ""
+    supports: str = ""
 
 
 @dataclass(frozen=True)

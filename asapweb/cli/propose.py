@@ -129,4 +129,9 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     lines.append(f"   confidence {item['confidence']:.0%} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]
-    return lines + [f"   [{c['source']} {c['section']}] {c['title']}" for c in item["citations"]]
+    return lines + [_cited(cite) for cite in item["citations"]]
+
+
+def _cited(cite: dict[str, Any]) -> str:
+    for_what = f" ({cite['supports']})" if cite["supports"] else ""
+    return f"   [{cite['source']} {cite['section']}] {cite['title']}{for_what}"

@@ -101,21 +101,6 @@ def _rows(config: ExperimentConfig) -> float:
     return (training.global_batch or 0) * (training.seq_len or 0) / shards / micro_batches(training, mesh)
 
 
-def tags(case: Case) -> list[str]:
-    """What the citations are looked up by (knowledge/passages/README.md)."""
-    found = [("more_" if doublings > 0 else "less_") + role for role, doublings in case.moved.items()]
-    changes = case.changes
-    found += ["flags", "overlap"] if "xla_flags" in changes else []
-    found += ["remat"] if "remat" in changes else []
-    found += ["fsdp", "replicated"] if "weight_sharding" in changes else []
-    found += ["critical_batch"] if "global_batch" in changes else []
-    found += ["grad_accum"] if case.splits_anew else []
-    found += ["pipeline"] if case.mesh.size("pipeline") > 1 else []
-    found += ["keep", "method"] if case.keeps else []
-    found += ["dcn"] if case.config.mesh.dcn_product > 1 else []
-    return found + [finding.rule for finding in answered(case)]
-
-
 #: Rules of findings that a changed training key bears on.
 _ANSWERS = {
     "xla_flags": ("exposed_communication", "async_collective_waits", "gradient_reduction", "fsdp_gathers_exposed"),

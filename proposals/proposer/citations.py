@@ -1,63 +1,86 @@
-"""What a proposal may cite: passages of the knowledge base by tag.  Precedents cite themselves (`precedents`).
+"""What a proposal cites of the knowledge base: what its changes rest on, then what bears on the verdict.
 
-Source: knowledge/passages (our words; each names its work and section).  Pages open a passage in place by its id.
+A passage says itself what it may be cited for, and when (`supports`, knowledge/passages/README.md); one without such a
+line is for search only.  Precedents cite themselves (`precedents`).  Source: knowledge/passages (our words; each names
+its work and section).  Pages open a passage in place by its id.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
-from math import log
 
 from knowledge.passage_file import ShippedPassage, read_all
+from knowledge.supports import Quantity, Support
 from proposals.plan import Citation
+from proposals.proposer.case import Case
+from proposals.proposer.changed import Changed, changed
+from proposals.proposer.quantities import Quantities
+from proposals.proposer.wording import VERDICTS
 
 BOOK = "How to Scale Your Model"
-#: Of a passage's weight, what is left where it helps against other bottlenecks than the verdict.
-OTHER_BOTTLENECK = 0.5
-#: Weight of the verdict beside a tag of what the proposal does: many passages bear on it.
-VERDICT = 0.5
+#: Passages of one proposal, at most.
+MOST = 4
 #: Letters of a passage that a citation carries along; the page shows it whole.
 EXCERPT = 320
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
-@dataclass(frozen=True)
-class Library:
-    """All passages, and how much each tag tells: the rarer the more."""
-
-    passages: tuple[ShippedPassage, ...]
-    weights: Mapping[str, float]
-
-
 @cache
-def library() -> Library:
-    passages = tuple(passage for file in read_all() for passage in file.passages)
-    counts = Counter(tag for passage in passages for tag in passage.tags)
-    return Library(passages, {tag: log(1.0 + len(passages) / count) for tag, count in counts.items()})
+def citable() -> tuple[tuple[ShippedPassage, Support], ...]:
+    """Every line that says what a passage supports, in the order of the files."""
+    passages = (passage for file in read_all() for passage in file.passages)
+    return tuple((passage, support) for passage in passages for support in passage.supports)
 
 
-def cite(tags: Iterable[str], kind: str, verdict: str, experts: bool, most: int = 3) -> tuple[Citation, ...]:
-    """The passages that share most with a proposal, in the order of their files where they tie.
+def cite(case: Case) -> tuple[Citation, ...]:
+    """A passage for each axis and setting that changes, the largest predicted effect first, then one for the verdict,
+    which is argued beside the first proposal, and where nothing else is cited.
 
-    tags: of what it does and of the findings it answers.  kind: `tpu` or `gpu`; passages on the other are left out, as
-    are those on experts where there are none.  verdict: the bottleneck that it answers.
+    None is cited twice: where nothing else bears on a change, the passage that is cited already says so for it, too.
     """
-    found, wanted = library(), frozenset(tags)
-    scored = []
-    for number, passage in enumerate(found.passages):
-        own = frozenset(passage.tags)
-        if not {kind, "any"} & set(passage.hardware) or ("expert" in own and not experts):
+    of = Quantities(case)
+    found: dict[str, Citation] = {}
+    for item in (*changed(case), *_answered(case)):
+        fits = supporting(item, of)
+        if not fits or (item.subject == "verdict" and found and case.rank > 1):
             continue
-        shared = sum(found.weights[tag] for tag in wanted & own)
-        shared += VERDICT * found.weights.get(verdict, 0.0) * (verdict in own)
-        against = 1.0 if not passage.bottlenecks or verdict in passage.bottlenecks else OTHER_BOTTLENECK
-        scored.append((shared * against / len(own) ** 0.5, -number, passage))
-    best = sorted((item for item in scored if item[0] > 0), key=lambda item: item[:2], reverse=True)[:most]
-    return tuple(citation(passage) for _, _, passage in best)
+        fresh = [fit for fit in fits if fit[0].id not in found]
+        passage, support = fits[0] if item.subject == "verdict" or not fresh else fresh[0]
+        line = f"{item.words}: {support.words}."
+        if passage.id in found:
+            before = found[passage.id]
+            found[passage.id] = replace(before, supports=f"{before.supports} {line}")
+        elif len(found) < MOST:
+            found[passage.id] = replace(citation(passage), supports=line)
+    return tuple(found.values())
+
+
+def _answered(case: Case) -> Iterator[Changed]:
+    """What a proposal answers beside its changes: that nothing should change, and the verdict."""
+    if case.keeps:
+        yield Changed("keep", "any", "Keep the current configuration", 0.0)
+    primary = case.diagnosis.bottleneck.primary
+    text = VERDICTS[primary]
+    yield Changed("verdict", primary, text[0].upper() + text[1:], 0.0)
+
+
+def supporting(
+    item: Changed, of: Callable[[str], Quantity]
+) -> list[tuple[ShippedPassage, Support]]:  # fmt: skip
+    """What may be cited for one change: first what helps against the verdict, then what asks most of the run, then in
+    the order of the files."""
+    kind, verdict = of("kind"), of("verdict")
+    fits = [
+        (passage, support)
+        for passage, support in citable()
+        if support.bears_on(item.subject, item.direction)
+        and {kind, "any"} & set(passage.hardware)
+        and support.holds(of)
+    ]
+    return sorted(fits, key=lambda fit: (verdict not in fit[0].bottlenecks, -len(fit[1].conditions)))
 
 
 def citation(passage: ShippedPassage) -> Citation:

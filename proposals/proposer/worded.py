@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from perfmodel.chips import get_chip
+from dataclasses import replace
+
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
-from proposals.proposer.case import Case, answered, probability, tags
+from proposals.proposer.case import Case, answered, probability
 from proposals.proposer.citations import cite
 
 
 def worded(case: Case) -> ProposalPlan:
     """The proposal of a case, without what only its neighbours and its terms tell."""
     config = case.config
-    experts = config.mesh.size("expert") > 1 or (config.model is not None and config.model.experts > 0)
-    kind = get_chip(config.hardware.chip).kind
-    citations = cite(tags(case), kind, case.diagnosis.bottleneck.primary, experts)
-    citations += tuple(item.citation() for item in (case.precedent, case.warning) if item is not None)
+    citations = cite(case)
+    if case.precedent is not None:
+        citations += (
+            replace(case.precedent.citation(), supports="The change as a whole: a similar one was measured."),
+        )
+    if case.warning is not None:
+        citations += (replace(case.warning.citation(), supports="The risk: a very similar run failed."),)
     fewer = chips_ratio(config, case.changes)
     return ProposalPlan(
         rank=case.rank,

@@ -21,7 +21,7 @@ ROLE_NAMES = {
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",
 }
-_VERDICTS = {
+VERDICTS = {
     "compute": "compute limits the step",
     "memory": "HBM bandwidth limits the step",
     "communication": "communication limits the step",
@@ -113,7 +113,7 @@ def reasoning(case: Case) -> Iterator[str]:
     if case.kind == "own":
         yield from (f"Invalid configuration: {item.reason}" for item in case.broken if not item.rule.startswith(RULE))
     first = case.rank == 1 or case.kind == "own"
-    yield verdict.statement if first else f"Bottleneck: {_VERDICTS[verdict.primary]}."
+    yield verdict.statement if first else f"Bottleneck: {VERDICTS[verdict.primary]}."
     if verdict.primary == "idle" and case.moved.get("pipeline", 0) < 0 and case.falls("idle"):
         yield "Fewer pipeline stages have a smaller bubble, which is where the idle time comes from."
     elif verdict.primary in OFF_CHIP and case.resized:

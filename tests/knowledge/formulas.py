@@ -11,9 +11,9 @@ from math import prod
 import numpy as np
 
 from knowledge.passage_file import Computed
-from perfmodel import accounting, collectives, roofline
+from perfmodel import accounting, bounds, collectives, roofline
 from perfmodel.catalogue import get_model
-from perfmodel.chips import Chip, get_chip
+from perfmodel.chips import get_chip
 from perfmodel.topology import ICI_HOP_S, group_links, lay_out
 
 FORMULAS: dict[str, Callable[..., float]] = {}
@@ -30,47 +30,37 @@ def compute(entry: Computed) -> float:
     return float(FORMULAS[entry.formula](*entry.arguments))
 
 
-def _alpha(chip: Chip) -> float:
-    """bf16 FLOP/s over both directions of one wrapped ICI axis."""
-    return chip.peak("bf16") / (2 * chip.ici_link_bytes_per_s)
-
-
 # Thresholds
 
 
 @formula
 def hbm_ridge(chip: str, precision: str = "bf16", weight_bytes: str = "2") -> float:
     """Tokens from which a matmul is compute-bound."""
-    found = get_chip(chip)
-    return found.peak(precision) / found.hbm_bytes_per_s * float(weight_bytes) / 2
+    return bounds.hbm_tokens(get_chip(chip), precision, float(weight_bytes))
 
 
 @formula
 def ici_ridge(chip: str, axes: str = "1") -> float:
     """Tokens per chip that hide data parallelism or FSDP on so many wrapped axes."""
-    found = get_chip(chip)
-    return _alpha(found) / int(axes)
+    return bounds.data_tokens(get_chip(chip), int(axes))
 
 
 @formula
 def nvlink_ridge(chip: str) -> float:
     """d_ff per tensor rank that hides tensor parallelism inside the NVLink domain."""
-    found = get_chip(chip)
-    return found.peak("bf16") / found.nvlink_bytes_per_s
+    return bounds.nvlink_intensity(get_chip(chip))
 
 
 @formula
 def node_ridge(chip: str) -> float:
     """Tokens per GPU that hide FSDP across nodes: every byte enters a node once, over its eight cards together."""
-    found = get_chip(chip)
-    return found.peak("bf16") / (8 * found.dcn_bytes_per_s_per_chip)
+    return bounds.node_tokens(get_chip(chip))
 
 
 @formula
 def dcn_critical_tokens(chip: str) -> float:
     """Tokens per slice that hide data parallelism over DCN; independent of the slice's size."""
-    found = get_chip(chip)
-    return found.peak("bf16") / found.dcn_bytes_per_s_per_chip
+    return bounds.slice_tokens(get_chip(chip))
 
 
 @formula
@@ -83,20 +73,18 @@ def two_chip_width(chip: str) -> float:
 @formula
 def host_ridge(chip: str) -> float:
     """Parameters per layer over d_model that hide offloading a layer input; FLOPs per byte of the host link."""
-    found = get_chip(chip)
-    return found.peak("bf16") / found.host_link_bytes_per_s
+    return bounds.host_width(get_chip(chip))
 
 
 @formula
 def tensor_bound(chip: str, d_ff: str, axes: str = "1") -> float:
     """Tensor shards above which the tensor axis waits for its links (book 5.1.3): M F W / C."""
-    return int(axes) * float(d_ff) / _alpha(get_chip(chip))
+    return bounds.tensor_shards(get_chip(chip), float(d_ff), int(axes))
 
 
 @formula
 def nvlink_tensor_bound(chip: str, d_ff: str) -> float:
-    found = get_chip(chip)
-    return float(d_ff) * found.nvlink_bytes_per_s / found.peak("bf16")
+    return bounds.tensor_shards(get_chip(chip), float(d_ff))
 
 
 @formula
@@ -108,13 +96,13 @@ def whole_layer_width(d_ff: str, heads: str, kv_heads: str, head_dim: str) -> fl
 @formula
 def mixed_bound(chip: str, d_ff: str, axes_product: str) -> float:
     """Tokens per chip at the best mix of FSDP and tensor parallelism: 4 α² / (M_X M_Y F)."""
-    return 4 * _alpha(get_chip(chip)) ** 2 / (float(axes_product) * float(d_ff))
+    return bounds.mixed_tokens(get_chip(chip), float(d_ff), float(axes_product))
 
 
 @formula
 def best_data_shards(batch_tokens: str, d_ff: str, chips: str, data_axes: str) -> float:
     """FSDP shards at which FSDP and tensor parallelism together communicate least (book 5.1.4): √(B N M_X / F)."""
-    return float((float(batch_tokens) * float(chips) * int(data_axes) / float(d_ff)) ** 0.5)
+    return bounds.best_data_shards(float(batch_tokens), float(d_ff), float(chips), int(data_axes))
 
 
 @formula

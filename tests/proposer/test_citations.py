@@ -1,44 +1,283 @@
-"""What proposals cite: passages that exist, bear on the move, and belong to the run's kind of chip."""
+"""What proposals cite: a passage for each change in its direction, none whose condition is false here, each with a line
+that says what it supports."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from diagnosis.analyzer import diagnose
+from diagnosis.analyzer.rules import RULES
+from evaluation.steps.generated import profile as profiled
+from evaluation.steps.scenario import config as configured
+from evaluation.steps.scenarios import SCENARIOS
+from experiments.without_profile import without_profile
 from knowledge.passage_file import read_all
-from proposals.proposer.citations import cite
+from knowledge.supports import SupportError, read
+from perfmodel.chips import get_chip, load_chips
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh
+from perfmodel.config_file import parse_config
+from perfmodel.xla_flags import CAUSES
+from proposals.plan import Plan, ProposalPlan
+from proposals.proposer import Pricer
+from proposals.proposer.case import Case
+from proposals.proposer.changed import Changed, changed
+from proposals.proposer.citations import MOST, citable, cite, supporting
+from proposals.proposer.config_quantities import OF_CONFIG
+from proposals.proposer.quantities import BEFORE, OF_RUN, Quantities, is_known
+from proposals.proposer.wording import VERDICTS
+from tests.proposer.test_any_run import runs
 
 PASSAGES = {passage.id: passage for file in read_all() for passage in file.passages}
+LINES = [pytest.param(passage.id, line, id=f"{passage.id}-{n}") for n, (passage, line) in enumerate(citable())]
+
+
+# The statements
+
+
+@pytest.mark.parametrize(("key", "line"), LINES)
+def test_a_statement_names_quantities_that_are_computed_and_words_that_they_can_be(key: str, line: Any) -> None:
+    words = {
+        "verdict": set(VERDICTS),
+        "chip": set(load_chips()),
+        "kind": {"tpu", "gpu"},
+        "exposed_cause": set(CAUSES),
+        "remat": {"none", "minimal", "full", "offload"},
+        "weight_sharding": {"none", "zero1", "fsdp"},
+        "sparsecore_offload": {"on", "off"},
+    }
+    for condition in line.conditions:
+        assert all(is_known(name) for name in condition.names), condition
+        allowed = words.get(condition.name.removeprefix(BEFORE))
+        if isinstance(condition.value, frozenset) and allowed:
+            assert condition.value <= allowed, condition
+    assert not line.words.endswith(".")
+
+
+def test_no_quantity_is_there_that_no_statement_asks_for() -> None:
+    asked = {name for _, line in citable() for condition in line.conditions for name in condition.names}
+    assert set(OF_RUN) <= asked
+    assert set(OF_CONFIG) - {"chips"} <= {name.removeprefix(BEFORE) for name in asked} | asked
 
 
 @pytest.mark.parametrize(
-    ("tags", "verdict", "expected"),
+    ("line", "says"),
     [
-        (["less_model", "more_data"], "communication", "mixed-optimum"),
-        (["more_model", "less_seq"], "memory", "tpu-memory"),
-        (["remat"], "compute", "remat"),
-        (["flags", "overlap"], "communication", "latency-hiding-scheduler"),
-        (["keep", "method"], "compute", "keep-what-runs"),
-        (["fsdp", "replicated"], "communication", "fsdp"),
+        ("model down", "write change direction"),
+        ("colour up: it is brighter", "names 'colour'"),
+        ("verdict up: it is", "no direction 'up'"),
+        ("model down if model: it is", "'model' is no condition"),
+        ("model down if model > 2 or seq > 1: it is", "is no condition"),
     ],
 )
-def test_a_move_cites_the_principle_it_rests_on(tags: list[str], verdict: str, expected: str) -> None:
-    cited = cite(tags, "tpu", verdict, experts=False, most=4)
-    assert expected in [item.key for item in cited]
-    for item in cited:
-        assert item.title == PASSAGES[item.key].title
-        assert item.statement and item.statement in " ".join(PASSAGES[item.key].text.split())
-        assert item.source in ("book", "knowledge") and item.section
+def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> None:
+    with pytest.raises(SupportError, match=says):
+        read(line)
 
 
-@pytest.mark.parametrize("kind", ["tpu", "gpu"])
-def test_the_other_kind_of_chip_and_absent_experts_are_not_cited(kind: str) -> None:
-    every = cite(["memory_capacity", "more_model", "flags", "expert", "gpu"], kind, "communication", False, most=500)
-    for item in every:
-        assert {kind, "any"} & set(PASSAGES[item.key].hardware)
-        assert "expert" not in PASSAGES[item.key].tags
+def test_what_is_not_known_holds_nowhere() -> None:
+    for operator in ("<", "<=", ">", ">=", "=", "!="):
+        (condition,) = read(f"model up if tokens_per_chip {operator} 5: it is").conditions
+        assert not condition.holds(lambda name: None)
+    (between,) = read("model up if tokens_per_chip < data_bound: it is").conditions
+    assert not between.holds(lambda name: None if name == "data_bound" else 1.0)
 
 
-def test_every_kind_of_move_has_something_to_cite() -> None:
-    moves = [f"{way}_{role}" for way in ("more", "less") for role in ("data", "seq", "model", "expert", "pipeline")]
-    for tag in (*moves, "flags", "remat", "fsdp", "critical_batch", "grad_accum", "dcn", "keep", "overlap"):
-        assert cite([tag], "tpu", "unknown", experts=True, most=1), tag
+# Hand-derived cases: llama3-70b (d_ff 28,672, 64 heads, 8 KV heads) unless said otherwise
+
+
+def run(chip: str, topology: list[int], ici: dict[str, int], model: str = "llama3-70b", **training: Any) -> Pricer:
+    data = {"hardware": {"chip": chip, "topology": topology}, "mesh": {"ici": ici}, "model": {"name": model}}
+    values = {"global_batch": 512, "seq_len": 4096, "weight_sharding": "fsdp", "remat": "full", **training}
+    config, _ = parse_config({**data, "training": values})
+    profile = without_profile(config)
+    return Pricer(profile, config, diagnose(profile, config))
+
+
+def labelled(name: str) -> Pricer:
+    scenario = next(item for item in SCENARIOS if item.name == name)
+    profile, config = profiled(scenario), configured(scenario)
+    return Pricer(profile, config, diagnose(profile, config))
+
+
+def cited(bench: Pricer, ici: dict[str, int], **changes: Any) -> dict[str, str]:
+    found = bench.evaluate({"ici": ici, "dcn": {}}, changes)
+    return {source.key: source.supports for source in found.citations}
+
+
+def bearing(name: str, item: Changed) -> set[str]:
+    """Passages that bear on a change of a labelled step."""
+    bench = labelled(name)
+    plan = bench.propose()
+    fits = supporting(item, Quantities(case_of(bench, plan, plan.proposals[0])))
+    return {passage.id for passage, _ in fits}
+
+
+def test_the_batch_is_too_small_only_below_the_bound_of_the_best_mix() -> None:
+    """v6e: α = 918e12 / (2 · 9e10) = 5,100 tokens, 4 α² / F at the best mix.  F = 28,672: 3,629, FSDP alone 2,550; the
+    step has 1,024.  F = 14,336: 7,257, FSDP alone 2,550; the step has 8,192."""
+    verdict = Changed("verdict", "communication", "", 0.0)
+    assert "batch-too-small" in bearing("gathers on v6e", verdict)
+    assert "batch-too-small" not in bearing("8-way tensor parallelism in the open", verdict)
+
+
+def test_a_sequence_axis_that_stays_cites_nothing_on_sequences() -> None:
+    found = cited(run("v5p", [8, 8, 8], {"data": 16, "seq": 4, "model": 8}), {"data": 32, "seq": 4, "model": 4})
+    assert not {"seq-to-data-lesson", "sequence-too-fine", "sequence-as-data", "context-parallel"} & set(found)
+
+
+def test_a_sequence_shard_is_too_fine_below_2000_tokens_only() -> None:
+    before, after = {"data": 64, "seq": 4, "model": 2}, {"data": 256, "seq": 1, "model": 2}
+    short = cited(run("v5p", [8, 8, 8], before, seq_len=4096), after)
+    long = cited(run("v5p", [8, 8, 8], before, seq_len=32768), after)
+    assert "sequence-too-fine" in short and short["sequence-too-fine"].startswith("seq 4 → 1: ")
+    assert "sequence-too-fine" not in long and "sequence-as-data" in long
+
+
+def test_pipelines_are_cited_only_where_there_are_stages() -> None:
+    plain = run("h100", [8, 8], {"data": 8, "model": 8}, grad_accum=8)
+    assert not {"micro-batches-per-stage", "pipelining"} & set(cited(plain, {"data": 8, "model": 8}, grad_accum=16))
+    stages = run("h100", [8, 8], {"pipeline": 4, "data": 2, "model": 8}, grad_accum=8, weight_sharding="zero1")
+    found = cited(stages, {"pipeline": 4, "data": 2, "model": 8}, grad_accum=32)
+    assert found["micro-batches-per-stage"].startswith("micro-batches per step 8 → 32: ")
+
+
+def test_an_expert_axis_that_shrinks_is_not_said_to_grow() -> None:
+    bench = run("h100", [8, 8], {"data": 4, "expert": 16}, "mixtral-8x7b")
+    assert "expert-parallel" not in cited(bench, {"data": 16, "expert": 4})
+
+
+def test_recomputation_is_cited_in_its_direction() -> None:
+    mesh = {"data": 64, "model": 8}
+    none, full = (run("v5p", [8, 8, 8], mesh, remat=policy) for policy in ("none", "full"))
+    assert "remat-communication" not in cited(none, mesh, remat="minimal")
+    assert cited(none, mesh, remat="minimal")["remat-minimal"].startswith("remat none → minimal: about seven")
+    assert cited(full, mesh, remat="minimal")["remat-minimal"].startswith("remat full → minimal: almost no matmul")
+    assert "remat-minimal" not in cited(full, mesh, remat="none")
+
+
+def test_offload_is_said_to_hide_only_where_a_layer_computes_long_enough() -> None:
+    """TPU7x: 2.307e15 FLOP/s over its host link need 72,000; 70B has 104,000 and 8B 53,000 parameters per d_model."""
+    wide = run("tpu7x", [4, 4, 4], {"data": 64})
+    narrow = run("tpu7x", [4, 4, 4], {"data": 64}, "llama3.1-8b")
+    assert "remat-offload" in cited(wide, {"data": 64}, remat="offload")
+    assert "remat-offload" not in cited(narrow, {"data": 64}, remat="offload")
+
+
+def test_a_wider_shard_is_not_cited_for_where_shards_were_wide() -> None:
+    """28,672 / 8 = 3,584 columns a shard are many tiles."""
+    assert "narrow-shards" not in cited(run("v5p", [8, 8, 8], {"data": 64, "model": 8}), {"data": 128, "model": 4})
+
+
+def test_fusion_of_collectives_is_not_cited_beside_sparsecore_offload() -> None:
+    bench = labelled("gathers on v6e")
+    flags = (
+        "--xla_tpu_enable_async_collective_fusion=true",
+        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+    )
+    offload = "--xla_tpu_enable_sparse_core_collective_offload_all_gather=true"
+    same = dict(bench.config.mesh.ici)
+    assert "async-collective-fusion" in cited(bench, same, xla_flags=list(flags))
+    assert "async-collective-fusion" not in cited(bench, same, xla_flags=[*flags, offload])
+
+
+def test_flags_are_not_cited_for_a_transfer_that_the_proposed_mesh_no_longer_has() -> None:
+    bench = labelled("gathers on v6e")
+    flags = ["--xla_tpu_enable_async_collective_fusion=true"]
+    assert "async-collective-fusion" not in cited(bench, {"data": 1, "model": 256}, xla_flags=flags)
+
+
+def test_no_flags_without_a_change_of_flags() -> None:
+    flags = {passage.id for passage, line in citable() if line.subject == "xla_flags"}
+    for name in ("gathers on v6e", "8-way tensor parallelism in the open"):
+        for item in labelled(name).propose().proposals:
+            assert "xla_flags" in item.changes or not flags & {source.key for source in item.citations}
+
+
+# Any run
+
+
+def case_of(bench: Pricer, plan: Plan, item: ProposalPlan) -> Case:
+    mesh = Mesh(tuple(item.mesh["ici"].items()), tuple(item.mesh["dcn"].items()), bench.config.mesh.axis_roles)
+    return Case(
+        item.rank, item.kind, bench.config, bench.diagnosis, bench.observed, plan.baseline, mesh, item.changes,
+        item.predicted, faster=item.confidence, keeping=0.5, split=False, exposed_s=0.0, missing=(),
+    )  # fmt: skip
+
+
+def check(bench: Pricer, plan: Plan) -> None:
+    for item in plan.proposals:
+        case = case_of(bench, plan, item)
+        _check_independently(bench.config, item)
+        of, found = Quantities(case), {source.key: source.supports for source in cite(case)}
+        said = " ".join(found.values())
+        for one in changed(case):
+            if supporting(one, of) and len(found) < MOST:
+                assert f"{one.words}: " in said, (one, found)
+
+
+def _check_independently(config: ExperimentConfig, item: ProposalPlan) -> None:
+    """By what the proposal says of itself, not by the evaluator."""
+    own = [source for source in item.citations if source.source != "history"]
+    assert len(own) <= MOST and len({source.key for source in own}) == len(own)
+    sizes = {place: (dict(getattr(config.mesh, place)), item.mesh[place]) for place in ("ici", "dcn")}
+    kind, mixture = get_chip(config.hardware.chip).kind, config.model is None or config.model.experts > 0
+    stages = max(item.mesh["ici"].get("pipeline", 1), config.mesh.size("pipeline"))
+    tokens = config.training.global_batch_tokens
+    for source in own:
+        passage = PASSAGES[source.key]
+        assert {kind, "any"} & set(passage.hardware)
+        assert "expert" not in passage.tags or mixture
+        assert "pipeline_bubble" not in passage.tags or stages > 1
+        assert not {"precision", "inference"} & set(passage.tags)
+        assert passage.id != "batch-too-small" or (tokens and tokens / config.hardware.chips < 12_000)
+        assert source.supports.endswith(".")
+        change = source.supports.partition(": ")[0]
+        if " → " in change:
+            words = change.split()
+            name, was, becomes = words[0], words[-3], words[-1]
+            if name in sizes["ici"][0] and "DCN" not in change and config.hardware.slices == 1:
+                assert int(was) == sizes["ici"][0][name] and int(becomes) == sizes["ici"][1].get(name, 1)
+            elif name == "remat":
+                assert (was, becomes) == (config.training.remat, item.changes["remat"])
+            elif change.startswith("weight sharding"):
+                assert (was, becomes) == (config.training.weight_sharding, item.changes["weight_sharding"])
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(runs())
+def test_whatever_runs_each_change_is_cited_where_a_passage_bears_on_it_and_none_that_does_not(
+    config: ExperimentConfig,
+) -> None:
+    try:
+        profile = without_profile(config)
+        bench = Pricer(profile, config, diagnose(profile, config))
+        plan = bench.propose()
+    except ConfigError:
+        assume(False)
+    check(bench, plan)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS[::6], ids=lambda item: item.name)
+def test_so_it_is_with_a_profile(scenario: Any) -> None:
+    profile, config = profiled(scenario), configured(scenario)
+    bench = Pricer(profile, config, diagnose(profile, config))
+    check(bench, bench.propose())
+
+
+def test_findings_that_conditions_name_are_rules_of_the_analyzer() -> None:
+    seen: set[str] = set()
+    for scenario in SCENARIOS:
+        profile = profiled(scenario)
+        seen |= {finding.rule for finding in diagnose(profile, configured(scenario)).findings}
+    named = {
+        word
+        for _, line in citable()
+        for condition in line.conditions
+        if condition.name == "finding" and isinstance(condition.value, frozenset)
+        for word in condition.value
+    }
+    assert RULES and named <= seen, named - seen
