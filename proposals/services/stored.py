@@ -14,7 +14,7 @@ from diagnosis import comparing
 from diagnosis import services as diagnosis_services
 from diagnosis.compare import Comparison
 from diagnosis.models import DiagnosisRecord
-from experiments.models import Experiment, Run
+from experiments.models import Experiment, Run, RunStatus
 from experiments.services import profiles
 from experiments.services.text import clean
 from history.likeness import Case
@@ -47,7 +47,8 @@ def workbench(
         found = diagnosis_services.newest(experiment)
         run = found.run if found is not None else None
     if plan is None and run is None:
-        raise Unavailable("This experiment has no diagnosis yet; wait for its analysis, or upload a profile.")
+        missing = "confirm its configuration" if experiment.state == RunStatus.CONFIGURING else "wait for its analysis"
+        raise Unavailable(f"This experiment has no diagnosis yet; {missing}, or upload a profile.")
     around = Around(experiment)
     try:
         if plan is None:

@@ -98,5 +98,9 @@ def test_without_a_diagnosis_it_says_what_is_missing(people: People) -> None:  #
     from proposals.services.stored import workbench
     from tests.backend.factories import make_experiment
 
-    with pytest.raises(Unavailable, match="no diagnosis yet"):
-        workbench(make_experiment(people, "fresh"), people.engineer)
+    experiment = make_experiment(people, "fresh")
+    with pytest.raises(Unavailable, match="no diagnosis yet; wait for its analysis"):
+        workbench(experiment, people.engineer)
+    experiment.state = "configuring"
+    with pytest.raises(Unavailable, match="no diagnosis yet; confirm its configuration"):
+        workbench(experiment, people.engineer)
