@@ -148,7 +148,7 @@ def test_two_numbers_relate_by_unit_or_by_what_they_count() -> None:
 
 def test_a_number_of_nobody_is_called_the_users_own() -> None:
     text, _, _ = said(bench("asap-experiment-3"), "explain_figure", "who measured 123,456 GB/s here?")
-    assert "so it is your own" in text
+    assert "taken as your own" in text
 
 
 def test_figures_are_found_by_the_op_that_words_name() -> None:

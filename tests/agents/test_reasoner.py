@@ -201,6 +201,7 @@ def test_a_new_question_does_not_take_over_what_was_spoken_of() -> None:
     [
         ("Keep the batch.", {"keep_batch": True}),
         ("don't touch the data axis", {"keep_axes": ["data"]}),
+        ("don't touch the data axis, the input pipeline is wired to it", {"keep_axes": ["data"]}),
         ("tp must stay at 1", {"fixed": {"model": 1}}),
         ("we have at most 512 chips", {"at_most_chips": 512}),
         ("model at most 4", {"at_most": {"model": 4}}),

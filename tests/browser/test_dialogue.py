@@ -353,4 +353,4 @@ def test_a_form_of_the_list_says_what_is_wrong_where_it_is_and_then_asks(panel: 
     assert violations(page) == [] and overflow(page) == 0
     batch.fill("128")
     panel.get_by_role("button", name="Compute").click()
-    expect(panel.get_by_role("log")).to_contain_text("Another batch size: batch = 128; mesh = data=8, seq=1")
+    expect(panel.get_by_role("log")).to_contain_text("Another batch size: mesh = data=8, seq=1; batch = 128")

@@ -90,13 +90,12 @@ def left_over(desk: Desk) -> Answer:
     if not said_numbers(desk.message):
         return
     found = yield from traced(desk, desk.message)
-    every = [row for row in found.get("numbers") or () if row["kind"] != "bare"]
-    ours = any(row["found"] for row in every)
+    # A number that was not found may stand on a page that is not looked through: nothing is said of it here.
     rows = [
-        row for row in every
-        if (row["found"] and row["found"][0]["text"] not in desk.text) or (ours and not row["found"])
+        row for row in found.get("numbers") or ()
+        if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in desk.text
     ]  # fmt: skip
-    if ours and rows:
+    if rows:
         yield from desk.say("The numbers that you name:")
         yield from numbers(desk, {"numbers": rows, "relations": found.get("relations")})
 
@@ -106,11 +105,11 @@ def _absent(row: Row) -> str:
     if row.get("follows"):
         return f"{row['said']}: it follows from the other figures, {row['follows']}."
     if near is None:
-        return f"{row['said']}: no figure of this run has this value, so it is your own; nothing here confirms it."
+        return f"{row['said']}: not among the figures that are looked up here, so it is taken as your own."
     times = row.get("times_the_nearest")
-    beside = f", {times:.3g} times ours" if times and (times >= 1.02 or times <= 0.98) else ""
+    beside = f", {times:.3g} times the nearest" if times and (times >= 1.02 or times <= 0.98) else ""
     return (
-        f"{row['said']}: no figure of this run has this value{beside}. Ours of the same kind: "
+        f"{row['said']}: not among the figures that are looked up here{beside}. The nearest in this unit: "
         f"{words.lower_first(str(near['figure']))} **{near['text']}** ({near['origin']}, {near['place']})."
     )
 

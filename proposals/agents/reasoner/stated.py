@@ -144,8 +144,10 @@ def _ran(config: ExperimentConfig, name: str) -> Any:
 
 
 def _axes(read: Read, mesh: Any) -> list[str | None]:
+    # An input or data pipeline, and a data loader, are no axes.
     words = re.findall(
-        rf"\b({_AXES}|{'|'.join(re.escape(a) for a, _ in mesh.ici) or 'data'})\b(?!\s?(?:length|len))",
+        rf"(?<!\binput )(?<!\bdata )\b({_AXES}|{'|'.join(re.escape(a) for a, _ in mesh.ici) or 'data'})\b"
+        r"(?!\s?(?:length|len\b|pipeline|load|set))",
         read.text,
         re.IGNORECASE,
     )
