@@ -66,9 +66,21 @@ def profile_named(framework: str | None, kind: str) -> ExecutionProfile:
     profiles = load_profiles()
     if not framework:
         return profiles[DEFAULT[kind]]
+    return profiles[_name(framework) or UNKNOWN[kind]]
+
+
+def compiled_by_xla(framework: str | None) -> bool:
+    """Whether a framework takes XLA flags: not where its name is one of those that XLA does not compile."""
+    return not framework or _name(framework) in (None, "xla")
+
+
+def _name(framework: str) -> str | None:
+    """The profile whose part of a framework's name is the longest; None where no profile names it."""
     text = framework.lower().replace("_", "-")
-    parts = [(len(part), name) for name, profile in profiles.items() for part in profile.frameworks if part in text]
-    return profiles[max(parts)[1]] if parts else profiles[UNKNOWN[kind]]
+    parts = [
+        (len(part), name) for name, profile in load_profiles().items() for part in profile.frameworks if part in text
+    ]
+    return max(parts)[1] if parts else None
 
 
 def framework_of(config: ExperimentConfig) -> str | None:

@@ -16,6 +16,7 @@ from diagnosis.report import AxisCollective, Diagnosis
 from experiments.step_profile import XLA_PROFILES, StepProfile
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
+from perfmodel.execution import compiled_by_xla, framework_of
 from perfmodel.observation import KINDS, groups_on, talking_on
 from perfmodel.workload import REMAT, SHARDING
 from proposals.constraints import Constraints
@@ -122,7 +123,7 @@ def schedule_flags(
     """Flags that hide collectives, where XLA compiled the program, communication is exposed and they are not set."""
     if profile.device.chip is None or constraints.no_flags or not profile.step_time_s:
         return None  # on a CPU, or a device we do not know, these flags mean nothing
-    if profile.source_kind not in XLA_PROFILES:
+    if profile.source_kind not in XLA_PROFILES or not compiled_by_xla(framework_of(config)):
         return None
     new = missing_flags(config, diagnosis)
     return {"xla_flags": [*config.training.xla_flags, *new]} if new else None

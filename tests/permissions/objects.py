@@ -77,7 +77,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     failed = _failed(people, mark)
 
     thread = asking.open_thread(ready.experiment, author)
-    answer = asking.ask(thread, author, f"Which proposal do you recommend for {mark}?")
+    answer = asking.ask(thread, author, f"What is the price of data=2, seq=8? This is for {mark}.")
     answered(answer.pk)
     answer.refresh_from_db()
     answer.effects = [{"kind": "mesh", "mesh": {"ici": {"data": 2, "seq": 8, "model": 1}, "dcn": {"data": 1}}}]

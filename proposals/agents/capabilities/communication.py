@@ -214,7 +214,7 @@ def explain_flags(desk: Desk, data: Row) -> Answer:
         )
     rows = [row for row in data["flags"] if row["known"]]
     if rows:
-        custom = " XLA flags act on XLA's own ops, not on what runs inside custom calls."
+        custom = " XLA flags act on XLA's own ops, not inside custom calls."
         xla = any(str(row["takes"]).startswith("xla") for row in rows)
         yield from desk.say(f"What it gains is not predicted: only a profile with it tells.{custom if xla else ''}")
         yield from desk.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")

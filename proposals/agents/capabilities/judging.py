@@ -80,8 +80,8 @@ def _interval(row: Row, name: str) -> Iterator[str]:
         return
     if low < 1 < high:
         yield (
-            f"**It cannot be told from no change**: {name} is predicted {words.speed(row)}, and the interval contains "
-            "1, so it may be slower: *inconclusive* until measured."
+            f"**Within the error of the prediction**: {name} is predicted {words.speed(row)}, and the interval "
+            "contains 1, so it may be slower: *inconclusive* until measured."
         )
     elif low >= 1:
         yield f"**A gain is expected**: {name} is predicted {words.speed(row)}; the whole interval lies above 1."

@@ -338,7 +338,7 @@ def idle(desk: Desk, given: NoArguments) -> Answer:
     "Is the load balanced over the devices?",
 )
 def stragglers(desk: Desk, given: NoArguments) -> Answer:
-    """Whether one core sets the pace: spread of the step time, and the ops that differ most between cores."""
+    """Whether one core is slower than the others: spread of the step time, ops that differ most between cores."""
     data = yield from get(desk, "kpis")
     found = yield from get(desk, "steps")
     share = (data.get("shares_0_to_1") or {}).get("stragglers")

@@ -90,8 +90,8 @@ def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[S
         yield from _offered(desk, item, beside)
     else:
         yield from desk.say(
-            f"“{_quoted(item.text)}” is outside of what is answered here: performance, memory, cost and sharding of "
-            "this training run."
+            f"“{_quoted(item.text)}” cannot be answered here: only performance, memory, cost and sharding of this "
+            "training run can."
         )
 
 
@@ -101,6 +101,8 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
     if len(requests) == len(asked) and all(
         item.implied for item in requests
     ):  # values, and nothing asked of them but their price
+        return True
+    if len(requests) == len(asked) and all(certainty.is_example(item.read.text, item.of.key) for item in requests):
         return True
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events

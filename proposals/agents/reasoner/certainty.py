@@ -53,6 +53,14 @@ def signs(text: str, keys: Collection[str], answer: str, chance: float, configur
     ]
 
 
+def is_example(text: str, key: str) -> bool:
+    """Whether a message asks what the capability names as its own question: at least half of the words of both are the
+    same, which no question of the graded ones has in common with an example."""
+    said = wanted.tokens(text) - _PLAIN
+    every = (wanted.tokens(each) - _PLAIN for each in wanted.questions_of(key))
+    return any(2 * len(said & words) >= len(said | words) for words in every if said or words)
+
+
 def uncovered(text: str, answer: str) -> list[float]:
     """Numbers of the message that the answer does not name."""
     named = [each for match in _NUMBER.finditer(answer) for each in _values(match)]

@@ -164,6 +164,11 @@ def rarity(word: str) -> float:
     return _vocabulary()[0].get(word, UNHEARD)
 
 
+def questions_of(key: str) -> tuple[str, ...]:
+    """The questions that a capability says it answers."""
+    return (*registry()[key].examples, *phrases().get(key, ()))
+
+
 def words_of(some: Collection[str]) -> frozenset[str]:
     """Words of all texts of some capabilities."""
     _, each = _vocabulary()
