@@ -161,9 +161,7 @@ def test_off_topic_and_injections_are_not_answered(text: str) -> None:
     assert set(said.titles) <= {"decide", "help"}, said.titles
     assert not said.of(ConstraintTold) and not said.of(FactTold)
     if not said.titles:
-        assert "cannot be answered here" in said.text or (
-            "nothing was computed" in said.text and said.of(Question)
-        )
+        assert "cannot be answered here" in said.text or ("nothing was computed" in said.text and said.of(Question))
         assert not [e for e in said.events if isinstance(e, ToolReturned)]
 
 
