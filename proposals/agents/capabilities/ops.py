@@ -343,7 +343,7 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
     found = yield from get(desk, "steps")
     share = (data.get("shares_0_to_1") or {}).get("stragglers")
     if share is not None:
-        held = "**No core sets the pace**" if share < SLOWER else "**Yes**"
+        held = "**No core is slower than the others**" if share < SLOWER else "**Yes**"
         yield from desk.say(
             f"{held}: the slowest recorded core's own work is {words.share(share)} of the step above the median, "
             "measured."

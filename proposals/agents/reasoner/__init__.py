@@ -102,7 +102,8 @@ def _likely(asked: Sequence[Request | Offer | Outside], said: Sequence[tuple[obj
         item.implied for item in requests
     ):  # values, and nothing asked of them but their price
         return True
-    if len(requests) == len(asked) and all(certainty.is_example(item.read.text, item.of.key) for item in requests):
+    whole = not certainty.content(text) - certainty.content(" ".join(item.read.text for item in requests))
+    if whole and all(certainty.is_example(item.read.text, item.of.key) for item in requests):
         return True
     written = "".join(
         event.text for item, events in said if isinstance(item, Request) for event in events

@@ -38,8 +38,7 @@ _PLAIN = wanted.tokens(
 def signs(text: str, keys: Collection[str], answer: str, chance: float, configures: bool) -> list[float]:
     """text: the message.  keys: of the capabilities that answered.  chance: of the least likely of them.
     configures: whether the message names a configuration that is computed."""
-    said = wanted.tokens(text) - _PLAIN
-    words = {word for word in said if len(word) > 2 and not word[0].isdigit()}
+    words = {word for word in content(text) if len(word) > 2 and not word[0].isdigit()}
     spoken = wanted.tokens(answer) | wanted.words_of(keys)
     lost = sum(wanted.rarity(word) for word in words - spoken)
     p = min(max(chance, 0.02), 0.98)
@@ -53,11 +52,16 @@ def signs(text: str, keys: Collection[str], answer: str, chance: float, configur
     ]
 
 
+def content(text: str) -> frozenset[str]:
+    """Its words but for those that any sentence has."""
+    return wanted.tokens(text) - _PLAIN
+
+
 def is_example(text: str, key: str) -> bool:
     """Whether a message asks what the capability names as its own question: at least half of the words of both are the
     same, which no question of the graded ones has in common with an example."""
-    said = wanted.tokens(text) - _PLAIN
-    every = (wanted.tokens(each) - _PLAIN for each in wanted.questions_of(key))
+    said = content(text)
+    every = (content(each) for each in wanted.questions_of(key))
     return any(2 * len(said & words) >= len(said | words) for words in every if said or words)
 
 
