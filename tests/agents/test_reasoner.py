@@ -75,6 +75,18 @@ def say(text: str, run: str = "gradients over DCN") -> Said:
     return Thread(bench(run)).say(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Why is this step slow?", "Which do you recommend first?", "How sure are you?",
+        "I find proposals 2 and 3 more promising.", "Why not model 1?", "What if the global batch were 512?",
+        "What should I measure next?", "The model is llama3.1-70b.", "How much memory does proposal 1 need?",
+    ],
+)  # fmt: skip
+def test_what_pages_and_readme_offer_to_ask_is_answered(text: str) -> None:
+    assert say(text).titles
+
+
 #: What issue 14 lists as fluently answered beside the point, and what may answer it.
 FAILURES = (
     ("how much time is spent in attention vs MLP", {"modules"}),
