@@ -112,9 +112,9 @@ def test_no_sequence_of_requests_ends_in_a_server_error(api):
 
     Sequence.run(
         settings=settings(
-            max_examples=90, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
+            max_examples=130, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
             derandomize=True, phases=[Phase.generate],
         )
     )  # fmt: skip
     named = {(method, path) for method, path, well in answered if "{" in path and well}
-    assert len(named) > 3  # of objects that were found by an earlier answer; which ones is left to the draw
+    assert len(named) > 5  # of objects that were found by an earlier answer
