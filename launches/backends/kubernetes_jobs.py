@@ -42,7 +42,7 @@ class Kubernetes:
             raise BackendError("Kubernetes needs an image with the training program; set it under Settings, Launching.")
         job = self._create(self.batch.create_namespaced_job, manifest(spec))
         found = job or self._call(self.batch.read_namespaced_job, spec.name)
-        owner = client.V1OwnerReference("batch/v1", kind="Job", name=spec.name, uid=found.metadata.uid)
+        owner = client.V1OwnerReference(api_version="batch/v1", kind="Job", name=spec.name, uid=found.metadata.uid)
         about = client.V1ObjectMeta(name=spec.name, labels={_LABEL: spec.name}, owner_references=[owner])
         files, secret = dict(spec.files), {"secret.env": environment_text(spec)}
         self._create(self.core.create_namespaced_config_map, client.V1ConfigMap(metadata=about, data=files))
@@ -146,8 +146,8 @@ def manifest(spec: JobSpec) -> client.V1Job:
         name="train",
         image=values["image"],
         command=["bash", f"{_MOUNT}/run.sh"],
-        env=[client.V1EnvVar("ASAP_SECRET", f"{_SECRET}/secret.env"), client.V1EnvVar("ASAP_HOSTS", str(spec.hosts)),
-             client.V1EnvVar("ASAP_COORDINATOR", f"{spec.name}-0.{spec.name}:{_PORT}")],
+        env=[client.V1EnvVar(name="ASAP_SECRET", value=f"{_SECRET}/secret.env"), client.V1EnvVar(name="ASAP_HOSTS", value=str(spec.hosts)),
+             client.V1EnvVar(name="ASAP_COORDINATOR", value=f"{spec.name}-0.{spec.name}:{_PORT}")],
         resources=client.V1ResourceRequirements(requests=chips or None, limits=chips or None),
         volume_mounts=[client.V1VolumeMount(name="bundle", mount_path=_MOUNT, read_only=True),
                        client.V1VolumeMount(name="secret", mount_path=_SECRET, read_only=True)],
