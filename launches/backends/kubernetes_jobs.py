@@ -146,8 +146,11 @@ def manifest(spec: JobSpec) -> client.V1Job:
         name="train",
         image=values["image"],
         command=["bash", f"{_MOUNT}/run.sh"],
-        env=[client.V1EnvVar(name="ASAP_SECRET", value=f"{_SECRET}/secret.env"), client.V1EnvVar(name="ASAP_HOSTS", value=str(spec.hosts)),
-             client.V1EnvVar(name="ASAP_COORDINATOR", value=f"{spec.name}-0.{spec.name}:{_PORT}")],
+        env=[
+            client.V1EnvVar(name="ASAP_SECRET", value=f"{_SECRET}/secret.env"),
+            client.V1EnvVar(name="ASAP_HOSTS", value=str(spec.hosts)),
+            client.V1EnvVar(name="ASAP_COORDINATOR", value=f"{spec.name}-0.{spec.name}:{_PORT}"),
+        ],
         resources=client.V1ResourceRequirements(requests=chips or None, limits=chips or None),
         volume_mounts=[client.V1VolumeMount(name="bundle", mount_path=_MOUNT, read_only=True),
                        client.V1VolumeMount(name="secret", mount_path=_SECRET, read_only=True)],

@@ -123,7 +123,7 @@ def test_refusals_are_one_sentence(server: FakeKubernetes, backend: Kubernetes, 
     with pytest.raises(BackendError, match="needs an image"):
         backend.submit(spec(image=""))
     (tmp_path / "other").write_text(server.kubeconfig("wrong"))
-    with pytest.raises(BackendError, match="401.*service account") as refused:
+    with pytest.raises(BackendError, match=r"401.*service account") as refused:
         Kubernetes("training", str(tmp_path / "other")).submit(spec())
     assert not refused.value.passing and len(str(refused.value)) <= 300
     server.fail_with = 503

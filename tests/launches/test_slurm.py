@@ -74,7 +74,8 @@ def test_it_waits_runs_and_is_cancelled(slurm: Slurm) -> None:
     jobs = [slurm.submit(spec(f"asap-3-control-{n}", "sleep 100")) for n in (1, 2, 3)]
     eventually(lambda: slurm.status(jobs[0]).state == JobState.RUNNING)
     waiting = slurm.status(jobs[2])
-    assert waiting.state == JobState.WAITING and "Resources" in waiting.reason or "Priority" in waiting.reason
+    assert waiting.state == JobState.WAITING
+    assert "Resources" in waiting.reason or "Priority" in waiting.reason
     for job in jobs:
         slurm.cancel(job)
         slurm.cancel(job)  # again is no error

@@ -19,6 +19,7 @@ from experiments.services import runs, storage, traces, uploads
 from history.services import imports, store
 from knowledge.models import Passage
 from knowledge.services import documents
+from launches.services import launching, reporting
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import CONFIG, People, make_experiment, make_people, make_ready, upload
 from tests.backend.measured_runs import config_of, make_run
@@ -89,6 +90,10 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     document = documents.receive(people.team, author, notes, title=f"Notes on {mark}").document
     documents.read(document.pk)
     kept = store.add(record(f"{mark}-1", title=f"{mark}: seq traded for data"), people.team)
+    launched = other.plan.proposals.get(rank=1)
+    reviews.decide(launched, people.reviewer, "approved", f"as {mark} does")
+    launch = launching.launch(launched, people.engineer, tool="maxtext", repeats=2, steps=10, server="http://asap")
+    log = reporting.begin_file(reporting.run_of(launch, "proposal", 1), "log", f"{mark}.log", 10, "a" * 64)
     rows = upload(f"{mark}.csv", f"id\n{mark}\n".encode())
     return {
         "team": people.team.pk,
@@ -109,6 +114,8 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "approved": approved.pk,
         "linked": linked.pk,
         "measurement": measurement.pk,
+        "launch": launch.pk,
+        "report_file": log.sha256,
         "request": regenerating.request(other.experiment, people.engineer, {}).pk,
         "thread": thread.pk,
         "answer": answer.pk,

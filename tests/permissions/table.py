@@ -247,6 +247,30 @@ PROPOSALS = (
     deletes(ENGINEER, "/api/measurements/{measurement}/"),
 )
 
+LAUNCHES = (
+    *reads(ANYONE, "/asap_report.py"),
+    *reads(
+        VIEWER,
+        """
+        /proposals/{approved}/launches/ /launches/{launch}/ /launches/{launch}/bundle/control.zip /settings/launching/
+        /api/launches/{launch}/ /api/launches/{launch}/bundle/control/
+        """,
+    ),
+    *reads(SIGNED_IN, "/api/launches/"),
+    *reads(ENGINEER, "/api/launches/{launch}/runs/proposal/1/files/{report_file}/"),
+    stores(ENGINEER, "/proposals/{approved}/launches/", tool="maxtext", repeats="2", steps="10"),
+    stores(ENGINEER, "/launches/{launch}/cancel/"),
+    stores(ENGINEER, "/launches/{launch}/token/"),
+    stores(ADMINISTRATOR, "/settings/launching/", backend="manual", setup="module load jax"),
+    stores(ENGINEER, "/api/launches/", proposal="{approved}", tool="maxtext"),
+    stores(ENGINEER, "/api/launches/{launch}/cancel/"),
+    stores(
+        ENGINEER, "/api/launches/{launch}/runs/proposal/1/files/", kind="log", name="a", size_bytes=1, sha256="0" * 64
+    ),
+    Row("patch", "/api/launches/{launch}/runs/proposal/1/files/{report_file}/", ENGINEER),  # without bytes
+    Row("put", "/api/launches/{launch}/runs/proposal/1/report/", ENGINEER, {"step_times_s": [1.0]}, stores=True),
+)
+
 DIALOGUE = (
     *reads(
         VIEWER,
@@ -292,6 +316,7 @@ AREAS = {
     "knowledge": KNOWLEDGE,
     "history": HISTORY,
     "proposals": PROPOSALS,
+    "launches": LAUNCHES,
     "dialogue": DIALOGUE,
 }
 ROWS = tuple(row for rows in AREAS.values() for row in rows)
