@@ -38,7 +38,7 @@ import urllib.request
 PIECE_BYTES = 4 * 1024 * 1024
 #: Of a log: what is sent of the beginning and of the end where it is longer.
 HEAD_BYTES, TAIL_BYTES = 5_000_000, 45_000_000
-PROFILE_ENDINGS = (".xplane.pb", ".xplane.pb.gz", ".pt.trace.json", ".pt.trace.json.gz", ".sqlite")
+PROFILE = re.compile(r"\.xplane\.pb(\.gz)?$|\.pt\.trace\.json(\.gz)?$|rank-\d+\.json(\.gz)?$|\.sqlite$")
 RANK = ("ASAP_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "RANK", "TPU_WORKER_ID")
 RANKS = ("ASAP_HOSTS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
 #: Seconds per step, as printed once a step: pattern and what its number is multiplied with.
@@ -215,7 +215,7 @@ def find_profiles(places, since=0.0):
     for place in places:
         inside = glob.glob(os.path.join(place, "**", "*"), recursive=True) if os.path.isdir(place) else [place]
         for path in sorted(inside):
-            if path.endswith(PROFILE_ENDINGS) and os.path.isfile(path) and os.path.getmtime(path) >= since - 1:
+            if PROFILE.search(path) and os.path.isfile(path) and os.path.getmtime(path) >= since - 1:
                 found.append(path)
     return found
 

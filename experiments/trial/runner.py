@@ -21,7 +21,7 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 MOST_CPU_DEVICES = 256
 WARM_UP, PROFILED = 2, 3
 #: What a scaled step may take on forced CPU devices: of all of them, and for one step.
-CPU_BYTES, CPU_FLOPS = 4e9, 4e10
+CPU_BYTES, CPU_FLOPS = 4e9, 1.5e11
 #: Of the memory of an accelerator that a scaled step may take, and seconds of its peak FLOP/s.
 _SHARE, _SECONDS = 0.6, 0.5
 _ROOT = Path(__file__).resolve().parents[2]
