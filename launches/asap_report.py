@@ -246,6 +246,8 @@ def main(arguments=None):
         return {"run": _run, "send": _send, "flush": _flush}[given.command](given)
     except Refused as error:
         return _say(f"Not reported: {error}", 2)
+    except OSError as error:
+        return _say(f"Not reported: {error.filename or ''} {error.strerror or error}.", 2)
 
 
 def _run(given):

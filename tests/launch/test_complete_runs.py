@@ -54,9 +54,12 @@ def test_further_arguments_are_passed_on_and_the_check_trains_nothing(tmp_path: 
 def test_megatron_trains_on_mock_data_and_rank_0_records(tmp_path: Path) -> None:
     told = run_script(text_of("megatron", GPUS), tmp_path, STEPS="25", OUTPUT="/shared/out").argv
     words = told[told.index("pretrain_gpt.py") + 1 :]
-    for name, value in (("--train-iters", "25"), ("--log-interval", "1"), ("--profile-ranks", "0"),
-                        ("--profile-step-start", "10"), ("--profile-step-end", "13"), ("--eval-iters", "0"),
-                        ("--tensorboard-dir", "/shared/out/tensorboard"), ("--tokenizer-type", "NullTokenizer")):  # fmt: skip
+    expected = {
+        "--train-iters": "25", "--log-interval": "1", "--profile-ranks": "0", "--profile-step-start": "10",
+        "--profile-step-end": "13", "--eval-iters": "0", "--tensorboard-dir": "/shared/out/tensorboard",
+        "--tokenizer-type": "NullTokenizer",
+    }  # fmt: skip
+    for name, value in expected.items():
         assert words[words.index(name) + 1] == value, name
     assert {"--mock-data", "--profile", "--use-pytorch-profiler"} <= set(words)
     assert len([word for word in words if word.startswith("--")]) == len({w for w in words if w.startswith("--")})

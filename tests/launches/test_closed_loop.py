@@ -109,7 +109,7 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     assert made.speedup == pytest.approx(verdict.speedup)
     assert made.outcome == {"adopt": "faster", "reject": "slower", "no_difference": "no_change"}[verdict.outcome]
     record = HistoryRecord.objects.get(key=made.record)
-    assert record.provenance == "measured"
+    assert record.provenance == "measured" and record.outcome == made.outcome and verdict.sentence in record.effect
     page = people.client("viewer").get(f"/proposals/{proposal.pk}/launches/").content.decode()
     assert verdict.words in page
 
