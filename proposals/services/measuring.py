@@ -50,13 +50,18 @@ def results(teams: Team | list[int]) -> QuerySet[Measurement]:
     return found.select_related("proposal__experiment", "experiment", "created_by").order_by("-measured_at", "-pk")
 
 
-def brier(found: list[Measurement]) -> float | None:
-    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
-    pairs = [
+def outcomes(found: list[Measurement]) -> list[tuple[float, bool]]:
+    """The stated confidence of each result, and whether the step got faster per token; a failed run did not."""
+    return [
         (item.predicted_confidence, item.speedup is not None and item.speedup > 1.0)
         for item in found
         if item.predicted_confidence is not None
     ]
+
+
+def brier(found: list[Measurement]) -> float | None:
+    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
+    pairs = outcomes(found)
     return sum((said - came) ** 2 for said, came in pairs) / len(pairs) if pairs else None
 
 
