@@ -186,8 +186,8 @@ def run_command(command, log_path):
 
 
 def read_log(path):
-    """Step times (s), peak memory (bytes), failure and profiles that the lines of a log state."""
-    times, peak, failure, profiles = [], None, None, []
+    """Step times (s), peak memory (bytes), failure, profiles and warm-up steps that the lines of a log state."""
+    times, peak, failure, profiles, warm_up = [], None, None, [], None
     with open(path, "rb") as file:
         for raw in file:
             line = raw[:100_000_000].decode("utf-8", "replace")
@@ -196,6 +196,7 @@ def read_log(path):
                 times = [float(value) for value in found.get("step_times_s") or []] or times
                 peak = found.get("peak_memory_bytes") or peak
                 failure = found.get("failure") or failure
+                warm_up = found.get("warm_up")
                 profiles += [found["profile"]] if isinstance(found.get("profile"), str) else []
                 continue
             for pattern, factor in STEP_TIMES:
@@ -206,7 +207,7 @@ def read_log(path):
             match = PEAK_MB.search(line)
             if match:
                 peak = max(peak or 0, int(float(match.group(1)) * 2**20))
-    return [value for value in times if value > 0], peak, failure, profiles
+    return [value for value in times if value > 0], peak, failure, profiles, warm_up
 
 
 def find_profiles(places, since=0.0):
@@ -260,8 +261,9 @@ def _run(given):
     log = os.path.join(spool.folder, f"output-{os.getpid()}-{rank}.log")
     code, failure = run_command(command, log)
     try:
-        times, peak, said, profiles = read_log(log)
-        body = _body(rank, max(ranks, rank + 1), times, given.warm_up, peak, (said or failure) if code else said)
+        times, peak, said, profiles, first = read_log(log)
+        first = given.warm_up if given.warm_up is not None else first
+        body = _body(rank, max(ranks, rank + 1), times, first, peak, (said or failure) if code else said)
         place = spool.add(_where(), body, [log, *given.log], find_profiles([*given.profile, *profiles], began))
         _deliver_all(spool, given.patience, [place])
     except (Refused, OSError, ValueError) as error:
@@ -280,7 +282,8 @@ def _send(given):
             raise Refused(f"{given.step_times} holds no list of seconds.")
     for path in given.log:
         if not times:
-            times, found, said, _ = read_log(path)
+            times, found, said, _, first = read_log(path)
+            given.warm_up = first if given.warm_up is None else given.warm_up
             peak, failure = peak or found, failure or said
     rank, ranks = _number(RANK, 0), _number(RANKS, 1)
     body = _body(rank, max(ranks, rank + 1), times, given.warm_up, peak, failure)

@@ -48,6 +48,8 @@ def scale(config: ExperimentConfig, room: Room) -> Scaled:
     fitted = _mesh(config, room.devices)
     for shape, training in _smaller(fitted):
         if _bytes(shape, training) <= room.bytes and _flops(shape, training) <= room.flops:
+            if shape != config.model:  # no model of the catalogue any more
+                shape = replace(shape, name="", source="given by the user")
             fitted = replace(fitted, model=shape, training=training)
             return Scaled(fitted, tuple(_differences(config, fitted)))
     raise ValueError(
@@ -87,6 +89,8 @@ def _smaller(config: ExperimentConfig) -> Iterator[tuple[ModelShape, Training]]:
         batch, length = training.global_batch or 1, training.seq_len or 1
         if shape.layers > least_layers:
             shape = replace(shape, layers=max(least_layers, shape.layers // 2))
+        elif shape.vocab > 16 * shape.d_model or shape.vocab > 32_768:
+            shape = replace(shape, vocab=max(4096, shape.vocab // 4 // 128 * 128))
         elif batch % 2 == 0 and batch // 2 >= least_batch and (batch // 2) % least_batch == 0:
             training = replace(training, global_batch=batch // 2)
         elif length % 2 == 0 and length > 256 * config.mesh.size("seq"):
@@ -131,5 +135,5 @@ def _differences(was: ExperimentConfig, now: ExperimentConfig) -> Iterator[str]:
         assert before is not None and after is not None
         for field in dataclasses.fields(before):
             old, new = getattr(before, field.name), getattr(after, field.name)
-            if old != new:
+            if old != new and not isinstance(new, str):
                 yield f"{field.name} {old:,} → {new:,}"

@@ -82,7 +82,7 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     settings.LAUNCH_CONFIG = str(operator)
     setup = f"export PATH={tools}:$PATH PYTHONPATH={ROOT} ASAP_SPOOL={tmp_path}/spool"
     choices.save(people.team, people.administrator, "command.here", {"setup": setup})
-    launch = launching.launch(proposal, people.engineer, tool="trial", repeats=2, steps=12, server=live_server.url)
+    launch = launching.launch(proposal, people.engineer, tool="trial", repeats=2, steps=15, server=live_server.url)
     settle(launch)
 
     ran = {arm: list(launch.runs.filter(arm=arm)) for arm in ("proposal", "control")}
@@ -91,6 +91,9 @@ def test_baseline_profile_proposal_both_arms_verdict_record(people, live_server,
     ]
     verdict = launch.judged
     by_hand = {arm: np.mean([np.log(run.median_step_s) for run in of]) for arm, of in ran.items()}
+    assert all(
+        len(run.report["step_times_s"]) == 17 and run.report["warm_up"] == 2 for of in ran.values() for run in of
+    )
     work = launch_work(proposal)
     assert verdict.speedup == pytest.approx(float(np.exp(by_hand["control"] - by_hand["proposal"])) * work, rel=0.05)
     assert verdict.low < verdict.speedup < verdict.high
