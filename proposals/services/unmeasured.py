@@ -9,7 +9,7 @@ from experiments.models import Experiment
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.candidate import candidate
-from proposals.constraints import MeshSizes, same_mesh
+from proposals.constraints import mesh_key
 from proposals.matching import Match, match
 from proposals.models import Measurement, Proposal
 
@@ -59,12 +59,10 @@ def offers(experiment: Experiment) -> list[Proposal]:
     """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
     if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
         return []
-    open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
-    open_ = open_.exclude(experiment=experiment)
-    # Few meshes are the same, and a proposal with its plan and profile is long: only those are loaded whole.
-    meshes = open_.values_list("pk", "data__mesh")[:MOST_LOOKED_AT]
-    alike = [pk for pk, mesh in meshes if same_mesh(mesh, experiment.mesh or {})]
-    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment, item.value.mesh)]
+    alike = waiting([experiment.team_id]).filter(
+        _unlinked(), experiment__chip=experiment.chip, mesh_key=mesh_key(experiment.mesh or {})
+    )
+    found = [item for item in alike.exclude(experiment=experiment)[:MOST_LOOKED_AT] if _is_run(item, experiment)]
     no = set(dismissed(experiment)) if found else set()
     return [item for item in found if item.pk not in no]
 
@@ -74,16 +72,16 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     wanted = proposed(proposal)
     if wanted is None:
         return []
-    seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
-    seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
-    found = [item for item in seen if _is_run(proposal, item, wanted.mesh.to_json())]
+    ran = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
+    ran = ran.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)
+    # Few meshes are the same: only those experiments are read whole.
+    meshes = ran.values_list("pk", "mesh")[:MOST_LOOKED_AT]
+    alike = [pk for pk, mesh in meshes if mesh_key(mesh or {}) == proposal.mesh_key]
+    found = [item for item in ran.filter(pk__in=alike) if _is_run(proposal, item)]
     return [item for item in found if proposal.pk not in dismissed(item)]
 
 
-def _is_run(proposal: Proposal, experiment: Experiment, mesh: MeshSizes) -> bool:
-    """Whether the configurations are the same; few meshes are, so these are looked at before anything is parsed."""
-    if not same_mesh(mesh, experiment.mesh or {}):
-        return False
+def _is_run(proposal: Proposal, experiment: Experiment) -> bool:
     fit = compared_with(proposal, experiment)
     return fit is not None and fit.same
 
