@@ -128,13 +128,7 @@ def stored(item: ProposalPlan) -> dict[str, Any]:
 
 def newest(experiment: Experiment) -> PlanRecord | None:
     """The plan of the newest run that has one."""
-    return (
-        PlanRecord.objects.filter(run__experiment=experiment)
-        .select_related("run")
-        .prefetch_related("proposals__review__author")
-        .order_by("-pk")
-        .first()
-    )
+    return PlanRecord.objects.filter(run__experiment=experiment).select_related("run").order_by("-pk").first()
 
 
 def newest_of_run(run: Run) -> PlanRecord | None:

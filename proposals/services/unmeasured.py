@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, Q, QuerySet
 
 from accounts.models import Team
 from experiments.models import Experiment
@@ -57,12 +57,16 @@ def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
 
 def offers(experiment: Experiment) -> list[Proposal]:
     """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
-    if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
+    if experiment.config is None:
         return []
-    alike = waiting([experiment.team_id]).filter(
+    measured = Exists(Measurement.objects.filter(experiment=experiment))
+    open_ = waiting([experiment.team_id]).filter(
         _unlinked(), experiment__chip=experiment.chip, mesh_key=mesh_key(experiment.mesh or {})
     )
-    found = [item for item in alike.exclude(experiment=experiment)[:MOST_LOOKED_AT] if _is_run(item, experiment)]
+    open_ = open_.exclude(experiment=experiment).exclude(measured)
+    # A proposal with its plan and profile is long, and most experiments are the run of none.
+    alike = list(open_.values_list("pk", flat=True)[:MOST_LOOKED_AT])
+    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment)] if alike else []
     no = set(dismissed(experiment)) if found else set()
     return [item for item in found if item.pk not in no]
 
