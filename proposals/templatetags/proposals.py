@@ -33,7 +33,7 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
     return {
         "experiment": experiment,
         "measured": measured,
-        "offers": unmeasured.offers(experiment)[:3] if may and not measured else [],
+        "offers": unmeasured.offers(experiment) if may and not measured else [],
         "csrf_token": context.get("csrf_token"),
     }
 
