@@ -16,7 +16,7 @@ from agent.events import Final, TextDelta, ToolReturned
 from evaluation.quality.evidence import PROFILES, SAMPLES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
-from proposals.agents.capabilities import AREAS, Desk, answer, arguments, registry
+from proposals.agents.capabilities import AREAS, AnswerContext, answer, arguments, registry
 from proposals.agents.capabilities.as_tools import compute_tool
 from proposals.agents.conversation import ConstraintTold, FactTold, MeshOffered, Question, Said
 from proposals.agents.workbench import Workbench
@@ -54,7 +54,7 @@ _NUMBER = re.compile(
 
 def said_of(of: Workbench, key: str, values: dict[str, Any]) -> tuple[str, list[Said]]:
     item = registry()[key]
-    events = list(answer(Desk(of), item, arguments(item, values)))
+    events = list(answer(AnswerContext(of), item, arguments(item, values)))
     return "".join(e.text for e in events if isinstance(e, TextDelta)), events
 
 
