@@ -229,7 +229,7 @@ def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
     return {
         "given_error": unread,
         "stand_in": facts is not None and facts.on_cpu and not experiment.config,
-        "told": as_table(facts) if facts is not None else [],
+        "from_profile": as_table(facts) if facts is not None else [],
         "recorded": facts.found.get("recorded") if facts is not None else None,
     }
 

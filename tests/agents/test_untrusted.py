@@ -15,7 +15,7 @@ from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Said, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Said, Turn
 from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
 from proposals.agents.shipped import Shipped
 from proposals.agents.workbench import Workbench
@@ -128,7 +128,7 @@ def test_an_order_in_a_text_changes_nothing(carrier: str, demand: str) -> None:
         KEY in json.dumps(event_to_json(e)) for e in said if hasattr(e, "turn") and e.kind == "model_request"
     )  # type: ignore[arg-type]
     if carrier != "user":
-        assert not [item for item in said if isinstance(item, ConstraintTold | FactTold)]
+        assert not [item for item in said if isinstance(item, ConstraintStated | FactStated)]
 
 
 @pytest.mark.parametrize("demand", DEMANDS)

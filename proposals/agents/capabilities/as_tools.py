@@ -11,7 +11,7 @@ from agent.events import ToolReturned
 from agent.tools import Arguments, Tool, ToolError
 from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Capability, answer, arguments, registry
-from proposals.agents.conversation import ConstraintTold, FactTold, Question
+from proposals.agents.conversation import ConstraintStated, FactStated, Question
 from proposals.agents.tools.common import suggestion
 from proposals.agents.workbench import Workbench
 
@@ -37,7 +37,7 @@ def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     asked = [item for item in said if isinstance(item, Question)]
     if asked:
         found["asks_back"] = [{"text": item.text, "choices": list(item.options)} for item in asked]
-    held = [item for item in said if isinstance(item, ConstraintTold | FactTold)]
+    held = [item for item in said if isinstance(item, ConstraintStated | FactStated)]
     if held:
         found["would_hold"] = [item.sentence for item in held]
     return found

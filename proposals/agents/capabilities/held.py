@@ -32,7 +32,7 @@ from proposals.agents.capabilities.common import (
     priced_table,
     unknown_facts,
 )
-from proposals.agents.conversation import ConstraintTold, FactTold
+from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.agents.workbench import Workbench
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 from proposals.facts import setting
@@ -100,22 +100,22 @@ def facts_stated(given: Stated) -> dict[str, Any]:
     return found
 
 
-def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintTold | FactTold]:
+def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintStated | FactStated]:
     """What the conversation holds from here on.  Raises ConfigError where it makes no sense."""
     rows: list[Row] = []
     if given.exclude:
         rows = [{"number": s.proposal.rank, "mesh": s.proposal.mesh} for s in bench.proposals]
     for key, value in constraint(given, bench.config, rows).items():
-        yield ConstraintTold({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
+        yield ConstraintStated({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
     for path, value in facts_stated(given).items():
-        yield FactTold(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
+        yield FactStated(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
 
 
-def under(bench: Workbench, told: list[ConstraintTold | FactTold]) -> Workbench:
+def under(bench: Workbench, told: list[ConstraintStated | FactStated]) -> Workbench:
     """The workbench with what is stated beside what it holds.  Raises ConfigError."""
     facts, held = dict(bench.facts), bench.constraints
     for item in told:
-        if isinstance(item, FactTold):
+        if isinstance(item, FactStated):
             facts[item.path] = item.value
         else:
             kept = held.to_json()
@@ -160,8 +160,8 @@ def hold(ctx: AnswerContext, given: Stated) -> Answer:
     yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
 
 
-def _said(item: ConstraintTold | FactTold, config: ExperimentConfig) -> str:
-    if isinstance(item, ConstraintTold):
+def _said(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
+    if isinstance(item, ConstraintStated):
         return " ".join(Constraints.from_json(dict(item.constraint)).describe())
     if item.path.endswith("hbm_bytes"):
         return f"Usable HBM is {words.size(item.value)} per chip."
@@ -213,11 +213,11 @@ def forget(ctx: AnswerContext, given: Released) -> Answer:
     if not gone:
         raise ToolError("Nothing of that is held in this conversation.")
     before, _, _ = yield from board(ctx)
-    told = ConstraintTold({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
+    told = ConstraintStated({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
     rest = {key: _without(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
-        told = ConstraintTold(rest, f"Taken back on {given.axis}.", tuple(gone))
+        told = ConstraintStated(rest, f"Taken back on {given.axis}.", tuple(gone))
     ctx.over(under(bench, [told]))
     after, ran, _ = yield from board(ctx)
     yield from ctx.say(
@@ -256,7 +256,7 @@ def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     data = yield from get(ctx, "run")
     bench = ctx.bench
     items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
-    items += [f"fact: {_said(FactTold(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
+    items += [f"fact: {_said(FactStated(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
     if items:
         yield from ctx.bullets(items)
     else:

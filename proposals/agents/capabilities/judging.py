@@ -201,7 +201,7 @@ def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     rows, _, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
     own = f"proposal {first['number']}"
-    told = data.get("told_by_the_user") or data.get("held_fast_by_the_user")
+    told = data.get("stated_by_the_user") or data.get("held_fast_by_the_user")
     better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])

@@ -15,7 +15,7 @@ from perfmodel.config import ConfigError
 from proposals.agents.capabilities import AnswerContext, Capability, arguments, command, registry
 from proposals.agents.capabilities import answer as computed
 from proposals.agents.capabilities.explaining import EXPLAINED, left_over
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Said
 from proposals.agents.notation import Knows
 from proposals.agents.reasoner import certainty
 from proposals.agents.reasoner.form import SETTINGS
@@ -57,9 +57,9 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
 
 def _answered(ctx: AnswerContext, found: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
     """What is stated first; then what is asked, computed and judged together, in the order of the message."""
-    asked = [item for item in found if not (isinstance(item, Request) and item.told)]
+    asked = [item for item in found if not (isinstance(item, Request) and item.stated)]
     for item in found:
-        if isinstance(item, Request) and item.told:
+        if isinstance(item, Request) and item.stated:
             yield from _computed(ctx, item)
     requests = [item for item in asked if isinstance(item, Request)]
     before = (ctx.text, ctx.calls)
@@ -175,12 +175,12 @@ def _quoted(text: str) -> str:
     return " ".join(text.split())[:QUOTED]
 
 
-def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintTold | FactTold]:
+def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintStated | FactStated]:
     """What the message holds or takes back, and nothing else of the answer.  Raises ConfigError where it makes no
     sense."""
     ctx = AnswerContext(workbench.under(ask.facts, ask.constraints))
     for item in understand(ask.text, knows_of(workbench), ()):
         if isinstance(item, Request) and item.of.key in ("hold", "forget") and item.values:
             for said in _computed(ctx, item):
-                if isinstance(said, ConstraintTold | FactTold):
+                if isinstance(said, ConstraintStated | FactStated):
                     yield said

@@ -86,7 +86,7 @@ class ModelTools:
                 "meshes_rejected": len(made.rejected),
                 "not_known": list(made.missing),
                 "held_fast_by_the_user": bench.constraints.to_json(),
-                "told_by_the_user": dict(bench.facts),
+                "stated_by_the_user": dict(bench.facts),
                 "notes": list(made.notes),
             }
         )
