@@ -91,7 +91,8 @@ def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_ba
     assert [(item.kind, item.key) for item in holding.held_by(thread)] == [
         ("constraint", "keep_batch"), ("constraint", "fixed.seq"), ("fact", "training.remat"),
     ]  # fmt: skip
-    _, second = answered(
+    told = ConstraintStated({"fixed": {"model": 2}}, "Model 2.")
+    _, second = answered(thread, people.engineer, told, final("Noted."))
         thread, people.engineer, ConstraintStated({"fixed": {"model": 2}}, "Model 2."), final("Noted.")
     )
     assert second.asked[0].constraints.to_json() == {"keep_batch": True, "fixed": {"seq": 4}}
