@@ -93,8 +93,6 @@ def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_ba
     ]  # fmt: skip
     told = ConstraintStated({"fixed": {"model": 2}}, "Model 2.")
     _, second = answered(thread, people.engineer, told, final("Noted."))
-        thread, people.engineer, ConstraintStated({"fixed": {"model": 2}}, "Model 2."), final("Noted.")
-    )
     assert second.asked[0].constraints.to_json() == {"keep_batch": True, "fixed": {"seq": 4}}
     assert second.asked[0].facts == {"training.remat": "full"}
     assert second.benches[0].constraints.fixed == {"seq": 4} and second.benches[0].config.training.remat == "full"
