@@ -13,9 +13,9 @@ from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.gaps import fill_in
+from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, ObservedCollective
-from perfmodel.space import Constraints, build_space, space_workload
+from perfmodel.space import SearchBounds, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
@@ -114,6 +114,18 @@ def test_uncertainty_grows_with_distance():
     assert prices.sigma[0] < prices.sigma[1] < prices.sigma[2]
     assert np.all(prices.low80_s <= prices.step_time_s)
     assert np.all(prices.step_time_s <= prices.high80_s)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"precision": "int8"}, {"optimizer": "sgd"}, {"remat": "none"}, {"global_batch": 1024}, {"weight_sharding": "zero1"}],
+    ids=str,
+)
+def test_only_what_ran_is_certain_any_other_setting_has_a_range(change):
+    config = tpu({"data": 8, "seq": 8, "model": 8})
+    prices = calibrate(config, SEEN).price([config, replace(config, training=replace(config.training, **change))])
+    assert prices.low80_s[0] == prices.step_time_s[0] == prices.high80_s[0]
+    assert prices.low80_s[1] < prices.step_time_s[1] < prices.high80_s[1]
 
 
 def test_an_axis_the_baseline_lacked_is_uncertain_and_more_so_without_the_model():
@@ -243,7 +255,7 @@ def test_uncertainty_of_many_candidates_is_that_of_few():
     batches = tuple(512 * n for n in range(1, 17))
     space = build_space(
         config,
-        Constraints(
+        SearchBounds(
             axes=("replica", "data", "seq", "model", "pipeline"),
             remats=("none", "full"),
             global_batches=batches,
