@@ -89,7 +89,7 @@ def _smaller(config: ExperimentConfig) -> Iterator[tuple[ModelShape, Training]]:
         batch, length = training.global_batch or 1, training.seq_len or 1
         if shape.layers > least_layers:
             shape = replace(shape, layers=max(least_layers, shape.layers // 2))
-        elif shape.vocab > 16 * shape.d_model or shape.vocab > 32_768:
+        elif shape.vocab > 4096 and shape.vocab > 16 * shape.d_model:
             shape = replace(shape, vocab=max(4096, shape.vocab // 4 // 128 * 128))
         elif batch % 2 == 0 and batch // 2 >= least_batch and (batch // 2) % least_batch == 0:
             training = replace(training, global_batch=batch // 2)

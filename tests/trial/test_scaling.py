@@ -41,7 +41,7 @@ def test_the_smallest_that_does_not_fit_is_said():
         scale(config("v6e", [4, 4], {"data": 16}, model=None), SMALL)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(legal_configs())
 def test_what_is_scaled_is_a_configuration_that_keeps_the_rules(drawn):
     try:
