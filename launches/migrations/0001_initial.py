@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0005_token_scope"),
         ("experiments", "0011_experiment_list_indexes"),
-        ("proposals", "0008_measurement_control"),
+        ("proposals", "0010_measurement_control"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

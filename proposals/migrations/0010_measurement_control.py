@@ -7,7 +7,7 @@ import experiments.fields
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("proposals", "0007_measurement_analysis"),
+        ("proposals", "0009_proposal_by_mesh"),
     ]
 
     operations = [
