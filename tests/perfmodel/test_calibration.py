@@ -118,7 +118,13 @@ def test_uncertainty_grows_with_distance():
 
 @pytest.mark.parametrize(
     "change",
-    [{"precision": "int8"}, {"optimizer": "sgd"}, {"remat": "none"}, {"global_batch": 1024}, {"weight_sharding": "zero1"}],
+    [
+        {"precision": "int8"},
+        {"optimizer": "sgd"},
+        {"remat": "none"},
+        {"global_batch": 1024},
+        {"weight_sharding": "zero1"},
+    ],
     ids=str,
 )
 def test_only_what_ran_is_certain_any_other_setting_has_a_range(change):
