@@ -215,7 +215,10 @@ def test_a_new_question_does_not_take_over_what_was_spoken_of() -> None:
         ("tp must stay at 1", {"fixed": {"model": 1}}),
         ("we have at most 512 chips", {"at_most_chips": 512}),
         ("model at most 4", {"at_most": {"model": 4}}),
-        ("pin model=1 and forbid flags, max 64 chips", {"fixed": {"model": 1}, "no_flags": True, "at_most_chips": 64}),
+        (
+            "pin model=1 and forbid flags, max 512 chips",
+            {"fixed": {"model": 1}, "no_flags": True, "at_most_chips": 512},
+        ),
         ("no flags please", {"no_flags": True}),
         ("Memory: keep 10 % of the HBM free", {"memory_margin": 0.1}),
     ],
