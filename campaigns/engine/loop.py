@@ -1,0 +1,135 @@
+"""One iteration of a campaign: bottleneck analysis of the pool, strategy generation, and whether to go on.
+
+Validation is running the trial, which is the backend's; failure analysis is reading its log (`proposals.failures`).
+Both end in the pool, from which the next iteration starts (OptiCo, seed 003, algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from campaigns.engine.analysis import Analysis, analyse, fastest
+from campaigns.engine.belief import Belief, believe
+from campaigns.engine.candidates import Candidates
+from campaigns.engine.pool import Pool, Trial
+from campaigns.engine.residuals import Division, shipped
+from campaigns.engine.strategy import Abilities, allowed, expected
+from campaigns.engine.wording import reason
+from experiments.sentences import Sentence, Value, say
+from perfmodel.step_time import Z80
+
+Floats = npt.NDArray[np.float64]
+
+#: A campaign has converged where no candidate is expected to improve on the best by so much.
+LEAST_GAIN = 0.005
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate to try next.
+
+    step_time_s: predicted, of 80 % of the cases between low_s and high_s.  gain: expected improvement on the best so
+    far as a share of its time, None for the first trial; faster, runs: probabilities.
+    """
+
+    candidate: int
+    step_time_s: float
+    low_s: float
+    high_s: float
+    gain: float | None
+    faster: float | None
+    runs: float
+    why: Sentence
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What an iteration came to.  choices: empty where the campaign ends, and `ended` says why."""
+
+    analysis: Analysis
+    held_back: Mapping[str, int]
+    choices: tuple[Choice, ...]
+    ended: Sentence | None = None
+
+
+def iterate(
+    c: Candidates,
+    pool: Pool,
+    count: int = 1,
+    *,
+    division: Division | None = None,
+    abilities: Abilities = Abilities(),  # noqa: B008
+    least_gain: float = LEAST_GAIN,
+) -> Iteration:
+    """Up to `count` trials that are worth running at the same time, beside those that still run."""
+    model = division or shipped()
+    choices: list[Choice] = []
+    first: tuple[Analysis, Mapping[str, int]] | None = None
+    ended: Sentence | None = None
+    for _ in range(count):
+        rules = allowed(c, pool, abilities)
+        seen = pool if abilities.pool else Pool(pool.trials[-1:])
+        belief = believe(c, seen, model, abilities.failures)
+        best = fastest(c, seen)
+        worth = np.where(rules.rows, _worth(c, belief, best), 0.0)
+        if first is None:
+            first = analyse(c, seen, worth), rules.held_back
+        chosen = int(np.argmax(worth))
+        ended = _ended(pool, rules.rows.any(), best, float(worth[chosen]), least_gain)
+        if ended is not None:
+            break
+        choice = _choice(c, belief, best, chosen, float(worth[chosen]))
+        choices.append(choice)
+        pool = pool.with_(Trial(chosen, "running"))
+    analysis, held_back = first or (analyse(c, pool, np.zeros(len(c))), {})
+    return Iteration(analysis, held_back, tuple(choices), None if choices else ended)
+
+
+def _worth(c: Candidates, belief: Belief, best: Trial | None) -> Floats:
+    """Expected improvement in log time; before anything ran, how fast it is likely to be, the chance to run counted."""
+    if best is not None and best.step_time_s is not None:
+        return expected(belief, float(np.log(best.step_time_s / c.tokens[best.candidate])))
+    likely = belief.mean + belief.stall * belief.stall_log
+    return np.asarray(belief.runs * (likely.max() - likely + 1.0))
+
+
+def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_gain: float) -> Sentence | None:
+    if not any_left:
+        return Sentence("Every legal candidate has been tried or is known to fail.")
+    if best is None or most >= least_gain:
+        return None
+    text = "Converged: no candidate left is expected to improve on the best by {} or more; the largest is {}."
+    return say(
+        text,
+        Value("least gain", least_gain, "share", "sourced"),
+        Value("largest expected improvement", 1.0 - float(np.exp(-most)), "share", "predicted"),
+    )
+
+
+def _choice(c: Candidates, belief: Belief, best: Trial | None, row: int, worth: float) -> Choice:
+    from scipy.special import ndtr
+
+    mean, sd = float(belief.mean[row]), float(belief.sd[row])
+    stall, more = float(belief.stall[row]), float(belief.stall_log[row])
+    tokens = float(c.tokens[row])
+    middle = mean + (more if stall > 0.5 else 0.0)
+    faster = gain = None
+    if best is not None and best.step_time_s is not None:
+        to_beat = float(np.log(best.step_time_s / c.tokens[best.candidate]))
+        faster = (1.0 - stall) * ndtr((to_beat - mean) / sd) + stall * ndtr((to_beat - mean - more) / sd)
+        gain = 1.0 - float(np.exp(-worth))
+    choice = Choice(
+        candidate=row,
+        step_time_s=float(np.exp(middle) * tokens),
+        low_s=float(np.exp(middle - Z80 * sd) * tokens),
+        high_s=float(np.exp(middle + Z80 * sd) * tokens),
+        gain=gain,
+        faster=None if faster is None else float(faster),
+        runs=float(belief.runs[row]),
+        why=Sentence(""),
+    )
+    return replace(choice, why=reason(c, belief, best, choice))
