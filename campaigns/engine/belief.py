@@ -45,9 +45,12 @@ class Belief:
     runs: Floats
 
 
-def believe(c: Candidates, pool: Pool, division: Division, analyse_failures: bool = True) -> Belief:
-    """analyse_failures: whether a failure tells of other candidates."""
-    done = _taught(c, pool.done)
+def believe(
+    c: Candidates, pool: Pool, division: Division, *, learning: bool = True, analyse_failures: bool = True
+) -> Belief:
+    """learning: whether measured times tell of the model's error; analyse_failures: whether a failure tells of other
+    candidates."""
+    done = _taught(c, pool.done) if learning else ()
     rows = np.array([trial.candidate for trial in done], dtype=np.int64)
     measured = np.array([np.log((trial.step_time_s or np.nan) / c.tokens[trial.candidate]) for trial in done])
     smooth, stalled = measured - c.log_s[rows], measured - c.log_stalled_s[rows]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from perfmodel import legality, memory
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.prices import CalibratedPrices
 from perfmodel.step_time import Z80, combine
 from perfmodel.terms import Terms, step_terms
 from perfmodel.workload import ROLE_FIELDS, Workload, from_config, stack
@@ -31,6 +32,8 @@ _OF_PART = {
     "ici:weights": "weights", "ici:expert_weights": "weights", "ici:replica": "weights", "dcn": "weights",
     "ici:pipeline": "pipeline", "bubble": "pipeline", "overhead": "overhead",
 }  # fmt: skip
+#: What a calibrated price is off by at least: steps of one configuration differ by as much from run to run.
+LEAST_SIGMA = 0.02
 #: How far apart two policies are, in doublings of an axis.
 POLICY_STEP = 2.0
 
@@ -167,3 +170,10 @@ def _legal(config: ExperimentConfig, w: Workload) -> Bools:
     for flags in legality.broken_rules(sizes, config.model, train.global_batch, train.seq_len).values():
         out = out | flags
     return np.asarray(~out)
+
+
+def calibrated(c: Candidates, prices: CalibratedPrices) -> Candidates:
+    """The same with times that a profile of one of them calibrated, and how unsure those are."""
+    time_s = np.array(np.broadcast_to(prices.step_time_s, len(c)))
+    sigma = np.maximum(np.broadcast_to(prices.sigma, len(c)), LEAST_SIGMA)
+    return replace(c, time_s=time_s, stalled_s=time_s + c.stalled_s - c.time_s, sigma=sigma)

@@ -71,9 +71,9 @@ def iterate(
     first: tuple[Analysis, Mapping[str, int]] | None = None
     ended: Sentence | None = None
     for _ in range(count):
-        rules = allowed(c, pool, abilities)
         seen = pool if abilities.pool else Pool(pool.trials[-1:])
-        belief = believe(c, seen, model, abilities.failures)
+        rules = allowed(c, seen, abilities)
+        belief = believe(c, seen, model, learning=abilities.learning, analyse_failures=abilities.failures)
         best = fastest(c, seen)
         worth = np.where(rules.rows, _worth(c, belief, best), 0.0)
         if first is None:

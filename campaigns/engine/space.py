@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, price
+from campaigns.engine.candidates import Candidates, calibrated, price
 from perfmodel import memory
 from perfmodel.arrays import picked
+from perfmodel.calibration import Calibration
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.step_time import combine, missing_facts
@@ -41,11 +42,13 @@ class Space:
     held_back: Mapping[str, int]
 
 
-def searched(config: ExperimentConfig, constraints: Constraints | None = None) -> Space:
+def searched(
+    config: ExperimentConfig, constraints: Constraints | None = None, calibration: Calibration | None = None
+) -> Space:
     """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
     stages.  The global batch stays, since another one trains another model.
 
-    Raises ConfigError where model, batch or sequence length are not known.
+    calibration: from a profile of what runs; None to price by the shipped efficiencies.  Raises ConfigError where model, batch or sequence length are not known.
     """
     if missing := missing_facts(config):
         raise ConfigError(missing[0], "is needed for a campaign: without it no candidate can be priced")
@@ -77,7 +80,10 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None) -
     first = {key: row for row, key in reversed(list(enumerate(map(key_of, configs))))}
     rows = np.array(sorted(first.values()))
     at = first[key_of(configs[int(np.searchsorted(kept, found.baseline))])]
-    priced = price(configs, work, efficiencies).take(rows)
+    priced = price(configs, work, efficiencies)
+    if calibration is not None:
+        priced = calibrated(priced, calibration.price_workload(work, found.doublings()[kept]))
+    priced = priced.take(rows)
     return Space(priced, int(np.searchsorted(rows, at)), len(found), held_back)
 
 

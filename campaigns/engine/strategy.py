@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from campaigns.engine.belief import Belief, believe
+from campaigns.engine.belief import Belief
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool
-from campaigns.engine.residuals import Division, shipped
+from proposals.failures.forbidden import Forbidden
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -25,10 +25,12 @@ Floats = npt.NDArray[np.float64]
 class Abilities:
     """What a campaign may use; all of it but in ablations.
 
-    pool: trials before the last one.  failures: what a failure says of other candidates.
+    pool: trials before the last one.  learning: what measured trials say of the model's error.  failures: what a
+    failure says of other candidates.
     """
 
     pool: bool = True
+    learning: bool = True
     failures: bool = True
 
 
@@ -60,11 +62,8 @@ def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Al
     return Allowed(c.legal & ~tried & ~forbidden, held)
 
 
-def covered(c: Candidates, candidate: int, forbidden: object) -> Bools:
+def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:
     """The candidates that a failure forbids; of memory by how full each would be."""
-    from proposals.failures.forbidden import Forbidden
-
-    assert isinstance(forbidden, Forbidden)
     if forbidden.rule == "memory":
         return np.asarray(c.fill >= c.fill[candidate])
     return np.array([forbidden.covers(config) for config in c.configs])
