@@ -81,6 +81,12 @@ class Candidates:
         arrays = {part.name: getattr(self, part.name)[rows] for part in fields(self) if part.name != "configs"}
         return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
 
+    def with_(self, more: Candidates) -> Candidates:
+        """These, then others."""
+        names = [part.name for part in fields(self) if part.name != "configs"]
+        arrays = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in names}
+        return replace(self, configs=(*self.configs, *more.configs), **arrays)
+
 
 def price(
     configs: Sequence[ExperimentConfig], work: Workload, efficiencies: Efficiencies | EfficiencyTable | None = None
