@@ -28,7 +28,7 @@ class Trial:
 
     candidate: its index.  step_time_s: median of the measured steps, None unless it is done; peak_bytes: most memory on
     a chip, None where not measured.  failure: what the log of a failed trial says, None where there is no log.
-    duty_cycle: share of the step that the chip is busy, None where no profile was taken.
+    duty_cycle: share of the step that the chip is busy, None where no profile was taken.  runs: how often it was run.
     """
 
     candidate: int
@@ -37,6 +37,7 @@ class Trial:
     peak_bytes: float | None = None
     failure: Failure | None = None
     duty_cycle: float | None = None
+    runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -64,4 +65,5 @@ class Pool:
         return Pool((*self.trials, *trials))
 
     def attempts(self, candidate: int) -> int:
-        return sum(trial.candidate == candidate and trial.state != "cancelled" for trial in self.trials)
+        """How often a candidate was run."""
+        return sum(trial.runs for trial in self.trials if trial.candidate == candidate)

@@ -47,8 +47,6 @@ def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Al
     tried = np.zeros(len(c), dtype=bool)
     forbidden = np.zeros(len(c), dtype=bool)
     for trial in pool.trials:
-        if trial.state == "cancelled":
-            continue
         again = trial.state == "failed" and trial.failure is not None and trial.failure.verdict == "retry"
         if not again or pool.attempts(trial.candidate) >= MOST_ATTEMPTS:
             tried[trial.candidate] = True

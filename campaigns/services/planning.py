@@ -115,12 +115,22 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
 
 
 def _store(campaign: Campaign, c: Candidates, found: Iteration, number: int) -> None:
+    keys = [key_of(c.configs[choice.candidate]) for choice in found.choices]
+    # A failure whose cause is not known may come again: the same trial, run once more.
+    failed = {
+        trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)
+    }
+    again = [failed[key] for key in keys if key in failed]
+    for trial in again:
+        trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None
+    Trial.objects.bulk_update(again, ["status", "worker", "heartbeat_at"])
+    new = [choice for choice, key in zip(found.choices, keys, strict=True) if key not in failed]
     made = Trial.objects.bulk_create(
-        [_trial(campaign, c, choice, number + n) for n, choice in enumerate(found.choices)], batch_size=500
+        [_trial(campaign, c, choice, number + n) for n, choice in enumerate(new)], batch_size=500
     )
     analysis = analysis_json(found.analysis) | {"held_back": dict(found.held_back)}
     Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis)
-    for trial in made:
+    for trial in (*made, *again):
         TRIALS.enqueue(trial.pk)
 
 

@@ -33,7 +33,7 @@ from proposals.services.context import Kept, of_run
 KEPT = 4
 _fields = Kept(KEPT)
 #: Of a trial, what the engine asks for.
-COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training")
+COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs")
 _STATES = {TrialStatus.PAUSED: "waiting"}
 
 
@@ -124,6 +124,7 @@ def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
         stored["peak_bytes"],
         failure_of(field.config, stored) if stored["failure"] else None,
         stored["duty_cycle"],
+        max(1, stored["runs"]),
     )
 
 
