@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from campaigns.engine.analysis import Analysis, analyse, fastest
 from campaigns.engine.belief import Belief, believe
@@ -24,8 +25,9 @@ from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 
-#: A campaign has converged where no candidate is expected to improve on the best by so much.
-LEAST_GAIN = 0.005
+#: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials in a row
+#: have not.
+LEAST_GAIN, PATIENCE = 0.005, 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def iterate(
         if first is None:
             first = analyse(c, seen, worth), rules.held_back
         chosen = int(np.argmax(worth))
-        ended = _ended(pool, rules.rows.any(), best, float(worth[chosen]), least_gain)
+        ended = _ended(seen, bool(rules.rows.any()), best, float(worth[chosen]), least_gain)
         if ended is not None:
             break
         choice = _choice(c, belief, best, chosen, float(worth[chosen]))
@@ -100,19 +102,26 @@ def _worth(c: Candidates, belief: Belief, best: Trial | None) -> Floats:
 def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_gain: float) -> Sentence | None:
     if not any_left:
         return Sentence("Every legal candidate has been tried or is known to fail.")
-    if best is None or most >= least_gain:
+    if best is None or most >= least_gain or since(pool, best) < PATIENCE:
         return None
-    text = "Converged: no candidate left is expected to improve on the best by {} or more; the largest is {}."
+    text = (
+        "Converged: {} trials in a row were no faster, and no candidate left is expected to improve on the best by {} or "
+        "more; the largest expected improvement is {}."
+    )
     return say(
         text,
+        Value("trials since the best", float(since(pool, best)), "count", "computed"),
         Value("least gain", least_gain, "share", "sourced"),
         Value("largest expected improvement", 1.0 - float(np.exp(-most)), "share", "predicted"),
     )
 
 
-def _choice(c: Candidates, belief: Belief, best: Trial | None, row: int, worth: float) -> Choice:
-    from scipy.special import ndtr
+def since(pool: Pool, best: Trial) -> int:
+    """Trials begun after the best one, whether they have ended or not."""
+    return len(pool) - 1 - next(place for place, trial in enumerate(pool.trials) if trial is best)
 
+
+def _choice(c: Candidates, belief: Belief, best: Trial | None, row: int, worth: float) -> Choice:
     mean, sd = float(belief.mean[row]), float(belief.sd[row])
     stall, more = float(belief.stall[row]), float(belief.stall_log[row])
     tokens = float(c.tokens[row])

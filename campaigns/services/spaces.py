@@ -59,10 +59,8 @@ def _make(campaign: Campaign) -> Field:
     config = config_of(campaign)
     if campaign.landscape is not None:
         landscape = read_landscape(config, campaign.landscape)
-        known = set(landscape.by_key)
-        configs = list(landscape.configs) if key_of(config) in known else [replace(config, measured=None), *landscape.configs]
-        priced = listed(configs)
-        return Field(config, priced, _keys(configs), len(configs), {}, landscape)
+        configs = landscape.configs
+        return Field(config, listed(configs), _keys(configs), len(configs), {}, landscape)
     rules = Constraints.from_json(campaign.constraints or {})
     space = searched(config, rules, calibration_of(campaign, config))
     keys = _keys(space.candidates.configs)

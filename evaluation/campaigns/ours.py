@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from campaigns.engine.analysis import fastest
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.loop import LEAST_GAIN, iterate
+from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
 from campaigns.engine.residuals import Division, shipped
 from campaigns.engine.strategy import Abilities
@@ -49,7 +50,9 @@ def run(
         if not found.choices:
             break
         choice = found.choices[0]
-        if converged is None and choice.gain is not None and choice.gain < LEAST_GAIN:
+        best = fastest(c, pool)
+        settled = best is not None and since(pool, best) >= PATIENCE
+        if converged is None and settled and choice.gain is not None and choice.gain < LEAST_GAIN:
             converged = len(tried)
         tried.append(choice.candidate)
         pool = pool.with_(landscape.outcome(choice.candidate))

@@ -117,7 +117,7 @@ def test_one_absurd_measurement_does_not_move_the_others(v6e):
     rows = np.array([v6e.baseline, *np.argsort(c.time_s)[:4]])
     calm = learn(c, rows[:-1], np.zeros(4), shipped()).mean
     wild = learn(c, rows, np.array([0.0, 0.0, 0.0, 0.0, 4.0]), shipped()).mean
-    assert np.abs(wild[v6e.baseline] - calm[v6e.baseline]) < 0.05
+    assert np.abs(wild[v6e.baseline] - calm[v6e.baseline]) < 0.1
 
 
 def test_it_ends_where_nothing_is_left_to_gain(v6e):
