@@ -16,7 +16,9 @@ HOUR_S = 3600.0
 
 
 class CampaignForm(forms.Form):
-    backend = forms.ChoiceField(choices=Campaign.Backend.choices, initial=Campaign.Backend.MODELLED, label="Run trials on")
+    backend = forms.ChoiceField(
+        choices=Campaign.Backend.choices, initial=Campaign.Backend.MODELLED, label="Run trials on"
+    )
     most_trials = forms.IntegerField(min_value=1, max_value=MOST_TRIALS, initial=20, label="Trials")
     parallel = forms.IntegerField(min_value=1, max_value=MOST_PARALLEL, initial=1, label="At a time")
     most_hours = forms.FloatField(min_value=0.001, required=False, label="Hours of trials")
@@ -31,12 +33,14 @@ class CampaignForm(forms.Form):
     landscape = forms.FileField(required=False, label="Recorded landscape", help_text="JSON, for that backend only")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         for name, field in self.fields.items():
             if not isinstance(field, forms.BooleanField):
                 field.widget.attrs["class"] = "input"
             if isinstance(field, forms.IntegerField | forms.FloatField):
-                field.widget.attrs |= {"inputmode": "decimal", "autocomplete": "off"}
+                # Complaints are ours, in words, and the same in every browser.
+                attributes = {"class": "input", "inputmode": "decimal", "autocomplete": "off"}
+                field.widget = forms.TextInput(attrs=attributes)
             if field.help_text:
                 field.widget.attrs["aria-describedby"] = f"hint-{name}"
 

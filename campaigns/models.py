@@ -124,8 +124,12 @@ class Trial(Job):
             models.Index(fields=["status"], name="trial_open", condition=Q(status__in=["waiting", "running"])),
         ]
 
+    def parameter(self, name: str) -> Any:
+        """Its value in this trial; of an axis that the mesh does not have, 1."""
+        return self.parameters.get(name, None if name in self.training else 1)
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Sizes of the axes, then the training, as a table shows them."""
         across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}
-        return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v is not None}}
+        return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}

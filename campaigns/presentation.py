@@ -216,12 +216,15 @@ def parallel(trials: Sequence[Trial]) -> Parallel | None:
         return 86.0 - 78.0 * float((np.log(value) - times.min()) / span)
 
     axes.append(
-        Axis("step time", 96.0, [(top(t), str(seconds(t))) for t in (float(np.exp(times.min())), float(np.exp(times.max())))])
+        Axis(
+            "step time",
+            96.0,
+            [(top(t), str(seconds(t))) for t in (float(np.exp(times.min())), float(np.exp(times.max())))],
+        )
     )
     lines = []
     for rank, trial in reversed(list(enumerate(drawn))):
-        parameters = trial.parameters
-        corners = [(axis.x, places[axis.name][_hashed(parameters.get(axis.name, 1))]) for axis in axes[:-1]]
+        corners = [(axis.x, places[axis.name][_hashed(trial.parameter(axis.name))]) for axis in axes[:-1]]
         corners.append((96.0, top(trial.step_time_s or 1.0)))
         kind = "best" if rank == 0 else "good" if rank < len(drawn) / 5 else "other"
         lines.append(Line(corners, kind, f"trial {trial.number}: {seconds(trial.step_time_s or 0.0)}"))
@@ -231,11 +234,10 @@ def parallel(trials: Sequence[Trial]) -> Parallel | None:
 def varying_parameters(trials: Sequence[Trial]) -> dict[str, list[Any]]:
     """Parameters that take more than one value, with these in order."""
     found: dict[str, dict[Any, None]] = {}
-    rows = [trial.parameters for trial in trials]
-    names = dict.fromkeys(name for row in rows for name in row)
-    for row in rows:
+    names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    for trial in trials:
         for name in names:
-            found.setdefault(name, {})[_hashed(row.get(name, 1))] = None
+            found.setdefault(name, {})[_hashed(trial.parameter(name))] = None
     return {name: sorted(values, key=_order) for name, values in found.items() if len(values) > 1}
 
 
@@ -264,22 +266,21 @@ def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
         return ()
     times = np.log([trial.step_time_s for trial in ran])
     whole = float(((times - times.mean()) ** 2).sum())
-    best = ran[int(np.argmin(times))].parameters
+    best = ran[int(np.argmin(times))]
     found = []
     for name, values in varying_parameters(ran).items():
-        own = [_hashed(trial.parameters.get(name, 1)) for trial in ran]
+        own = [_hashed(trial.parameter(name)) for trial in ran]
         groups = [times[[value == each for each in own]] for value in values]
         between = sum(len(group) * float(group.mean() - times.mean()) ** 2 for group in groups)
         share = between / whole if whole > 0 else 0.0
-        found.append(Importance(name, share, shown(_hashed(best.get(name, 1))), len(values)))
+        found.append(Importance(name, share, shown(best.parameter(name)), len(values)))
     return sorted(found, key=lambda item: -item.share)
 
 
 def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:
     """(parameter, value in one, value in the other) where they differ."""
-    a, b = one.parameters, other.parameters
-    names = dict.fromkeys((*a, *b))
-    rows = [(name, shown(_hashed(a.get(name, 1))), shown(_hashed(b.get(name, 1)))) for name in names]
+    names = dict.fromkeys((*one.parameters, *other.parameters))
+    rows = [(name, shown(one.parameter(name)), shown(other.parameter(name))) for name in names]
     return [row for row in rows if row[1] != row[2]]
 
 

@@ -22,8 +22,8 @@ from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services import campaigns as services
 from experiments.pages import experiment_page
-from perfmodel.step_time import missing_facts
 from experiments.services import configuration
+from perfmodel.step_time import missing_facts
 
 #: What the table can be ordered by.
 ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-time": "-step_time_s"}
@@ -176,7 +176,10 @@ def _flat(trial: Trial) -> dict[str, Any]:
     row = presentation.exported(trial)
     failure = row.pop("failure")
     del row["mesh"], row["training"]
-    row |= {"failure": failure["cause"] if failure else "", "failure_confidence": failure["confidence"] if failure else ""}
+    row |= {
+        "failure": failure["cause"] if failure else "",
+        "failure_confidence": failure["confidence"] if failure else "",
+    }
     return row | {name: presentation.shown(value) for name, value in trial.parameters.items()}
 
 

@@ -139,7 +139,9 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
             raise Invalid(str(error)) from error
         return Response(CampaignSerializer(made).data, status=status.HTTP_201_CREATED)
 
-    @extend_schema(request=ChangeSerializer, responses={200: CampaignSerializer, 403: Detail, 409: Detail}, tags=["campaigns"])
+    @extend_schema(
+        request=ChangeSerializer, responses={200: CampaignSerializer, 403: Detail, 409: Detail}, tags=["campaigns"]
+    )
     @action(detail=True, methods=["post"])
     def change(self, request: Request, pk: str) -> Response:
         """Pause, resume or cancel; 409 where it is none that can be."""
@@ -160,7 +162,9 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         page = self.paginate_queryset(self.get_object().trials.order_by("number"))
         return self.get_paginated_response(TrialSerializer(page, many=True).data)
 
-    @extend_schema(request=RetrySerializer, responses={200: TrialSerializer, 403: Detail, 409: Detail}, tags=["campaigns"])
+    @extend_schema(
+        request=RetrySerializer, responses={200: TrialSerializer, 403: Detail, 409: Detail}, tags=["campaigns"]
+    )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
         """Try a failed trial again; a campaign that has ended goes on with it."""

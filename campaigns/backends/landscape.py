@@ -50,8 +50,14 @@ def read_landscape(config: ExperimentConfig, rows: Any) -> Landscape:
 
 
 def _read(config: ExperimentConfig, row: Any, field: str, known: set[str]) -> tuple[ExperimentConfig, Outcome]:
-    if not isinstance(row, dict) or not isinstance(row.get("mesh"), dict) or not isinstance(row["mesh"].get("ici"), dict):
-        raise ConfigError(field, 'must be an object with a mesh, such as {"mesh": {"ici": {"data": 8}}, "step_time_s": 1.2}')
+    if (
+        not isinstance(row, dict)
+        or not isinstance(row.get("mesh"), dict)
+        or not isinstance(row["mesh"].get("ici"), dict)
+    ):
+        raise ConfigError(
+            field, 'must be an object with a mesh, such as {"mesh": {"ici": {"data": 8}}, "step_time_s": 1.2}'
+        )
     if unknown := sorted(map(str, set(row) - _KEYS)):
         raise ConfigError(field, f"has the unknown key {unknown[0][:40]!r}; the keys are {', '.join(sorted(_KEYS))}")
     changes = row.get("changes", {})
@@ -74,7 +80,9 @@ def _sizes(mesh: Mapping[str, Any], field: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
     for place in found:
         sizes = mesh.get(place, {})
-        if not isinstance(sizes, dict) or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes.values()):
+        if not isinstance(sizes, dict) or not all(
+            isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes.values()
+        ):
             raise ConfigError(f"{field}.mesh.{place}", "must give every axis a whole number from 1 on")
         found[place] = {str(axis): size for axis, size in sizes.items()}
     return found

@@ -28,7 +28,13 @@ MOST_S = 3_600.0
 class Local:
     """command: what runs a trial of the configuration file that is appended to it."""
 
-    command: tuple[str, ...] = (sys.executable, "-c", "from asapweb.cli import main; raise SystemExit(main())", "trial", "--json")
+    command: tuple[str, ...] = (
+        sys.executable,
+        "-c",
+        "from asapweb.cli import main; raise SystemExit(main())",
+        "trial",
+        "--json",
+    )
     most_s: float = MOST_S
 
     def measure(self, config: ExperimentConfig, stop: Stop) -> Outcome:

@@ -24,7 +24,9 @@ class Modelled:
         total, capacity = used.get("total"), used.get("capacity")
         if found.fits is False and total and capacity:
             needs = f"{total / 1e9:.1f} GB predicted of {capacity / 1e9:.1f} GB"
-            return Outcome(log=f"RESOURCE_EXHAUSTED: Out of memory allocating {total:.0f} bytes: {needs}", predicted=True)
+            return Outcome(
+                log=f"RESOURCE_EXHAUSTED: Out of memory allocating {total:.0f} bytes: {needs}", predicted=True
+            )
         time_s = found.step_time_s["estimate"]
         if self.calibration is not None:
             time_s = float(self.calibration.price([config]).step_time_s[0])

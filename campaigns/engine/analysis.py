@@ -19,7 +19,9 @@ Floats = npt.NDArray[np.float64]
 
 #: OptiCo's thresholds: share of the step that the chip is busy, share of its memory, MFU.
 IDLE, ROOMY, POOR_MFU, FULL = 0.5, 0.7, 0.5, 0.95
-HealthState = Literal["unknown", "severely underutilised", "high pipeline overhead", "memory bound", "performance tuning"]
+HealthState = Literal[
+    "unknown", "severely underutilised", "high pipeline overhead", "memory bound", "performance tuning"
+]
 #: Columns of `Candidates.settings`, by what a reader calls them.
 COLUMNS = {
     "tensor axis": (0,), "pipeline": (1,), "sequence axis": (2,), "expert axis": (3,), "replica axis": (4,),

@@ -81,6 +81,12 @@ class Candidates:
         arrays = {part.name: getattr(self, part.name)[rows] for part in fields(self) if part.name != "configs"}
         return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
 
+    def in_units_of(self, row: int, step_time_s: float) -> Candidates:
+        """Predicted times as of a machine on which this candidate takes so long: trials may run on other devices than
+        those that were configured."""
+        ratio = step_time_s / float(self.time_s[row])
+        return replace(self, time_s=self.time_s * ratio, stalled_s=self.stalled_s * ratio)
+
     def with_(self, more: Candidates) -> Candidates:
         """These, then others."""
         names = [part.name for part in fields(self) if part.name != "configs"]
@@ -130,7 +136,9 @@ def price(
     )
 
 
-def listed(configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None) -> Candidates:
+def listed(
+    configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
+) -> Candidates:
     """The configurations of a recorded landscape."""
     return price(configs, stack([from_config(config) for config in configs]), efficiencies)
 
@@ -142,7 +150,9 @@ def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
         high, low = (np.asarray(getattr(e, f"{side}80_{name}"), dtype=np.float64) for side in ("high", "low"))
         return np.asarray((high - low) / (2.0 * Z80))
 
-    of_class = np.where(terms.experts_s > 0, half("mixture"), np.where(terms.stages > 1, half("pipelined"), half("plain")))
+    of_class = np.where(
+        terms.experts_s > 0, half("mixture"), np.where(terms.stages > 1, half("pipelined"), half("plain"))
+    )
     return np.array(np.broadcast_to(of_class, count))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, calibrated, price
+from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
 from perfmodel import memory
 from perfmodel.arrays import picked
 from perfmodel.calibration import Calibration
@@ -76,15 +76,24 @@ def searched(
     kept = np.union1d(kept, [found.baseline])
     work = picked(found.work, np.unravel_index(found.at[kept], found.shape), found.shape)
     configs = tuple(replace(found.configured(int(i)), measured=None) for i in kept)
-    # One candidate per configuration: a change that a mesh makes void is none.
-    first = {key: row for row, key in reversed(list(enumerate(map(key_of, configs))))}
-    rows = np.array(sorted(first.values()))
-    at = first[key_of(configs[int(np.searchsorted(kept, found.baseline))])]
     priced = price(configs, work, efficiencies)
     if calibration is not None:
         priced = calibrated(priced, calibration.price_workload(work, found.doublings()[kept]))
-    priced = priced.take(rows)
-    return Space(priced, int(np.searchsorted(rows, at)), len(found), held_back)
+    baseline = int(np.searchsorted(kept, found.baseline))
+    rows = _different(priced, baseline, found.changed[kept])
+    return Space(priced.take(rows), int(np.searchsorted(rows, baseline)), len(found), held_back)
+
+
+def _different(c: Candidates, baseline: int, changed: Floats) -> Ints:
+    """One candidate of those that are the same to the chips: sharding weights over an axis of size 1 changes nothing.
+    What runs stays, else what changes least."""
+    moved = np.abs(changed).sum(axis=1)
+    moved[baseline] = -1.0
+    first: dict[object, int] = {}
+    for row in np.argsort(moved, kind="stable"):
+        mesh = tuple((axis, size) for axis, size in c.configs[row].mesh.ici if size > 1)
+        first.setdefault((mesh, c.configs[row].mesh.dcn, f"{c.time_s[row]:.9e} {c.peak_bytes[row]:.9e}"), int(row))
+    return np.array(sorted(first.values()))
 
 
 def key_of(config: ExperimentConfig) -> str:

@@ -42,7 +42,7 @@ class Allowed:
     held_back: dict[str, int]
 
 
-def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Allowed:  # noqa: B008
+def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Allowed:
     """No duplicate, no combination known to fail, legality."""
     tried = np.zeros(len(c), dtype=bool)
     forbidden = np.zeros(len(c), dtype=bool)

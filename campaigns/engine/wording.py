@@ -64,7 +64,11 @@ def reason(c: Candidates, belief: Belief, best: Trial | None, choice: Chosen) ->
     if choice.runs < 1.0 - WORTH_SAYING:
         cause = "runs out of memory" if belief.fits[row] < 1.0 - WORTH_SAYING else "fails as its neighbours did"
         spoken.append(
-            say("It {} with a probability of {}.", cause, Value("failure", 1.0 - choice.runs, "probability", "predicted"))
+            say(
+                "It {} with a probability of {}.",
+                cause,
+                Value("failure", 1.0 - choice.runs, "probability", "predicted"),
+            )
         )
     learnt = float(np.exp(belief.mean[row] - c.log_s[row]) - 1.0)
     if abs(learnt) >= 0.02:

@@ -6,7 +6,6 @@ none sees a pool without the other's result.  A plan can be repeated at any time
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -19,7 +18,6 @@ from pydantic import TypeAdapter
 from campaigns.engine.analysis import Analysis
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import Choice, Iteration, iterate
-from campaigns.engine.pool import Pool
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import spaces
@@ -65,23 +63,16 @@ def plan(pk: int) -> int:
         field = spaces.field_of(campaign)
         candidates, pool = spaces.pool_of(campaign, field)
         if campaign.backend == Campaign.Backend.LOCAL:
-            candidates = _in_units_of(candidates, pool)
             if not pool.done and pool.open:
                 return 0  # the first trial says how fast this machine is
+            if pool.done:
+                first = pool.done[0]
+                candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
         found = iterate(candidates, pool, count)
         _store(campaign, candidates, found, counts["last"] + 1)
         if not found.choices:
             return _stop(campaign, counts["open"], found.ended or Sentence("No candidate is left."))
         return len(found.choices)
-
-
-def _in_units_of(c: Candidates, pool: Pool) -> Candidates:
-    """Predicted times in those of the machine that runs the trials, by the first that ran."""
-    if not pool.done:
-        return c
-    first = pool.done[0]
-    ratio = float((first.step_time_s or 1.0) / c.time_s[first.candidate])
-    return replace(c, time_s=c.time_s * ratio, stalled_s=c.stalled_s * ratio)
 
 
 def _spent(campaign: Campaign) -> str | None:
@@ -117,9 +108,7 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
 def _store(campaign: Campaign, c: Candidates, found: Iteration, number: int) -> None:
     keys = [key_of(c.configs[choice.candidate]) for choice in found.choices]
     # A failure whose cause is not known may come again: the same trial, run once more.
-    failed = {
-        trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)
-    }
+    failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
     again = [failed[key] for key in keys if key in failed]
     for trial in again:
         trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None

@@ -49,7 +49,9 @@ def _run(trial: Trial, worker: str) -> None:
         lost["now"] = not running.exists() or not TRIALS.held(trial.pk, worker).exists()
 
     try:
-        config = spaces.config_of_trial(spaces.field_of(campaign).config, {"mesh": trial.mesh, "training": trial.training})
+        config = spaces.config_of_trial(
+            spaces.field_of(campaign).config, {"mesh": trial.mesh, "training": trial.training}
+        )
         with TRIALS.beating(trial.pk, worker, (workers.HEARTBEAT_EVERY_S, look)):
             outcome = backend_of(campaign).measure(config, lambda: lost["now"])
     except Stopped:

@@ -13,7 +13,7 @@ from campaigns.engine.candidates import Candidates, calibrated, listed, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.space import key_of, searched
-from campaigns.models import Campaign, Trial, TrialStatus
+from campaigns.models import Campaign, TrialStatus
 from experiments.models import RunStatus
 from experiments.sentences import Sentence
 from experiments.services import profiles

@@ -40,8 +40,7 @@ def cause(trial: Trial) -> str:
 
 @register.filter
 def parameter(trial: Trial, name: str) -> str:
-    value = trial.parameters.get(name, 1)
-    return presentation.shown(value)
+    return presentation.shown(trial.parameter(name))
 
 
 @register.simple_tag
@@ -49,14 +48,21 @@ def trajectory_chart(found: Trajectory) -> SafeString:
     """Step time by trial: a dot where it ran, a cross where it failed, the best so far as a line."""
     marks = format_html_join(
         "",
-        '<line class="cm-{}" x1="0" x2="100%" y1="{}%" y2="{}%"/><text class="cm-label cm-label--{}" x="100%" y="{}%" '
+        '<line class="cm-{}" x1="0" x2="100%" y1="{}%" y2="{}%"/><text class="cm-label cm-label--{}" x="{}" y="{}%" '
         'dy="-3">{}</text>',
-        ((m.kind, _pct(m.y), _pct(m.y), m.kind, _pct(m.y), m.label) for m in found.marks),
+        (
+            (m.kind, _pct(m.y), _pct(m.y), m.kind, "100%" if m.kind == "grid" else "50%", _pct(m.y), m.label)
+            for m in found.marks
+        ),
     )
     dots = format_html_join(
         "",
         '<circle class="cm-{}" cx="{}%" cy="{}%" r="{}"><title>{}</title></circle>',
-        ((p.kind, _pct(p.x), _pct(p.y), 4 if p.kind == "better" else 3, p.title) for p in found.points if p.kind != "failed"),
+        (
+            (p.kind, _pct(p.x), _pct(p.y), 4 if p.kind == "better" else 3, p.title)
+            for p in found.points
+            if p.kind != "failed"
+        ),
     )
     crosses = format_html_join(
         "",

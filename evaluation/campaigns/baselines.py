@@ -18,7 +18,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import optuna
 
 from evaluation.campaigns.recorded import POLICIES, Recorded, landscapes

@@ -91,7 +91,9 @@ def percent(value: float) -> str:
 
 def table(results: Mapping[str, Sequence[Played]], methods: Sequence[str], rows: Sequence[int]) -> list[str]:
     lines = [
-        "| | trials: median | mean | within 2 % after 3 | " + " | ".join(f"regret after {n}" for n in AT[:-1]) + " | failed |",
+        "| | trials: median | mean | within 2 % after 3 | "
+        + " | ".join(f"regret after {n}" for n in AT[:-1])
+        + " | failed |",
         "|---|--:|--:|--:|" + "--:|" * len(AT),
     ]
     for method in methods:
@@ -163,7 +165,11 @@ def convergence(found: Sequence[Recorded], own: Sequence[Sequence[Run]]) -> str:
 
 def profile_table() -> list[str]:
     found = with_profile.regrets()
-    lines = ["| first trials | " + " | ".join(f"regret after {n}" for n in (1, 2, 3, 5, 8)) + " | within 2 % after 1 | after 3 |"]
+    lines = [
+        "| first trials | "
+        + " | ".join(f"regret after {n}" for n in (1, 2, 3, 5, 8))
+        + " | within 2 % after 1 | after 3 |"
+    ]
     lines.append("|---|" + "--:|" * 7)
     for method, regret in found.items():
         shown = " | ".join(percent(float(regret[:, n - 1].mean())) for n in (1, 2, 3, 5, 8))
@@ -178,7 +184,9 @@ def report() -> str:
     results, own = all_played(found)
     everything = range(len(found))
     PLOTS.mkdir(exist_ok=True)
-    curves = {name: np.mean([each.regret.mean(axis=0) for each in results[name]], axis=0) for name in (OURS, *BASELINES)}
+    curves = {
+        name: np.mean([each.regret.mean(axis=0) for each in results[name]], axis=0) for name in (OURS, *BASELINES)
+    }
     (PLOTS / "campaigns-trajectories.svg").write_text(trajectories_plot(curves), encoding="utf-8")
     shares = {name: [sum(standing(results, (name,), n)[:2]) for n in range(1, BUDGET + 1)] for name in BASELINES}
     shares["every baseline"] = [sum(standing(results, BASELINES, n)[:2]) for n in range(1, BUDGET + 1)]

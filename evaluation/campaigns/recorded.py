@@ -91,7 +91,9 @@ class Recorded:
         follows from the others is left out."""
         configs = self.candidates.configs
         axes = dict.fromkeys(axis for config in configs for axis, _ in config.mesh.ici)
-        columns = {axis: [dict(c.mesh.ici).get(axis, 1) for c in configs] for axis in axes if axis not in ("data", "fsdp")}
+        columns = {
+            axis: [dict(c.mesh.ici).get(axis, 1) for c in configs] for axis in axes if axis not in ("data", "fsdp")
+        }
         columns["micro_batch"] = [c.training.micro_batch or c.training.grad_accum for c in configs]
         columns["global_batch"] = [c.training.global_batch or 1 for c in configs]
         found = {name: tuple(round(float(np.log2(value))) for value in values) for name, values in columns.items()}

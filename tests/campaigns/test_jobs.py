@@ -29,7 +29,9 @@ OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234
 def sent(monkeypatch):
     """Nobody takes messages: tests work on what waits themselves."""
     found: list[tuple[str, int]] = []
-    monkeypatch.setattr("celery.app.base.Celery.send_task", lambda self, name, args, **more: found.append((name, args[0])))
+    monkeypatch.setattr(
+        "celery.app.base.Celery.send_task", lambda self, name, args, **more: found.append((name, args[0]))
+    )
     return found
 
 
@@ -53,7 +55,9 @@ def rows(count=60, failing=()):
     others = [row for row in range(len(space.candidates)) if row != space.baseline]
     for number, row in enumerate([space.baseline, *others[: count - 1]]):
         each = space.candidates.configs[row]
-        changes = {k: v for k, v in settings_of(each).items() if v is not None and k not in ("global_batch", "xla_flags")}
+        changes = {
+            k: v for k, v in settings_of(each).items() if v is not None and k not in ("global_batch", "xla_flags")
+        }
         run = {"mesh": each.mesh.to_json(), "changes": changes}
         if number in failing:
             found.append(run | {"log": OUT_OF_MEMORY})
@@ -198,7 +202,12 @@ def test_what_cannot_be_done_is_one_sentence(people, ready, given, sentence):
 def test_a_landscape_names_the_row_at_fault():
     config, _ = parse_config(CONFIG)
     good = {"mesh": CONFIG["mesh"], "step_time_s": 1.0}
-    for bad in ({**good, "step_time_s": -1}, {**good, "seconds": 1}, {"mesh": 3}, {**good, "changes": {"remat": "all"}}):
+    for bad in (
+        {**good, "step_time_s": -1},
+        {**good, "seconds": 1},
+        {"mesh": 3},
+        {**good, "changes": {"remat": "all"}},
+    ):
         with pytest.raises(ConfigError) as raised:
             read_landscape(config, [good, bad])
         assert json.dumps(bad) and str(raised.value)
@@ -220,7 +229,12 @@ def test_four_workers_with_kills_lose_and_double_nothing(people, ready):
     def worker(index: int) -> None:
         taken = 0
         for _ in range(400):
-            pk = campaign.trials.filter(status__in=("waiting", "running")).order_by("?").values_list("pk", flat=True).first()
+            pk = (
+                campaign.trials.filter(status__in=("waiting", "running"))
+                .order_by("?")
+                .values_list("pk", flat=True)
+                .first()
+            )
             if pk is None:
                 if not Campaign.objects.filter(pk=campaign.pk, status="running").exists():
                     return
