@@ -27,13 +27,14 @@ class CampaignForm(forms.Form):
     expert_step_time_s = forms.FloatField(
         min_value=1e-6, required=False, label="Best by hand, s", help_text="Drawn as a line to beat"
     )
+    to_budget = forms.BooleanField(required=False, label="Go on where it has converged")
     keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
     keep_weight_sharding = forms.BooleanField(required=False, label="Keep weight sharding")
     keep_micro_batches = forms.BooleanField(required=False, label="Keep micro-batches")
     landscape = forms.FileField(required=False, label="Recorded landscape", help_text="JSON, for that backend only")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
         for name, field in self.fields.items():
             if not isinstance(field, forms.BooleanField):
                 field.widget.attrs["class"] = "input"
@@ -62,6 +63,7 @@ class CampaignForm(forms.Form):
             backend=given["backend"],
             most_trials=given["most_trials"],
             parallel=given["parallel"],
+            to_budget=given["to_budget"],
             most_s=given["most_hours"] * HOUR_S if given["most_hours"] else None,
             most_dollars=given["most_dollars"],
             dollars_per_chip_hour=given["dollars_per_chip_hour"],

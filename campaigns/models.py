@@ -26,7 +26,7 @@ class Campaign(Job):
 
     status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
     tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
-    runs, where that is the backend.  most_*: the budget, None for no limit; dollars_per_chip_hour: what a chip costs.
+    runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit; dollars_per_chip_hour: what a chip costs.
     expert_step_time_s: what somebody reached by hand.  considered, held_back: of the space.  analysis: the newest
     bottleneck analysis.
     """
@@ -45,6 +45,7 @@ class Campaign(Job):
     constraints = OrderedJSONField(default=dict, blank=True)
     landscape = models.JSONField(null=True, blank=True)
     parallel = models.PositiveSmallIntegerField(default=1)
+    to_budget = models.BooleanField(default=False)
     most_trials = models.PositiveIntegerField()
     most_s = models.FloatField(null=True, blank=True)
     most_dollars = models.FloatField(null=True, blank=True)

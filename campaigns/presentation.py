@@ -79,7 +79,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Importance:
-    """share: of the variance of log step time that lies between the values of a parameter; best: that of the fastest."""
+    """share: of the variance of log step time that lies between a parameter's values; best: that of the fastest."""
 
     name: str
     share: float
@@ -209,7 +209,7 @@ def parallel(trials: Sequence[Trial]) -> Parallel | None:
         Axis(name, 4.0 + width * n, [(top, shown(value)) for value, top in places[name].items()])
         for n, name in enumerate(varying)
     ]
-    times = np.log([trial.step_time_s for trial in ran])
+    times = np.log([trial.step_time_s or 1.0 for trial in ran])
     span = max(float(times.max() - times.min()), 1e-9)
 
     def top(value: float) -> float:
@@ -264,7 +264,7 @@ def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
     ran = [trial for trial in trials if trial.step_time_s]
     if len(ran) < LEAST_RAN:
         return ()
-    times = np.log([trial.step_time_s for trial in ran])
+    times = np.log([trial.step_time_s or 1.0 for trial in ran])
     whole = float(((times - times.mean()) ** 2).sum())
     best = ran[int(np.argmin(times))]
     found = []

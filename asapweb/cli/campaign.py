@@ -1,4 +1,4 @@
-"""`asap campaign`: tune a configuration trial by trial, on this machine, by the model alone, or on a recorded landscape."""
+"""`asap campaign`: tune a configuration trial by trial: on this machine, by the model alone, or on recorded runs."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
     class Meta:
         model = Campaign
         fields = (
-            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "most_trials",
-            "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered", "held_back",
+            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
+            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered", "held_back",
             "analysis", "created_by", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
@@ -62,8 +62,8 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
         model = Trial
         fields = (
             "number", "status", "mesh", "training", "why", "predicted_step_time_s", "predicted_low_s",
-            "predicted_high_s", "gain", "faster", "runs_probability", "step_time_s", "step_times_s", "peak_bytes", "mfu",
-            "duty_cycle", "modelled", "failure", "runs", "created_at", "started_at", "finished_at",
+            "predicted_high_s", "gain", "faster", "runs_probability", "step_time_s", "step_times_s", "peak_bytes",
+            "mfu", "duty_cycle", "modelled", "failure", "runs", "created_at", "started_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -82,6 +82,7 @@ class BeginSerializer(serializers.Serializer[Any]):
     backend = serializers.ChoiceField(choices=Campaign.Backend.choices, default=Campaign.Backend.MODELLED)
     most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
     parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
+    to_budget = serializers.BooleanField(default=False, help_text="Go on where it has converged.")
     most_s = serializers.FloatField(required=False, allow_null=True, default=None)
     most_dollars = serializers.FloatField(required=False, allow_null=True, default=None)
     dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
@@ -90,8 +91,8 @@ class BeginSerializer(serializers.Serializer[Any]):
     landscape = serializers.JSONField(
         required=False,
         default=None,
-        help_text="Of a recorded landscape: runs, each with mesh, changes (training keys), step_time_s or step_times_s, "
-        "peak_memory_bytes, and the log of what failed.",
+        help_text="Of a recorded landscape: runs, each with mesh, changes (training keys), step_time_s or "
+        "step_times_s, peak_memory_bytes, and the log of what failed.",
     )
 
 
@@ -159,7 +160,8 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     @action(detail=True)
     def trials(self, request: Request, pk: str) -> Response:
         """The pool, in the order in which trials were planned."""
-        page = self.paginate_queryset(self.get_object().trials.order_by("number"))
+        found: Any = self.get_object().trials.order_by("number")
+        page: Any = self.paginate_queryset(found)
         return self.get_paginated_response(TrialSerializer(page, many=True).data)
 
     @extend_schema(

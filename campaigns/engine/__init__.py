@@ -1,1 +1,1 @@
-"""The loop of a tuning campaign: pool, bottleneck analysis, strategy generation, validation, failure analysis.  Pure."""
+"""The loop of a tuning campaign: pool, bottleneck analysis, strategy generation, validation, failures.  Pure."""

@@ -76,6 +76,11 @@ class Candidates:
     def log_stalled_s(self) -> Floats:
         return np.asarray(np.log(self.stalled_s / self.tokens))
 
+    @cached_property
+    def known_covered(self) -> dict[object, Bools]:
+        """What failures forbid, worked out once each (`strategy.covered`)."""
+        return {}
+
     def take(self, rows: npt.NDArray[np.integer]) -> Candidates:
         """The candidates at these indices."""
         arrays = {part.name: getattr(self, part.name)[rows] for part in fields(self) if part.name != "configs"}

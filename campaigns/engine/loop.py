@@ -25,9 +25,13 @@ from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 
-#: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials in a row
-#: have not.
+#: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials
+#: in a row have not.
 LEAST_GAIN, PATIENCE = 0.005, 3
+
+
+#: How often what is believed is worked out anew while many trials are chosen at once.
+REFRESHED = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def iterate(
     choices: list[Choice] = []
     first: tuple[Analysis, Mapping[str, int]] | None = None
     ended: Sentence | None = None
-    for _ in range(count):
+    while len(choices) < count:
         seen = pool if abilities.pool else Pool(pool.trials[-1:])
         rules = allowed(c, seen, abilities)
         belief = believe(c, seen, model, learning=abilities.learning, analyse_failures=abilities.failures)
@@ -80,13 +84,13 @@ def iterate(
         worth = np.where(rules.rows, _worth(c, belief, best), 0.0)
         if first is None:
             first = analyse(c, seen, worth), rules.held_back
-        chosen = int(np.argmax(worth))
-        ended = _ended(seen, bool(rules.rows.any()), best, float(worth[chosen]), least_gain)
+        order = np.argsort(-worth, kind="stable")[: min(max(1, count // REFRESHED), count - len(choices))]
+        ended = _ended(seen, bool(rules.rows.any()), best, float(worth[order[0]]), least_gain)
         if ended is not None:
             break
-        choice = _choice(c, belief, best, chosen, float(worth[chosen]))
-        choices.append(choice)
-        pool = pool.with_(Trial(chosen, "running"))
+        chosen = [int(row) for row in order if rules.rows[row]]
+        choices.extend(_choice(c, belief, best, row, float(worth[row])) for row in chosen)
+        pool = pool.with_(*(Trial(row, "running") for row in chosen))
     analysis, held_back = first or (analyse(c, pool, np.zeros(len(c))), {})
     return Iteration(analysis, held_back, tuple(choices), None if choices else ended)
 
@@ -105,8 +109,8 @@ def _ended(pool: Pool, any_left: bool, best: Trial | None, most: float, least_ga
     if best is None or most >= least_gain or since(pool, best) < PATIENCE:
         return None
     text = (
-        "Converged: {} trials in a row were no faster, and no candidate left is expected to improve on the best by {} or "
-        "more; the largest expected improvement is {}."
+        "Converged: {} trials in a row were no faster, and no candidate left is expected to improve on the best by {} "
+        "or more; the largest expected improvement is {}."
     )
     return say(
         text,

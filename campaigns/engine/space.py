@@ -48,17 +48,17 @@ def searched(
     """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
     stages.  The global batch stays, since another one trains another model.
 
-    calibration: from a profile of what runs; None to price by the shipped efficiencies.  Raises ConfigError where model, batch or sequence length are not known.
+    calibration: from a profile of what runs; None to price by the shipped efficiencies.  Raises ConfigError where
+    model, batch or sequence length are not known.
     """
     if missing := missing_facts(config):
         raise ConfigError(missing[0], "is needed for a campaign: without it no candidate can be priced")
     rules = replace(constraints or Constraints(), keep_batch=True)
     meshes = enumerate_meshes(config, config)
-    changes = next(
-        found
-        for most in (3, 2, 1)
-        if len(found := further_changes(config, rules, most)) * len(meshes.sizes) <= MOST_PRICED or most == 1
-    )
+    for most in (3, 2, 1):
+        changes = further_changes(config, rules, most)
+        if len(changes) * len(meshes.sizes) <= MOST_PRICED:
+            break
     found = all_with(meshes, config, changes)
     efficiencies = load_efficiencies().for_config(config)
     per_step = found.flat(combine(step_terms(found.work), efficiencies).estimate_s)
@@ -74,7 +74,8 @@ def searched(
     kept = np.flatnonzero(~out)
     kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
     kept = np.union1d(kept, [found.baseline])
-    work = picked(found.work, np.unravel_index(found.at[kept], found.shape), found.shape)
+    places: Any = np.unravel_index(found.at[kept], found.shape)
+    work = picked(found.work, places, found.shape)
     configs = tuple(replace(found.configured(int(i)), measured=None) for i in kept)
     priced = price(configs, work, efficiencies)
     if calibration is not None:
@@ -98,7 +99,7 @@ def _different(c: Candidates, baseline: int, changed: Floats) -> Ints:
 
 def key_of(config: ExperimentConfig) -> str:
     """The same text for configurations that are the same trial: mesh and training, axes of size 1 left out."""
-    mesh, training = config.mesh, config.training
+    mesh = config.mesh
     told = {
         "ici": [[axis, size] for axis, size in mesh.ici if size > 1],
         "dcn": [[axis, size] for axis, size in mesh.dcn if size > 1],
@@ -123,7 +124,7 @@ def settings_of(config: ExperimentConfig) -> dict[str, Any]:
 
 def parameters_of(config: ExperimentConfig) -> dict[str, Any]:
     """Every parameter of a trial as a table shows it: sizes of the axes, then the training."""
-    sizes = {axis: size for axis, size in config.mesh.ici}
+    sizes = dict(config.mesh.ici)
     across = {f"dcn.{axis}": size for axis, size in config.mesh.dcn if size > 1}
     settings = settings_of(config)
     if config.training.micro_batch:

@@ -64,7 +64,12 @@ def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:
     """The candidates that a failure forbids; of memory by how full each would be."""
     if forbidden.rule == "memory":
         return np.asarray(c.fill >= c.fill[candidate])
-    return np.array([forbidden.covers(config) for config in c.configs])
+    if forbidden.rule == "configuration":
+        return np.asarray(np.arange(len(c)) == candidate)
+    key = (forbidden.rule, forbidden.role, forbidden.dimension, candidate)
+    if key not in c.known_covered:
+        c.known_covered[key] = np.array([forbidden.covers(config) for config in c.configs])
+    return c.known_covered[key]
 
 
 def improvement(best: float, mean: Floats, sd: Floats) -> Floats:

@@ -18,6 +18,8 @@ from perfmodel.config import ExperimentConfig
 NAMED = 4
 #: From which chance not to run a sentence mentions it.
 WORTH_SAYING = 0.1
+#: Share of the step from which a part is worth naming.
+LEAST_SAVED = 0.005
 _PARTS = {
     "compute": "matmuls", "hbm": "exposed HBM traffic", "tensor": "communication inside a layer",
     "weights": "gradients and weights in communication", "pipeline": "the pipeline", "overhead": "overhead",
@@ -82,7 +84,7 @@ def _moved(c: Candidates, before: int, after: int) -> Sentence | None:
     """The part of the step that the change saves most of."""
     saved = c.shares[before] * c.time_s[before] - c.shares[after] * c.time_s[after]
     most = int(np.argmax(saved))
-    if saved[most] <= 0:
+    if saved[most] < LEAST_SAVED * c.time_s[after]:
         return None
     text = "Most of it comes from {}, {} less per step."
     return say(text, _PARTS[PARTS[most]], Value(_PARTS[PARTS[most]], float(saved[most]), "s", "predicted"))

@@ -40,6 +40,7 @@ class Asked:
     backend: str = Campaign.Backend.MODELLED
     most_trials: int = 20
     parallel: int = 1
+    to_budget: bool = False
     most_s: float | None = None
     most_dollars: float | None = None
     dollars_per_chip_hour: float | None = None
@@ -60,7 +61,7 @@ def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
         made = Campaign.objects.create(
             team_id=experiment.team_id, experiment=experiment, backend=asked.backend,
             config=config_to_json(config), constraints=constraints.to_json(), landscape=asked.landscape,
-            parallel=asked.parallel, most_trials=asked.most_trials, most_s=asked.most_s,
+            parallel=asked.parallel, to_budget=asked.to_budget, most_trials=asked.most_trials, most_s=asked.most_s,
             most_dollars=asked.most_dollars, dollars_per_chip_hour=asked.dollars_per_chip_hour,
             expert_step_time_s=asked.expert_step_time_s, created_by=user,
         )  # fmt: skip

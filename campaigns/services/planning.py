@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from campaigns.engine.analysis import Analysis
 from campaigns.engine.candidates import Candidates
-from campaigns.engine.loop import Choice, Iteration, iterate
+from campaigns.engine.loop import LEAST_GAIN, Choice, Iteration, iterate
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import spaces
@@ -68,7 +68,8 @@ def plan(pk: int) -> int:
             if pool.done:
                 first = pool.done[0]
                 candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
-        found = iterate(candidates, pool, count)
+        least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
+        found = iterate(candidates, pool, count, least_gain=least_gain)
         _store(campaign, candidates, found, counts["last"] + 1)
         if not found.choices:
             return _stop(campaign, counts["open"], found.ended or Sentence("No candidate is left."))
@@ -80,7 +81,8 @@ def _spent(campaign: Campaign) -> str | None:
     if campaign.most_s is None and campaign.most_dollars is None:
         return None
     ran = campaign.trials.filter(started_at__isnull=False)
-    ended = [(end - begin).total_seconds() for begin, end in ran.values_list("started_at", "finished_at") if end]
+    times = ran.values_list("started_at", "finished_at")
+    ended = [(end - begin).total_seconds() for begin, end in times if begin and end]
     seconds = float(np.sum(ended))
     if campaign.most_s is not None and seconds >= campaign.most_s:
         return f"The budget of {duration(campaign.most_s)} of trials is spent."

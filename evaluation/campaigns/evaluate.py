@@ -108,6 +108,10 @@ def table(results: Mapping[str, Sequence[Played]], methods: Sequence[str], rows:
     return lines
 
 
+def _after(trials: Sequence[int]) -> str:
+    return " | ".join(f"regret after {n}" for n in trials)
+
+
 def standing(results: Mapping[str, Sequence[Played]], others: Sequence[str], trial: int) -> tuple[float, float, float]:
     """Shares of workloads on which the campaign is ahead of every one of the others after so many trials, level with
     the best of them, and behind it, by regret on the mean over the seeds."""
@@ -137,9 +141,10 @@ def hardest(found: Sequence[Recorded], results: Mapping[str, Sequence[Played]]) 
         if np.median(results[OURS][i].trials) > 3 or mean["Optuna TPE"] < mean[OURS]:
             after = {name: float(results[name][i].regret[:, 2].mean()) for name in (OURS, "Optuna TPE")}
             ran = int(np.isfinite(landscape.time_s).sum())
+            quick = f"{percent(after[OURS])} | {percent(after['Optuna TPE'])}"
             lines.append(
                 f"| {landscape.name} | {len(landscape)} ({ran}) | {mean[OURS]:.1f} | {mean['Optuna TPE']:.1f} | "
-                f"{mean['Optuna GP']:.1f} | {mean['random']:.1f} | {percent(after[OURS])} | {percent(after['Optuna TPE'])} |"
+                f"{mean['Optuna GP']:.1f} | {mean['random']:.1f} | {quick} |"
             )
     return lines
 
@@ -155,11 +160,12 @@ def convergence(found: Sequence[Recorded], own: Sequence[Sequence[Run]]) -> str:
             left.append(float(landscape.regret[start]) if at == 0 else float(curve[at - 1]))
             missed += left[-1] > AS_GOOD - 1.0
     return (
-        f"A campaign stops where no candidate is expected to improve on the best by {percent(LEAST_GAIN)} and {PATIENCE} "
-        "trials in a row have not; of sixteen such rules, looked at on these landscapes, the simplest that leaves little. "
-        "Here it is "
-        f"after {np.median(stops):g} trials on the median ({np.mean(stops):.1f} on the mean); {percent(float(np.mean(left)))} "
-        f"are left on the mean, and {missed} of {len(left)} campaigns stop more than 2 % short of the fastest."
+        f"A campaign stops where no candidate is expected to improve on the best by {percent(LEAST_GAIN)} and "
+        f"{PATIENCE} trials in a row have not; of sixteen such rules, looked at on these landscapes, a simple one that "
+        "leaves little. It stops "
+        f"after {np.median(stops):g} trials on the median ({np.mean(stops):.1f} on the mean); "
+        f"{percent(float(np.mean(left)))} are left on the mean, and {missed} of {len(left)} campaigns stop more than "
+        "2 % short of the fastest."
     )
 
 
@@ -191,7 +197,8 @@ def report() -> str:
     shares = {name: [sum(standing(results, (name,), n)[:2]) for n in range(1, BUDGET + 1)] for name in BASELINES}
     shares["every baseline"] = [sum(standing(results, BASELINES, n)[:2]) for n in range(1, BUDGET + 1)]
     (PLOTS / "campaigns-ahead.svg").write_text(ahead_plot(shares), encoding="utf-8")
-    sections = [_HEAD.format(date=f"{datetime.now(UTC):%Y-%m-%d}", workloads=len(found), seeds=SEEDS, budget=BUDGET,
+    head = "\n\n".join(" ".join(part.split()) for part in _HEAD.split("\n\n"))
+    sections = [head.format(date=f"{datetime.now(UTC):%Y-%m-%d}", workloads=len(found), seeds=SEEDS, budget=BUDGET,
                              sizes=f"{min(map(len, found))} to {max(map(len, found))}")]  # fmt: skip
     sections += ["## All workloads", *_block(table(results, (OURS, *BASELINES), everything))]
     for source, title in SOURCES.items():
@@ -211,13 +218,27 @@ def _block(lines: Sequence[str]) -> list[str]:
 
 _HEAD = """# Accuracy of tuning campaigns
 
-Written by `make accuracy` on {date} (`python -m evaluation.campaigns.evaluate`). What the model errs by that a campaign corrects: [accuracy.md](accuracy.md).
+Written by `make accuracy` on {date} (`python -m evaluation.campaigns.evaluate`). What the model errs by that a
+campaign corrects: [accuracy.md](accuracy.md).
 
-{workloads} recorded landscapes with at least five layouts that ran, {sizes} layouts each: OptiCo's Figure 5 and the workloads of the measured sweeps; a layout that failed is a failed trial. Each is played {seeds} times: a seed draws the layout that runs before the campaign among those that are more than 2 % slower than the fastest, every method is told its step time, and then has {budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failed ones counted ({budget} + 1 where never). *Regret*: time per token of the best so far over the fastest, mean over seeds and workloads. *Failed*: share of failed trials up to the best.
+{workloads} recorded landscapes with at least five layouts that ran, {sizes} layouts each: OptiCo's Figure 5 and the
+workloads of the measured sweeps; a layout that failed is a failed trial. Each is played {seeds} times: a seed draws
+the layout that runs before the campaign among those that are more than 2 % slower than the fastest, every method is
+told its step time, and then has {budget} trials. *Trials*: until the best so far is within 2 % of the fastest, failed
+ones counted ({budget} + 1 where never). *Regret*: time per token of the best so far over the fastest, mean over seeds
+and workloads. *Failed*: share of failed trials up to the best.
 
-**What was seen.** The efficiencies with which a campaign prices a landscape are fitted without its workload and the others of its fold (an eighth of all), and so is how the model's error divides. None is fitted on OptiCo's. Not out of fold: the memory model's constants for nanotron and the choice of its terms; neighbouring workloads of Megatron-DeepSpeed on few GPUs are near to each other in any fold. The rule by which trials are chosen (expected improvement) was taken as it is; the share of the memory model's error in common and the weight of a stall are judgements, stated in the code, that were not searched; when a campaign stops was looked at here.
+**What was seen.** The efficiencies with which a campaign prices a landscape are fitted without its workload and the
+others of its fold (an eighth of all), and so is how the model's error divides. None is fitted on OptiCo's. Not out of
+fold: the memory model's constants for nanotron and the choice of its terms; neighbouring workloads of
+Megatron-DeepSpeed on few GPUs are near to each other in any fold. The rule by which trials are chosen (expected
+improvement) was taken as it is; the share of the memory model's error in common and the weight of a stall are
+judgements, stated in the code, that were not searched; when a campaign stops was looked at here.
 
-**Baselines.** *Random*, and two samplers of Optuna 5, multivariate TPE and Gaussian process, with four random trials first instead of ten (half of the budget). They choose among the layouts that the rules of legality allow, as the campaign does, never try one twice (what they ask for is the nearest untried layout), and are told a failed trial as twice as slow as the slowest.
+**Baselines.** *Random*, and two samplers of Optuna 5, multivariate TPE and Gaussian process, with four random trials
+first instead of ten (half of the budget). They choose among the layouts that the rules of legality allow, as the
+campaign does, never try one twice (what they ask for is the nearest untried layout), and are told a failed trial as
+twice as slow as the slowest.
 
 ![Regret of the best so far by trial](accuracy/campaigns-trajectories.svg)
 
@@ -229,10 +250,10 @@ _STANDING = (
 _HARDEST = "Workloads that take more than three trials on the median, or more than TPE on the mean. Trials: means."
 _ABLATION = (
     "As OptiCo's Table 2. *Without pool*: only the last trial is known, so what was tried is tried again. *Without "
-    "learning*: trials are remembered, but say nothing of the model's error. *Without failure analysis*: a failure says "
-    "nothing of other candidates. *Without model*: a Gaussian process over the settings that knows no step time and no "
-    "memory. The sweeps publish no cause of a failure, which leaves failure analysis little to do here: memory is judged "
-    "by the model and by what the others' failures say of it."
+    "learning*: trials are remembered, but say nothing of the model's error. *Without failure analysis*: a failure "
+    "says nothing of other candidates. *Without model*: a Gaussian process over the settings that knows no step time and no "
+    "memory. The sweeps publish no cause of a failure, which leaves failure analysis little to do here: memory is "
+    "judged by the model and by what the others' failures say of it."
 )
 _PROFILE = (
     "On the simulated worlds of [accuracy-calibration.md](accuracy-calibration.md) (recorded sweeps have no profiles): "

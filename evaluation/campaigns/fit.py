@@ -55,13 +55,18 @@ def fitted(landscapes: Sequence[Recorded]) -> Division:
     data = [errors_of(landscape) for landscape in landscapes]
 
     def unlikely(x: Floats) -> float:
-        division = Division(*(float(value) for value in np.exp(x)), source="")
+        division = _division(x, "")
         return -sum(log_likelihood(e.candidates, e.rows, e.residual, division) / len(e.rows) ** 0.5 for e in data)
 
     options = {"maxiter": 400, "xatol": 0.01, "fatol": 0.01}
     found = minimize(unlikely, np.log(START), method="Nelder-Mead", options=options).x
     text = f"make fit: {sum(len(e.rows) for e in data)} held-out runs of {len(data)} workloads"
-    return Division(*(float(value) for value in np.exp(found)), source=text)
+    return _division(found, text)
+
+
+def _division(logs: Floats, source: str) -> Division:
+    common, parts, local, length, noise = (float(value) for value in np.exp(logs))
+    return Division(common, parts, local, length, noise, source)
 
 
 def fold_of(landscape: Recorded) -> int:

@@ -29,7 +29,8 @@ def many(campaign: Campaign, count: int, draw: np.random.Generator, failing: flo
                 training={key: training[key] for key in keys}, status="failed" if fails else "done",
                 why="Drawn for a test.", predicted_step_time_s=1.5, gain=0.01, faster=0.4, runs_probability=0.9,
                 step_time_s=None if fails else float(np.exp(draw.normal(0.6, 0.4))), peak_bytes=None if fails else 7e10,
-                mfu=None if fails else 0.41, failure=FAILURE if fails else None, runs=1, started_at=now, finished_at=now,
+                mfu=None if fails else 0.41, failure=FAILURE if fails else None, runs=1,
+                started_at=now, finished_at=now,
             )
         )  # fmt: skip
     Trial.objects.bulk_create(made, batch_size=1000)
