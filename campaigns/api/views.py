@@ -36,8 +36,8 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
     class Meta:
         model = Campaign
         fields = (
-            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
-            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered", "held_back",
+            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel",
+            "to_budget", "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered", "held_back",
             "analysis", "created_by", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
