@@ -26,9 +26,9 @@ class Campaign(Job):
 
     status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
     tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
-    runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit; dollars_per_chip_hour: what a chip costs.
-    expert_step_time_s: what somebody reached by hand.  considered, held_back: of the space.  analysis: the newest
-    bottleneck analysis.
+    runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit;
+    dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  considered,
+    held_back: of the space.  analysis: the newest bottleneck analysis.
     """
 
     class Backend(models.TextChoices):

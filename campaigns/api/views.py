@@ -36,9 +36,9 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
     class Meta:
         model = Campaign
         fields = (
-            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel",
-            "to_budget", "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered", "held_back",
-            "analysis", "created_by", "created_at", "finished_at",
+            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
+            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered",
+            "held_back", "analysis", "created_by", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
 

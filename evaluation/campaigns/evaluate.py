@@ -251,9 +251,9 @@ _HARDEST = "Workloads that take more than three trials on the median, or more th
 _ABLATION = (
     "As OptiCo's Table 2. *Without pool*: only the last trial is known, so what was tried is tried again. *Without "
     "learning*: trials are remembered, but say nothing of the model's error. *Without failure analysis*: a failure "
-    "says nothing of other candidates. *Without model*: a Gaussian process over the settings that knows no step time and no "
-    "memory. The sweeps publish no cause of a failure, which leaves failure analysis little to do here: memory is "
-    "judged by the model and by what the others' failures say of it."
+    "says nothing of other candidates. *Without model*: a Gaussian process over the settings that knows no step time "
+    "and no memory. The sweeps publish no cause of a failure, which leaves failure analysis little to do here: memory "
+    "is judged by the model and by what the others' failures say of it."
 )
 _PROFILE = (
     "On the simulated worlds of [accuracy-calibration.md](accuracy-calibration.md) (recorded sweeps have no profiles): "
