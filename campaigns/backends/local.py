@@ -102,6 +102,9 @@ def _outcome(said: dict[str, Any], log: str) -> Outcome:
     good = isinstance(times, list) and all(isinstance(t, int | float) and isfinite(t) and t > 0 for t in times)
     peak = said.get("peak_memory_bytes")
     failure = said.get("failure")
+    # The first of them warm up.
+    warm_up = said.get("warm_up", 0)
+    times = times[warm_up:] if good and isinstance(warm_up, int) else times
     if failure or not good or not times:
         text = failure if isinstance(failure, str) else json.dumps(failure) if failure else ""
         return Outcome(log="\n".join(part for part in (log, text) if part) or "The trial reported no step times.")
