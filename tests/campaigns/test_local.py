@@ -12,7 +12,7 @@ from perfmodel.config_file import parse_config
 from proposals.failures import read_failure
 from tests.backend.factories import CONFIG
 
-RAN = 'print("compiling"); print(\'{"warm_up": 1, "step_times_s": [9.0, 1.0, 1.2, 1.1], "peak_memory_bytes": 5e9, "failure": null}\')'
+RAN = """print('{"warm_up": 1, "step_times_s": [9.0, 1.0, 1.2, 1.1], "peak_memory_bytes": 5e9, "failure": null}')"""
 BROKE = "import sys; sys.stderr.write('RESOURCE_EXHAUSTED: Out of memory allocating 1234567890 bytes.\\n'); sys.exit(1)"
 SAID = """print('{"step_times_s": [], "failure": "RESOURCE_EXHAUSTED: Out of memory allocating 1234567890 bytes."}')"""
 READS = (
