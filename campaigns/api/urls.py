@@ -10,6 +10,6 @@ from campaigns.api.views import CampaignViewSet
 router = DefaultRouter()
 router.include_format_suffixes = False
 router.include_root_view = False
-router.register("campaigns", CampaignViewSet)
+router.register("campaigns", CampaignViewSet, basename="api-campaign")  # pages have the plain names
 
 urlpatterns = [path("", include(router.urls))]
