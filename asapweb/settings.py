@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "history",
     "proposals",
     "dialogue",
+    "campaigns",
     "asapweb",
 ]
 MIDDLEWARE = [

@@ -12,8 +12,10 @@ urlpatterns = [
     path("", include("diagnosis.urls")),
     path("", include("history.urls")),
     path("", include("proposals.urls")),
+    path("", include("campaigns.urls")),
     path("", include("dialogue.urls")),
     path("", include("dialogue.replay_urls")),
+    path("api/", include("campaigns.api.urls")),
     path("api/", include("dialogue.api.urls")),
     path("api/", include("proposals.api.urls")),
 ]
