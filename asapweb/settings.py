@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "proposals",
     "launches",
     "dialogue",
+    "campaigns",
     "asapweb",
 ]
 MIDDLEWARE = [

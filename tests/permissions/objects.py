@@ -12,6 +12,7 @@ from knox.models import AuthToken
 
 from accounts import members, services
 from accounts.models import Invitation, Membership, Role, Team, User
+from campaigns.services import campaigns
 from dialogue.models import Held
 from dialogue.services import asking
 from experiments.models import Event, Experiment
@@ -125,6 +126,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "passage": Passage.objects.filter(document=document).earliest("pk").key,
         "record": kept.pk,
         "key": kept.key,
+        "campaign": _campaign(people, ready.experiment, mark),
         "import": imports.receive(people.team, people.engineer, rows).pk,
         "member": Membership.objects.get(user=author).pk,
         "invitation": Invitation.objects.get(user=guest).pk,
@@ -134,6 +136,14 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "token": AuthToken.objects.create(author)[0].token_key,
         "link": services.create_sign_in_link(guest, timedelta(hours=1)),
     }  # fmt: skip
+
+
+def _campaign(people: People, experiment: Experiment, mark: str) -> int:
+    """A campaign whose first trial failed."""
+    made = campaigns.begin(experiment, people.engineer, campaigns.Asked(most_trials=3))
+    failure = {"cause": "unknown", "confidence": 0.0, "sentence": f"{mark} broke.", "lines": 1}
+    made.trials.filter(number=0).update(status="failed", failure=failure, why=f"What {mark} runs.")
+    return made.pk
 
 
 def _failed(people: People, mark: str) -> Experiment:

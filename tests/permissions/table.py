@@ -109,6 +109,24 @@ OVERVIEW = (
     asks(SIGNED_IN, "/api/search/", config=CONFIG),
 )
 
+CAMPAIGNS = (
+    *reads(
+        VIEWER,
+        """
+        /experiments/{experiment}/campaigns/ /campaigns/{campaign}/ /campaigns/{campaign}/difference/
+        /campaigns/{campaign}/trials.csv /campaigns/{campaign}/trials.json
+        /api/campaigns/{campaign}/ /api/campaigns/{campaign}/trials/
+        """,
+    ),
+    *reads(SIGNED_IN, "/api/campaigns/"),
+    stores(ENGINEER, "/experiments/{experiment}/campaigns/", backend="modelled", most_trials=3, parallel=1),
+    stores(ENGINEER, "/campaigns/{campaign}/change/", change="pause"),
+    stores(ENGINEER, "/campaigns/{campaign}/trials/0/retry/"),
+    stores(ENGINEER, "/api/campaigns/", experiment="{experiment}", most_trials=3),
+    stores(ENGINEER, "/api/campaigns/{campaign}/change/", change="pause"),
+    stores(ENGINEER, "/api/campaigns/{campaign}/retry/", number=0),
+)
+
 EXPERIMENTS = (
     *reads(
         VIEWER,
@@ -312,6 +330,7 @@ AREAS = {
     "accounts": ACCOUNTS,
     "overview": OVERVIEW,
     "experiments": EXPERIMENTS,
+    "campaigns": CAMPAIGNS,
     "diagnosis": DIAGNOSIS,
     "knowledge": KNOWLEDGE,
     "history": HISTORY,
