@@ -112,7 +112,8 @@ def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progres
                 else:
                     stages.append(str(line.get("stage")))
                     _tell(progress, effort, stages[-1])
-            code = process.wait(max(0.1, deadline - time.monotonic())) if time.monotonic() < deadline else None
+            late = memory.exceeded or time.monotonic() >= deadline
+            code = None if late else process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             code = None
         finally:
