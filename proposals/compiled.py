@@ -11,7 +11,7 @@ from proposals.compiling.result import CollectiveUse, CompileCheck
 from proposals.models import Compilation
 
 WORDS = {
-    "fits": ("Compiles and fits", "measured"),
+    "fits": ("Fits", "measured"),
     "out_of_memory": ("Out of memory", "failed"),
     "invalid": ("Does not compile", "failed"),
     "crashed": ("Compiler crashed", "review"),
@@ -41,7 +41,7 @@ class Compiled:
     @property
     def name(self) -> str:
         proposal = self.made.proposal
-        return f"{proposal.rank}. {proposal.title}" if proposal else "Baseline"
+        return f"proposal {proposal.rank}" if proposal else "baseline"
 
     @property
     def memory_bytes(self) -> float | None:
@@ -82,4 +82,6 @@ def shown(made: Compilation, config: ExperimentConfig | None) -> Compiled:
 def by_proposal(
     rows: Mapping[int | None, Compilation], configs: Mapping[int | None, ExperimentConfig | None]
 ) -> dict[int | None, Compiled]:
-    return {key: shown(made, configs.get(key)) for key, made in rows.items()}
+    """In the order of their ranks, the baseline first."""
+    ordered = sorted(rows.items(), key=lambda item: item[1].proposal.rank if item[1].proposal else 0)
+    return {key: shown(made, configs.get(key)) for key, made in ordered}
