@@ -140,6 +140,7 @@ def _find_membership(request: HttpRequest) -> Membership | None:
     session = getattr(request, "session", None)
     chosen = session.get(SESSION_TEAM) if session is not None else None
     for membership in found:
+        membership.user = user
         if membership.team_id == chosen:
             return membership
     return found[0] if found else None

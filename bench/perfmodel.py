@@ -20,7 +20,7 @@ from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.search import price_space, ranking, search
 from perfmodel.shapes import ModelShape
-from perfmodel.space import Constraints, build_space
+from perfmodel.space import SearchBounds, build_space
 from perfmodel.step_time import predict
 from perfmodel.workload import REMAT, chip_of
 
@@ -30,14 +30,14 @@ AXES = ("pipeline", "replica", "data", "seq", "model")
 CALCULON = "Calculon's README: about one minute to search the executions of Turing-530B on 5,128 A100"
 
 
-def pod(topology: tuple[int, ...] = (16, 20, 28), batches: int = 8) -> tuple[ExperimentConfig, Constraints]:
+def pod(topology: tuple[int, ...] = (16, 20, 28), batches: int = 8) -> tuple[ExperimentConfig, SearchBounds]:
     """A v5p slice (default: the full pod of 8,960 chips), all factorisations over five axes, batches and remats."""
     chips = 1
     for size in topology:
         chips *= size
     config = ExperimentConfig(Hardware("v5p", topology), Mesh((("data", chips),)), LLAMA3_70B, Training(chips, 4096))
     sizes = tuple(max(1, chips // 8) * 2**power for power in range(batches))
-    return config, Constraints(axes=AXES, global_batches=sizes, remats=REMAT)
+    return config, SearchBounds(axes=AXES, global_batches=sizes, remats=REMAT)
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:

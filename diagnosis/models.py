@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from django.db import models
 
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
@@ -25,7 +27,7 @@ class DiagnosisRecord(models.Model):
     class Meta:
         indexes = [models.Index(fields=["team", "-run"], include=["id"], name="diagnosis_newest")]
 
-    @property
+    @cached_property
     def value(self) -> Diagnosis:
         """The diagnosis as it was made, without its ops."""
         return DIAGNOSIS.read({**self.data, "ops": ()})

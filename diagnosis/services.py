@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,11 +189,11 @@ def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...], facts: Map
             )
 
 
-def newest(experiment: Experiment, *without: str) -> DiagnosisRecord | None:
-    """The diagnosis of the newest run that has one.  without: large fields the caller does not read."""
+def newest(experiment: Experiment, without: Sequence[str] = ("modules",)) -> DiagnosisRecord | None:
+    """The diagnosis of the newest run that has one.  without: large fields that the caller does not read."""
     return (
         DiagnosisRecord.objects.select_related("run", "run__profile")
-        .defer("modules", *without)
+        .defer(*without)
         .filter(run__experiment=experiment)
         .order_by("-run_id")
         .first()
@@ -297,17 +297,12 @@ def _whole(page: int | str) -> int:
         return 1
 
 
-def choices(diagnosis: DiagnosisRecord, column: str) -> list[str]:
-    """The values a filter column has in this diagnosis, sorted; blanks left out."""
-    if column not in FILTERS:
-        raise ValueError(f"{column!r} is not a filter")
-    return list(
-        OpRow.objects.filter(diagnosis=diagnosis)
-        .exclude(**{column: ""})
-        .order_by(column)
-        .values_list(column, flat=True)
-        .distinct()
-    )
+def choices(diagnosis: DiagnosisRecord, *columns: str) -> list[list[str]]:
+    """For each filter column the values it has in this diagnosis, sorted; blanks left out."""
+    if unknown := set(columns) - set(FILTERS):
+        raise ValueError(f"{', '.join(sorted(unknown))}: not a filter")
+    rows = list(OpRow.objects.filter(diagnosis=diagnosis).order_by().values_list(*columns).distinct())
+    return [sorted({row[place] for row in rows} - {""}) for place in range(len(columns))]
 
 
 def contract(record: DiagnosisRecord, top: int = 20) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -48,7 +49,7 @@ def experiment(request: HttpRequest, pk: int) -> HttpResponse:
     context = page.context("diagnosis", **progress_context(page))
     if page.experiment.state == RunStatus.CONFIGURING:
         context |= waiting_form(page)
-    record = services.newest(page.experiment)
+    record = services.newest(page.experiment, without=())
     if record is not None:
         context |= diagnosis_context(page, record) | ops_context(request, record, OPS_IN_REPORT)
     return render(request, "diagnosis/experiment.html", context)
@@ -111,13 +112,14 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
     filters = {key: request.GET.get(key, "") for key in (*services.FILTERS, *services.MORE_FILTERS)}
     sort = request.GET.get("sort", "-time_share")
     number = request.GET.get("page", "1")
+    categories, axes, bounds = services.choices(record, "category", "mesh_axis", "bound_by")
     context: dict[str, Any] = {
         "sort": sort,
         "filters": filters,
         "chips": [(key, value) for key, value in filters.items() if value and key not in _IN_FORM],
-        "categories": services.choices(record, "category"),
-        "axes": services.choices(record, "mesh_axis"),
-        "bounds": services.choices(record, "bound_by"),
+        "categories": categories,
+        "axes": axes,
+        "bounds": bounds,
         "group": "",
         "group_words": GROUP_WORDS,
         "full": size != OPS_IN_REPORT,
@@ -143,7 +145,7 @@ def ops_context(request: HttpRequest, record: DiagnosisRecord, size: int = OPS_O
 def ops(request: HttpRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
-    record = record_of(page, "data")
+    record = record_of(page, without=["data", "modules"])
     # The table within the report is short; its links lead to the next rows of the same length.
     size = OPS_IN_REPORT if request.GET.get("size") == str(OPS_IN_REPORT) else OPS_ON_PAGE
     context = page.context("diagnosis", record=record, **ops_context(request, record, size))
@@ -157,7 +159,7 @@ def ops(request: HttpRequest, pk: int) -> HttpResponse:
 def op(request: HttpRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
-    record = record_of(page, "data")
+    record = record_of(page, without=["data", "modules"])
     row = get_object_or_404(record.ops, rank=rank)
     beside, where = services.neighbours(row, NEIGHBOURS)
     context = page.context(
@@ -194,12 +196,12 @@ def evidence(request: HttpRequest, pk: int, ref: str) -> HttpResponse:
 def modules(request: HttpRequest, pk: int) -> HttpResponse:
     """The whole tree of modules, as far as it was kept."""
     page = experiment_page(request, pk)
-    record = record_of(page, "data")
+    record = record_of(page, without=["data"])
     return render(request, "diagnosis/modules.html", page.context("diagnosis", record=record, tree=record.modules))
 
 
-def record_of(page: ExperimentPage, *without: str) -> DiagnosisRecord:
-    record = services.newest(page.experiment, *without)
+def record_of(page: ExperimentPage, without: Sequence[str] = ("modules",)) -> DiagnosisRecord:
+    record = services.newest(page.experiment, without)
     if record is None:
         raise Http404("This experiment has no diagnosis yet.")
     return record

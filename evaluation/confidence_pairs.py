@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.pairs import MeasuredRun, Pair, log_gain
+from evaluation.measured_pairs import MeasuredRun, Pair, log_gain
 from evaluation.time_table import table_without_model
 from perfmodel.calibration import calibrate
 from perfmodel.config import ExperimentConfig

@@ -73,7 +73,7 @@ def kept(path: Path) -> list[dict[str, Any]]:
         found = [round(x, 3) for x in signs(item, keys)] if judged else []
         rows.append({"id": item["id"], "run": item["run"], "mark": item["mark"],
                      "by": item.get("by", "grader"), "digest": digest(item),
-                     "told": bool(set(keys) & set(TOLD)), "signs": found})  # fmt: skip
+                     "stated": bool(set(keys) & set(TOLD)), "signs": found})  # fmt: skip
     return rows
 
 
@@ -118,7 +118,7 @@ def main() -> None:
     x, marks = np.array([row["signs"] for row in some]), np.array([row["mark"] for row in some])
     y, runs = np.array([WORTH[mark] for mark in marks]), np.array([row["run"] for row in some])
     chances = left_out(x, y, runs)
-    stated = sum(row["told"] and row["mark"] == "wrong" for row in rows)  # answered whatever the probability
+    stated = sum(row["stated"] and row["mark"] == "wrong" for row in rows)  # answered whatever the probability
     at = least(chances, marks, int(MOST_WRONG * len(rows)) - stated)
     shown = Counter(marks[chances >= at].tolist())
     numbers = {

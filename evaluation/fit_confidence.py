@@ -22,8 +22,8 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from evaluation.confidence_pairs import Predicted, predict_pairs
+from evaluation.measured_pairs import SOURCES, Pair, measured_pairs
 from evaluation.optico import tuned_runs
-from evaluation.pairs import SOURCES, Pair, measured_pairs
 from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory

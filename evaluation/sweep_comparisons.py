@@ -23,7 +23,7 @@ from itertools import islice
 from math import log
 from statistics import median, median_low
 
-from evaluation.pairs import configuration_of, distinct
+from evaluation.measured_pairs import configuration_of, distinct
 from evaluation.sweeps import SweepRun, load_sweeps
 
 #: A step starts at most so many times slower than the fastest run, but for weight sharding: what lies beyond is broken.

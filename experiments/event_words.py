@@ -68,11 +68,11 @@ def describe(event: Event, experiment: Experiment) -> Line:
     Reads `brief` where the event has one, and its data only where it has none.
     """
     data = facts(event)
-    told = _OF_STEPS.get(event.kind)
-    if told is not None:
-        code, title, text, tone = told(data)
+    of_step = _OF_STEPS.get(event.kind)
+    if of_step is not None:
+        code, title, text, tone = of_step(data)
     else:
-        code, (title, text, tone) = "", _told(event, data, _who(event, experiment))
+        code, (title, text, tone) = "", _words(event, data, _who(event, experiment))
     return Line(
         event=event,
         icon="x" if tone == "err" and event.kind in ("status", "tool_result") else _ICONS.get(event.kind, "list"),
@@ -104,7 +104,7 @@ def pretty(event: Event) -> str:
     return json.dumps(event.data, indent=2, ensure_ascii=False)
 
 
-Told = tuple[str, str, str]
+Words = tuple[str, str, str]
 
 
 def _who(event: Event, experiment: Experiment) -> str:
@@ -115,7 +115,7 @@ def _who(event: Event, experiment: Experiment) -> str:
     return ACTORS.get(event.actor, event.actor)
 
 
-def _told(event: Event, data: Mapping[str, Any], who: str) -> Told:
+def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
     """Title, text and tone of what people and the Coordinator's services did."""
     kind = event.kind
     if kind == "status":
@@ -253,9 +253,9 @@ def _result(data: Mapping[str, Any]) -> Step:
 
 def _complaint(data: Mapping[str, Any]) -> Step:
     what = "form" if data.get("about") == "form" else "content"
-    count, told = data.get("count") or 0, data.get("complaints") or []
-    more = f" And {count - len(told)} more." if told and count > len(told) else ""
-    return "", f"Answer sent back for its {what}", " ".join(str(each) for each in told) + more, "err"
+    count, complaints = data.get("count") or 0, data.get("complaints") or []
+    more = f" And {count - len(complaints)} more." if complaints and count > len(complaints) else ""
+    return "", f"Answer sent back for its {what}", " ".join(str(each) for each in complaints) + more, "err"
 
 
 def _retry(data: Mapping[str, Any]) -> Step:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.urls import reverse
 
 from accounts.models import Membership, Role
-from accounts.permissions import check, get_for
+from accounts.permissions import check
 from experiments.models import Experiment, Run, RunStatus
 
 
@@ -44,6 +44,9 @@ class ExperimentPage:
 
 def experiment_page(request: HttpRequest, pk: int, role: Role | str = Role.VIEWER) -> ExperimentPage:
     """The experiment for a member with at least `role` in its team; raises Http404 or PermissionDenied."""
-    experiment = get_for(request.user, Experiment.objects.select_related("created_by"), role, pk=pk)
+    experiment = Experiment.objects.select_related("created_by").filter(pk=pk).first()
+    if experiment is None:
+        raise Http404
+    membership = check(request.user, experiment, role)
     run = experiment.runs.select_related("profile").order_by("-pk").first()
-    return ExperimentPage(experiment, check(request.user, experiment, role), run)
+    return ExperimentPage(experiment, membership, run)

@@ -229,7 +229,7 @@ def _said_of_form(page: ExperimentPage) -> dict[str, Any]:
     return {
         "given_error": unread,
         "stand_in": facts is not None and facts.on_cpu and not experiment.config,
-        "told": as_table(facts) if facts is not None else [],
+        "from_profile": as_table(facts) if facts is not None else [],
         "recorded": facts.found.get("recorded") if facts is not None else None,
     }
 
@@ -243,7 +243,8 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
     told = page.experiment.events.filter(run=page.run, kind__in=TOLD_BY)
     trail = list(told.only("experiment", "kind", "data", "created_at").order_by("pk"))
     status = RunStatus(page.run.status)
-    files = list(page.run.profile.files.filter(included=True))
+    given = list(page.run.profile.files.all())
+    files = [file for file in given if file.included]
     # Where the run went on since it was read, the stream tells that again.
     is_current = page.experiment.runs.filter(pk=page.run.pk, status=status).exists()
     return {
@@ -253,7 +254,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         "working": status.is_working,
         "files": files,
         "files_bytes": sum(file.size_bytes for file in files),
-        "left_out": list(page.run.profile.files.filter(included=False)),
+        "left_out": [file for file in given if not file.included],
     }
 
 

@@ -26,7 +26,7 @@ from perfmodel.baseline_step import BaselineStep, Point, Shares
 from perfmodel.config import ExperimentConfig
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.evidence import Asked, Informed, asked_by, informed_by, solve
-from perfmodel.gaps import fill_in
+from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, by_group, equations_of
 from perfmodel.prices import CalibratedPrices, mesh_distance, normal, same_training
 from perfmodel.step_time import Z80, combine

@@ -13,7 +13,7 @@ from perfmodel import legality, memory
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
-from perfmodel.space import Constraints, Space, build_space, space_workload
+from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Prediction, check_products, combine, missing_facts, predict
 from perfmodel.terms import step_terms
 from perfmodel.topology import Floats
@@ -142,7 +142,7 @@ def _first_broken(space: Space, w: Workload, used: memory.MemoryUse) -> npt.NDAr
 def search(
     config: ExperimentConfig,
     top: int = 10,
-    constraints: Constraints | None = None,
+    constraints: SearchBounds | None = None,
     efficiencies: Efficiencies | EfficiencyTable | None = None,
 ) -> SearchResult:
     """The `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.

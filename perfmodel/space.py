@@ -40,7 +40,7 @@ MOST_CANDIDATES = 5_000_000
 
 
 @dataclass(frozen=True)
-class Constraints:
+class SearchBounds:
     """What the search may vary.  None: as the configuration has it.
 
     axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
@@ -154,9 +154,9 @@ def default_axes(config: ExperimentConfig) -> tuple[str, ...]:
 _ORDER = ("pipeline", "replica", "data", "fsdp", "seq", "expert", "model")
 
 
-def build_space(config: ExperimentConfig, constraints: Constraints | None = None) -> Space:
+def build_space(config: ExperimentConfig, constraints: SearchBounds | None = None) -> Space:
     """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
-    rules = constraints or Constraints()
+    rules = constraints or SearchBounds()
     axes = rules.axes or default_axes(config)
     for axis in (*axes, *(rules.dcn_axes or ())):
         if config.mesh.role(axis) not in ROLE_FIELDS:

@@ -199,13 +199,15 @@ def mesh_text(mesh: MeshSizes) -> str:
     return " · ".join(parts)
 
 
+def mesh_key(mesh: MeshSizes) -> str:
+    """A mesh as one word, equal for meshes that give every axis the same size; axes of size 1 do not count."""
+    wide = [f"{place}.{axis}={n}" for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1]
+    return " ".join(sorted(wide))
+
+
 def same_mesh(one: MeshSizes, other: MeshSizes) -> bool:
     """Whether two meshes give every axis the same size; axes of size 1 do not count."""
-
-    def wide(mesh: MeshSizes) -> set[tuple[str, str, int]]:
-        return {(place, axis, n) for place in ("ici", "dcn") for axis, n in mesh.get(place, {}).items() if n > 1}
-
-    return wide(one) == wide(other)
+    return mesh_key(one) == mesh_key(other)
 
 
 def _plain(value: Any) -> Any:

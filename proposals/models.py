@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import exp
 from typing import Any
 
@@ -48,7 +49,7 @@ class PlanRecord(models.Model):
         ordering = ["-pk"]
         indexes = [models.Index(fields=["team", "-id"], name="plan_newest")]
 
-    @property
+    @cached_property
     def value(self) -> Plan:
         """The plan as it was made, without its proposals: these are rows, to which users add."""
         return PLAN.read({**self.data, "proposals": ()})
@@ -89,6 +90,9 @@ class Proposal(models.Model):
     predicted_speedup = models.FloatField(null=True)
     confidence = models.FloatField()
     data = OrderedJSONField()  # what `PROPOSAL` writes
+    mesh_key = (
+        models.TextField()
+    )  # `constraints.mesh_key` of the mesh in `data`, where proposals of a mesh are looked for
     added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -98,13 +102,14 @@ class Proposal(models.Model):
         indexes = [
             models.Index(fields=["team", "status", "-id"], name="proposal_by_status"),
             models.Index(fields=["team", "-plan", "rank"], include=["id"], name="proposal_newest"),
+            models.Index(fields=["team", "status", "mesh_key"], name="proposal_by_mesh"),
         ]
 
     def get_absolute_url(self) -> str:
         """Its card, in its own plan."""
         return f"{reverse('proposals', args=[self.experiment_id])}?plan={self.plan_id}#proposal-{self.rank}"
 
-    @property
+    @cached_property
     def value(self) -> ProposalPlan:
         """The proposal as it was made, or as the checks left it."""
         return PROPOSAL.read(self.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, prod, sqrt
 from typing import Any
 
@@ -85,20 +86,7 @@ def draw(
     axes = [(axis, int(size)) for axis, size in ici.items()]
     if not dims or chips > MAX_CHIPS or chips < 2 or prod(size for _, size in axes) != chips:
         return None
-    rows, columns, planes = _layout(dims)
-    across = ceil(sqrt(planes))
-    gap = _CELL
-    plane_w, plane_h = columns * _CELL + 4, rows * _CELL + 4
-
-    def corner(plane: int) -> tuple[float, float]:
-        return (plane % across) * (plane_w + gap), (plane // across) * (plane_h + gap)
-
-    def place(chip: int) -> tuple[float, float]:
-        plane, rest = divmod(chip, rows * columns)
-        row, column = divmod(rest, columns)
-        x, y = corner(plane)
-        return x + 2 + column * _CELL + (_CELL - _CHIP) / 2, y + 2 + row * _CELL + (_CELL - _CHIP) / 2
-
+    grid = _Grid(*_layout(dims))
     chosen = _middle(dims)
     found = groups_of(chosen, axes)
     by_class: dict[str, list[int]] = {"s": [], "m": [], "d": []}
@@ -107,21 +95,59 @@ def draw(
         css = _SHADES.get(canonical_role(axis, roles), "d")
         by_class[css] += members
         legend.setdefault(css, []).append((axis, len(members)))
-    paths = [("chipd", "".join(_square(*place(chip)) for chip in range(chips)))]
+    paths = [("chipd", _all_chips(grid))]
     for css in ("s", "m"):
         if by_class[css]:
-            paths.append((css, "".join(_square(*place(chip)) for chip in sorted(set(by_class[css])))))
+            paths.append((css, "".join(_square(*grid.place(chip)) for chip in sorted(set(by_class[css])))))
     if by_class["d"]:
-        paths.append(("d", "".join(_square(*place(chip), grow=1.0) for chip in sorted(set(by_class["d"])))))
-    frames = [(*corner(plane), plane_w, plane_h) for plane in range(planes)]
-    down = ceil(planes / across)
+        paths.append(("d", "".join(_square(*grid.place(chip), grow=1.0) for chip in sorted(set(by_class["d"])))))
     groups: list[tuple[str, str, int]] = [
         (css, " and ".join(axis for axis, _ in legend[css]), legend[css][0][1])
         for css in ("m", "s", "d")
         if css in legend
     ]
-    width, height = across * (plane_w + gap) - gap, down * (plane_h + gap) - gap
-    return Drawing(width, height, paths, frames, _square(*place(chosen), grow=1.5), groups)
+    return Drawing(grid.width, grid.height, paths, grid.frames, _square(*grid.place(chosen), grow=1.5), groups)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Chips in rows and columns, plane beside plane; lengths in units of the drawing."""
+
+    rows: int
+    columns: int
+    planes: int
+
+    @property
+    def across(self) -> int:
+        return ceil(sqrt(self.planes))
+
+    @property
+    def width(self) -> float:
+        return self.across * (self.columns * _CELL + 4 + _CELL) - _CELL
+
+    @property
+    def height(self) -> float:
+        return ceil(self.planes / self.across) * (self.rows * _CELL + 4 + _CELL) - _CELL
+
+    @property
+    def frames(self) -> list[tuple[float, float, float, float]]:
+        return [(*self._corner(n), self.columns * _CELL + 4, self.rows * _CELL + 4) for n in range(self.planes)]
+
+    def place(self, chip: int) -> tuple[float, float]:
+        plane, rest = divmod(chip, self.rows * self.columns)
+        row, column = divmod(rest, self.columns)
+        x, y = self._corner(plane)
+        return x + 2 + column * _CELL + (_CELL - _CHIP) / 2, y + 2 + row * _CELL + (_CELL - _CHIP) / 2
+
+    def _corner(self, plane: int) -> tuple[float, float]:
+        down, right = divmod(plane, self.across)
+        return right * (self.columns * _CELL + 4 + _CELL), down * (self.rows * _CELL + 4 + _CELL)
+
+
+@lru_cache(maxsize=64)
+def _all_chips(grid: _Grid) -> str:
+    """Their path: a page draws the same chips for every proposal."""
+    return "".join(_square(*grid.place(chip)) for chip in range(grid.planes * grid.rows * grid.columns))
 
 
 def _layout(dims: Sequence[int]) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from asapweb.user_error import UserError
 from perfmodel.config import ConfigError
 from perfmodel.config_file import read_config
 from perfmodel.search import search
-from perfmodel.space import Constraints
+from perfmodel.space import SearchBounds
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The contract's object.  Raises ConfigError or UserError."""
     config, warnings = read_config(Path(args.config))
-    constraints = Constraints(
+    constraints = SearchBounds(
         axes=_words(args.axes),
         remats=_remats(args.remat),
         global_batches=tuple(_whole("--batch", n) for n in _words(args.batch) or ()) or None,

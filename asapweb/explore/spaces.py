@@ -17,7 +17,7 @@ from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
 from perfmodel.efficiency import Efficiencies, load_efficiencies
 from perfmodel.search import PricedSpace, price_space, ranking
-from perfmodel.space import Constraints, Space, build_space, space_workload
+from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.step_time import Priced, combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import chip_of
@@ -123,7 +123,7 @@ def meshes_of(config: ExperimentConfig) -> Meshes:
 @lru_cache(maxsize=24)
 def _meshes(text: str) -> Meshes:
     config, _ = parse_config(json.loads(text))
-    space = build_space(config, Constraints(axes=tuple(axis for axis, _ in config.mesh.ici)))
+    space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
     efficiencies = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
     priced = price_space(space, efficiencies)
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)

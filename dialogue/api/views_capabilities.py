@@ -21,7 +21,7 @@ from experiments.models import Experiment
 from perfmodel.config import ConfigError
 from proposals.agents.capabilities import AREAS, Capability, arguments, registry
 from proposals.agents.capabilities.as_tools import called
-from proposals.agents.surroundings import Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.services import stored
 
 

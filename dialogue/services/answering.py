@@ -30,7 +30,7 @@ from agent.events import (
 from dialogue.models import Message
 from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
-from proposals.agents.conversation import Ask, ConstraintTold, Effect, FactTold, MeshOffered, Question, Said, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, Effect, FactStated, MeshOffered, Question, Said, Turn
 from proposals.services import recording
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ FLUSH_EVERY_S = 0.05
 LOOK_EVERY_S = 0.3
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
-_EFFECTS = (ConstraintTold, FactTold, MeshOffered, Question)
+_EFFECTS = (ConstraintStated, FactStated, MeshOffered, Question)
 
 
 @dataclass
@@ -142,7 +142,7 @@ class Writing:
         self.answer.effects.append(clean_json(asdict(effect)))
         with transaction.atomic():
             self._update(effects=self.answer.effects)
-            if isinstance(effect, ConstraintTold | FactTold) and not self.cancel.is_set():
+            if isinstance(effect, ConstraintStated | FactStated) and not self.cancel.is_set():
                 holding.hold(self.answer, effect)
 
 

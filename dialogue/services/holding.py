@@ -14,7 +14,7 @@ from dialogue.models import Held, Message, Thread
 from experiments.services import events
 from experiments.services.text import clean, clean_json
 from perfmodel.config import ConfigError
-from proposals.agents.conversation import ConstraintTold, FactTold
+from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.constraints import Constraints
 
 
@@ -38,9 +38,9 @@ def facts_of(held: Iterable[Held]) -> dict[str, Any]:
     return {item.key: item.value for item in held if item.kind == Held.Kind.FACT}
 
 
-def hold(answer: Message, told: ConstraintTold | FactTold) -> None:
+def hold(answer: Message, told: ConstraintStated | FactStated) -> None:
     """Take up what an answer understood, in the place of what said otherwise of the same thing."""
-    if isinstance(told, FactTold):
+    if isinstance(told, FactStated):
         _drop(answer, Held.Kind.FACT, [told.path])
         if told.value is not None:
             _add(answer, Held.Kind.FACT, told.path, told.value, told.sentence)

@@ -17,7 +17,7 @@ from proposals.agents import replaying
 from proposals.agents.conversation import Ask
 from proposals.agents.recorded import STEP_KINDS, last_attempt, run_event
 from proposals.agents.replaying import NoRecording, Recording, Rerun, Step
-from proposals.agents.surroundings import Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.models import PlanRecord
 from proposals.services import stored
 

@@ -17,7 +17,7 @@ from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat
 from proposals.agents.conversation import Said
-from proposals.agents.surroundings import Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.services import stored
 
 logger = logging.getLogger(__name__)

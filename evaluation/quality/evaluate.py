@@ -25,7 +25,7 @@ from experiments.ingest import read_profile
 from experiments.without_profile import without_profile
 from perfmodel.config_file import read_config
 from proposals.agents import chat, endpoint
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Turn
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
 
@@ -47,12 +47,12 @@ def answered(of: Workbench, question: Mapping[str, Any], provider: Provider | No
     text, effects = "", list[Any]()
     for message in (*question.get("before", ()), question["text"]):
         said = list(chat.answer(of, Ask(message, tuple(turns), constraints, dict(facts)), provider=provider))
-        effects = [each for each in said if isinstance(each, ConstraintTold | FactTold | Question)]
+        effects = [each for each in said if isinstance(each, ConstraintStated | FactStated | Question)]
         text = next((str(each.answer) for each in said if isinstance(each, Final)), "")
         for effect in effects:
-            if isinstance(effect, FactTold):
+            if isinstance(effect, FactStated):
                 facts[effect.path] = effect.value
-            elif isinstance(effect, ConstraintTold):
+            elif isinstance(effect, ConstraintStated):
                 kept = {key: value for key, value in constraints.to_json().items() if key not in effect.dropped}
                 constraints = Constraints.from_json(kept).joined(Constraints.from_json(dict(effect.constraint)))
         turns += [Turn("user", message), Turn("assistant", text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -15,6 +16,9 @@ from experiments.models import Experiment, RunStatus
 
 register = template.Library()
 
+#: For marks that a page repeats a hundred times.  typed: text that is marked safe is another than the same that is not.
+drawn_once = lru_cache(maxsize=1024, typed=True)
+
 BOTTLENECK_CLASS = {
     "compute": "compute", "memory": "hbm", "communication": "ici", "input": "host", "host": "host",
     "idle": "idle", "unknown": "idle",
@@ -23,6 +27,7 @@ _ROLE_WORDS = {"failed": "failed", "ready": "ready", "configuring": "review"}
 
 
 @register.simple_tag
+@drawn_once
 def icon(name: str, size: int = 16, css: str = "") -> SafeString:
     """A decorative icon; its words stand beside it."""
     return format_html(
@@ -32,6 +37,7 @@ def icon(name: str, size: int = 16, css: str = "") -> SafeString:
 
 
 @register.simple_tag
+@drawn_once
 def badge(word: str, kind: str = "plain") -> SafeString:
     return format_html('<span class="badge badge--{}">{}</span>', kind, word)
 
@@ -48,6 +54,7 @@ def state_badge(experiment: Experiment, reviewing: bool = False, approved: bool 
 
 
 @register.simple_tag
+@drawn_once
 def bottleneck(name: str) -> SafeString:
     """A bottleneck with its resource's square."""
     return format_html(

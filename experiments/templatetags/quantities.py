@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -97,6 +98,7 @@ def count(value: float | None) -> str:
 
 
 @register.simple_tag
+@lru_cache(maxsize=1024, typed=True)
 def pv(origin: str, how: str = "") -> SafeString:
     """The mark that says where a number comes from: M solid, C outlined, P dashed."""
     if origin not in ORIGINS:

@@ -8,13 +8,13 @@ from typing import Any
 
 from history import moves
 from history.record import Record, Side
-from proposals.agents.surroundings import PassageFound, Surroundings
+from proposals.agents.retrieval import PassageFound, Retrieval
 from proposals.agents.workbench import Workbench
 from proposals.plan import Citation
 from proposals.proposer.citations import BOOK, EXCERPT
 
 
-def citation(around: Surroundings, key: str) -> Citation | None:
+def citation(around: Retrieval, key: str) -> Citation | None:
     """None where the team may see no such record or passage."""
     record = around.record(key)
     if record is not None:

@@ -37,7 +37,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class ConstraintTold:
+class ConstraintStated:
     """The user's words hold something fast: keys of `Constraints.to_json`, and the sentence that says so.
 
     dropped: keys that the user's words take back.
@@ -50,7 +50,7 @@ class ConstraintTold:
 
 
 @dataclass(frozen=True)
-class FactTold:
+class FactStated:
     """A fact of the run in the user's words, by configuration path."""
 
     path: str
@@ -78,5 +78,5 @@ class Question:
     kind: Literal["question"] = "question"
 
 
-Effect = ConstraintTold | FactTold | MeshOffered | Question
+Effect = ConstraintStated | FactStated | MeshOffered | Question
 Said = RunEvent | Effect

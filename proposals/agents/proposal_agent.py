@@ -294,7 +294,7 @@ class Judge:
     def support(self, item: Proposed, evidence: Evidence) -> Support:
         """`proven` where it cites a record, returned in this run, in which such a change was measured to be faster."""
         faster = [key for key in item.cited if evidence.outcomes.get(key) == "faster"]
-        records = (self.bench.surroundings.record(key) for key in faster)
+        records = (self.bench.retrieval.record(key) for key in faster)
         alike = any(record is not None and is_alike(record, item.mesh, item.changes, self.bench) for record in records)
         return "proven" if alike else "hypothesis"
 
@@ -302,7 +302,7 @@ class Judge:
         """The proposal with its numbers from the performance model, and what backs its sentences."""
         priced = self.priced(item)
         support = self.support(item, evidence)
-        cited = [found for key in item.cited if (found := citation(self.bench.surroundings, key)) is not None]
+        cited = [found for key in item.cited if (found := citation(self.bench.retrieval, key)) is not None]
         plan = replace(
             priced,
             rank=number,

@@ -15,7 +15,7 @@ from history.likeness import Case
 from history.record import Record
 from knowledge import passage_file
 from perfmodel.chips import load_chips
-from proposals.agents.surroundings import Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 
 _WORD = re.compile(r"[a-z0-9]+")
 #: Endings that do not tell words apart.
@@ -90,7 +90,7 @@ def _passages() -> tuple[tuple[passage_file.ShippedPassage, ...], _Index]:
 
 
 class Shipped:
-    """`Surroundings` of a run outside any team."""
+    """`Retrieval` of a run outside any team."""
 
     def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:
         records, index = _records()

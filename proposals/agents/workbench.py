@@ -16,9 +16,9 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import Op, StepProfile
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import config_to_json, parse_config
-from proposals.agents.same import Same
+from proposals.agents.identity import ByIdentity
+from proposals.agents.retrieval import Retrieval
 from proposals.agents.shipped import Shipped
-from proposals.agents.surroundings import Surroundings
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
@@ -54,7 +54,7 @@ class Workbench:
     profile: StepProfile
     config: ExperimentConfig
     diagnosis: Diagnosis
-    surroundings: Surroundings = field(default_factory=Shipped)
+    retrieval: Retrieval = field(default_factory=Shipped)
     constraints: Constraints = field(default_factory=Constraints)
     facts: Mapping[str, Any] = field(default_factory=dict)
     stored: Plan | None = None
@@ -76,7 +76,7 @@ class Workbench:
         diagnosis: Diagnosis | None = None,
         plan: Plan | None = None,
         constraints: Constraints | None = None,
-        surroundings: Surroundings | None = None,
+        retrieval: Retrieval | None = None,
     ) -> Workbench:
         """Without a database.  Diagnosis and plan are computed where they are not given, the plan when it is asked for;
         history and knowledge are those that ship with the product."""
@@ -84,7 +84,7 @@ class Workbench:
             profile,
             config,
             diagnosis or diagnose(profile, config),
-            surroundings or Shipped(),
+            retrieval or Shipped(),
             constraints or Constraints(),
             stored=plan,
             rows=tuple(Standing(item) for item in plan.proposals) if plan else (),
@@ -96,18 +96,18 @@ class Workbench:
         """The proposer's bench.  Raises ConfigError where nothing can be priced."""
         if self.shared_pricer is not None:
             return self.shared_pricer
-        return _pricer(Same(self.profile), Same(self.diagnosis), Same(self.config), self._learnt)
+        return _pricer(ByIdentity(self.profile), ByIdentity(self.diagnosis), ByIdentity(self.config), self._learnt)
 
     @property
-    def _learnt(self) -> tuple[Same[Sequence[Precedent] | None], Same[Confidence | None]]:
-        return Same(self.precedents), Same(self.confidence)
+    def _learnt(self) -> tuple[ByIdentity[Sequence[Precedent] | None], ByIdentity[Confidence | None]]:
+        return ByIdentity(self.precedents), ByIdentity(self.confidence)
 
     @cached_property
     def plan(self) -> Plan:
         """The proposals under these facts and constraints.  Raises ConfigError where none can be made."""
         if self.stored is not None:
             return self.stored
-        return _proposed(Same(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
+        return _proposed(ByIdentity(self.pricer), json.dumps(self.constraints.to_json(), sort_keys=True))
 
     @cached_property
     def proposals(self) -> tuple[Standing, ...]:
@@ -147,7 +147,7 @@ class Workbench:
         if facts == dict(start.facts):
             return start.with_constraints(self.constraints)
         text = json.dumps(_told(config_to_json(start.config), facts), default=str)
-        config, diagnosis = _under(Same(start.profile), text)
+        config, diagnosis = _under(ByIdentity(start.profile), text)
         return replace(
             start,
             config=config,
@@ -162,24 +162,24 @@ class Workbench:
 
 
 @lru_cache(maxsize=KEPT)
-def _under(profile: Same[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
+def _under(profile: ByIdentity[StepProfile], text: str) -> tuple[ExperimentConfig, Diagnosis]:
     config, _ = parse_config(json.loads(text))
     return config, diagnose(profile.value, config)
 
 
 @lru_cache(maxsize=KEPT)
 def _pricer(
-    profile: Same[StepProfile],
-    diagnosis: Same[Diagnosis],
-    config: Same[ExperimentConfig],
-    learnt: tuple[Same[Sequence[Precedent] | None], Same[Confidence | None]],
+    profile: ByIdentity[StepProfile],
+    diagnosis: ByIdentity[Diagnosis],
+    config: ByIdentity[ExperimentConfig],
+    learnt: tuple[ByIdentity[Sequence[Precedent] | None], ByIdentity[Confidence | None]],
 ) -> Pricer:
     precedents, confidence = learnt
     return Pricer(profile.value, config.value, diagnosis.value, precedents.value, confidence.value)
 
 
 @lru_cache(maxsize=KEPT)
-def _proposed(pricer: Same[Pricer], constraints: str) -> Plan:
+def _proposed(pricer: ByIdentity[Pricer], constraints: str) -> Plan:
     return pricer.value.propose(Constraints.from_json(json.loads(constraints)))
 
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.config import ExperimentConfig, Mesh
-from perfmodel.space import Constraints as Searched
-from perfmodel.space import Space, build_space, default_axes, space_workload
+from perfmodel.space import SearchBounds, Space, build_space, default_axes, space_workload
 from perfmodel.workload import REMAT, SHARDING, TrainingNumbers, Workload, chip_of, from_config, stack
 from proposals.candidate import candidate
 from proposals.proposer.changes import Change, doublings_of, key
@@ -190,7 +189,7 @@ def enumerate_meshes(config: ExperimentConfig, filled: ExperimentConfig) -> Spac
     across = [axis for axis, _ in config.mesh.dcn]
     if known and config.hardware.slices > 1 and not any(config.mesh.role(axis) == "fsdp" for axis in across):
         across.append("fsdp")
-    return build_space(filled, Searched(axes=axes, dcn_axes=tuple(across) or None))
+    return build_space(filled, SearchBounds(axes=axes, dcn_axes=tuple(across) or None))
 
 
 def row_of(space: Space, mesh: Mesh) -> int | None:

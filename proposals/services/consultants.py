@@ -23,8 +23,8 @@ from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.proposal_agent import Argued, Considered
+from proposals.agents.retrieval import Unavailable
 from proposals.agents.statements import Line
-from proposals.agents.surroundings import Unavailable
 from proposals.agents.tools import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
@@ -52,10 +52,10 @@ def consult(pk: int, provider: Provider | None = None) -> None:
     made = consulting.claim(pk, worker)
     if made is None:
         return
-    desk = Desk(made, worker)
+    work = Work(made, worker)
     try:
-        with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, desk.look)):
-            _work(desk, provider)
+        with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, work.look)):
+            _work(work, provider)
     except (Unavailable, ConfigError, Refused) as error:
         consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")
     except (OperationalError, InterfaceError):
@@ -73,7 +73,7 @@ def consult(pk: int, provider: Provider | None = None) -> None:
 
 
 @dataclass
-class Desk:
+class Work:
     """A consultation in the hands of one worker.  events: of tool results, by agent's result id."""
 
     made: Consultation
@@ -114,8 +114,8 @@ class Desk:
         ]
 
 
-def _work(desk: Desk, provider: Provider | None) -> None:
-    made, worker = desk.made, desk.worker
+def _work(work: Work, provider: Provider | None) -> None:
+    made, worker = work.made, work.worker
     if consulting.is_overtaken(made):
         consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
         return
@@ -128,10 +128,10 @@ def _work(desk: Desk, provider: Provider | None) -> None:
         raise Unavailable("This run has no proposals to compare with.")
     bench = stored.workbench(made.run.experiment, None, base)
     if not made.report:  # else an earlier worker got so far before it died
-        _report(desk, bench, analyst)
-    if not desk.cancel.is_set() and not made.proposals:
-        _propose(desk, bench, base, proposer)
-    if not desk.cancel.is_set():
+        _report(work, bench, analyst)
+    if not work.cancel.is_set() and not made.proposals:
+        _propose(work, bench, base, proposer)
+    if not work.cancel.is_set():
         consulting.end(made, worker, Consultation.Status.DONE)
     elif consulting.is_overtaken(made):
         consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
@@ -143,12 +143,12 @@ def _built_in_plan(run: Run) -> PlanRecord | None:
     return next((plan for plan in found if not plan.value.author), None)
 
 
-def _report(desk: Desk, bench: Workbench, provider: Provider) -> None:
-    made = desk.made
-    found = desk.drive(analyzer_agent.report(bench, provider, desk.cancel), "analyzer")
+def _report(work: Work, bench: Workbench, provider: Provider) -> None:
+    made = work.made
+    found = work.drive(analyzer_agent.report(bench, provider, work.cancel), "analyzer")
     if found.source == "cancelled":
         return
-    sections = {heading: desk.lines(lines) for heading, lines in found.sections.items()}
+    sections = {heading: work.lines(lines) for heading, lines in found.sections.items()}
     made.report = clean_json(
         {
             **_said(found, provider.model),
@@ -156,26 +156,26 @@ def _report(desk: Desk, bench: Workbench, provider: Provider) -> None:
         }
     )
     _count(made, found)
-    if not consulting.keep(made, desk.worker, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
-        desk.cancel.set()
+    if not consulting.keep(made, work.worker, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
+        work.cancel.set()
 
 
-def _propose(desk: Desk, bench: Workbench, base: PlanRecord, provider: Provider) -> None:
-    made = desk.made
-    found = desk.drive(proposal_agent.propose(bench, provider, desk.cancel), "proposer")
+def _propose(work: Work, bench: Workbench, base: PlanRecord, provider: Provider) -> None:
+    made = work.made
+    found = work.drive(proposal_agent.propose(bench, provider, work.cancel), "proposer")
     if found.source == "cancelled":
         return
-    lines = {str(item.plan.rank): desk.lines(item.lines) for item in found.proposals}
+    lines = {str(item.plan.rank): work.lines(item.lines) for item in found.proposals}
     made.proposals = clean_json({**_said(found, provider.model), "lines": lines})
     _count(made, found)
     values = {"proposals": made.proposals, "tokens": made.tokens, "cost_usd": made.cost_usd}
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        wanted = consulting.is_wanted(made, desk.worker)
+        wanted = consulting.is_wanted(made, work.worker)
         if wanted and found.source == "model":
             values["plan"] = _store(made, found, base, provider.model)
-        if not wanted or not consulting.keep(made, desk.worker, **values):
-            desk.cancel.set()
+        if not wanted or not consulting.keep(made, work.worker, **values):
+            work.cancel.set()
             transaction.set_rollback(True)
 
 

@@ -14,6 +14,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
 from experiments.services.text import clean_json
+from proposals.constraints import mesh_key
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
 
@@ -115,6 +116,7 @@ def row(run: Run, record: PlanRecord, item: ProposalPlan) -> Proposal:
         predicted_speedup=item.predicted.speedup,
         confidence=item.confidence,
         data=data,
+        mesh_key=mesh_key(item.mesh),
     )
 
 
@@ -126,13 +128,7 @@ def stored(item: ProposalPlan) -> dict[str, Any]:
 
 def newest(experiment: Experiment) -> PlanRecord | None:
     """The plan of the newest run that has one."""
-    return (
-        PlanRecord.objects.filter(run__experiment=experiment)
-        .select_related("run")
-        .prefetch_related("proposals__review__author")
-        .order_by("-pk")
-        .first()
-    )
+    return PlanRecord.objects.filter(run__experiment=experiment).select_related("run").order_by("-pk").first()
 
 
 def newest_of_run(run: Run) -> PlanRecord | None:

@@ -25,7 +25,7 @@ from history.services.filters import Filters
 from history.services.store import to_record
 from knowledge.services import search as knowledge
 from perfmodel.config import ConfigError
-from proposals.agents.surroundings import Narrowed, PassageFound, Peer, RecordFound, Unavailable
+from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 from proposals.agents.workbench import Standing, Workbench
 from proposals.models import PlanRecord
 from proposals.services import context, plans
@@ -49,13 +49,13 @@ def workbench(
     if plan is None and run is None:
         missing = "confirm its configuration" if experiment.state == RunStatus.CONFIGURING else "wait for its analysis"
         raise Unavailable(f"This experiment has no diagnosis yet; {missing}, or upload a profile.")
-    around = Around(experiment)
+    retrieval = StoredRetrieval(experiment)
     try:
         if plan is None:
             assert run is not None
             bare = context.of_run(run, experiment.config)
             return Workbench(
-                bare.profile, bare.config, bare.diagnosis, around,
+                bare.profile, bare.config, bare.diagnosis, retrieval,
                 name=experiment.name, experiment_id=experiment.pk, run_id=run.pk,
             )  # fmt: skip
         read = context.of_plan(plan)
@@ -67,7 +67,7 @@ def workbench(
         read.profile,
         read.config,
         read.diagnosis,
-        around,
+        retrieval,
         plan.asked,
         stored=replace(plan.value, proposals=tuple(item.proposal for item in standing)),
         rows=standing,
@@ -81,8 +81,8 @@ def workbench(
     )
 
 
-class Around:
-    """`Surroundings` of an experiment, within its team."""
+class StoredRetrieval:
+    """`Retrieval` of an experiment, within its team."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment, self._team = experiment, experiment.team

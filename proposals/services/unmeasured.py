@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
+from itertools import islice
+
+from django.db.models import Exists, Q, QuerySet
 
 from accounts.models import Team
 from experiments.models import Experiment
 from experiments.services import configuration
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.candidate import candidate
-from proposals.constraints import MeshSizes, same_mesh
+from proposals.constraints import mesh_key
 from proposals.matching import Match, match
 from proposals.models import Measurement, Proposal
 
-#: Experiments that are looked through for the run of a proposal, and proposals for that of an experiment.
-MOST_LOOKED_AT = 200
+#: Experiments whose mesh is looked at for the run of a proposal; of the same mesh, how many are compared setting by
+#: setting; and how many are offered.
+MOST_LOOKED_AT, MOST_COMPARED, MOST_OFFERED = 200, 40, 3
 #: What is loaded with a proposal.
 WITH = ("experiment", "plan__run__profile", "measurement__experiment")
 
@@ -49,42 +52,57 @@ def proposed(proposal: Proposal) -> ExperimentConfig | None:
 
 def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
     """How an experiment's configuration stands to the proposal's; None where one of them has none."""
-    wanted, ran = proposed(proposal), configuration.load(experiment)
+    return _compared(proposal, configuration.load(experiment))
+
+
+def offers(experiment: Experiment) -> list[Proposal]:
+    """Approved, unmeasured proposals of the team that an experiment without a measurement looks like a run of.
+
+    The longest waiting first, at most MOST_OFFERED.  Nothing is stored.
+    """
+    if experiment.config is None:
+        return []
+    measured = Exists(Measurement.objects.filter(experiment=experiment))
+    open_ = waiting([experiment.team_id]).exclude(measured).exclude(experiment=experiment)
+    open_ = open_.filter(_unlinked(), experiment__chip=experiment.chip, mesh_key=mesh_key(experiment.mesh or {}))
+    # What was proposed after it was uploaded is no reason for it.
+    open_ = open_.filter(created_at__lte=experiment.created_at)
+    # A proposal with its plan and profile is long, and most experiments are the run of none.
+    alike = list(open_.values_list("pk", flat=True)[:MOST_COMPARED])
+    if not alike:
+        return []
+    ran, no = configuration.load(experiment), set(dismissed(experiment))
+    found = (item for item in open_.filter(pk__in=alike) if item.pk not in no and _is_run(item, ran))
+    return list(islice(found, MOST_OFFERED))
+
+
+def candidates(proposal: Proposal) -> list[Experiment]:
+    """Experiments of the team that look like a run of this proposal, newest first, at most MOST_OFFERED.
+
+    Nothing is stored.
+    """
+    wanted = proposed(proposal)
+    if wanted is None:
+        return []
+    ran = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
+    ran = ran.filter(config__isnull=False, measures=None, created_at__gte=proposal.created_at)
+    ran = ran.exclude(pk=proposal.experiment_id)
+    # Few meshes are the same: only those experiments are read whole.
+    meshes = ran.values_list("pk", "mesh")[:MOST_LOOKED_AT]
+    alike = [pk for pk, mesh in meshes if mesh_key(mesh or {}) == proposal.mesh_key][:MOST_COMPARED]
+    found = (item for item in ran.filter(pk__in=alike) if _is_run(proposal, configuration.load(item)))
+    return list(islice((item for item in found if proposal.pk not in dismissed(item)), MOST_OFFERED))
+
+
+def _compared(proposal: Proposal, ran: ExperimentConfig | None) -> Match | None:
+    wanted = proposed(proposal)
     if wanted is None or ran is None:
         return None
     return match(wanted, ran, proposal.value.changes.keys())
 
 
-def offers(experiment: Experiment) -> list[Proposal]:
-    """Approved, unmeasured proposals of the team that this experiment looks like a run of; nothing is stored."""
-    if experiment.config is None or Measurement.objects.filter(experiment=experiment).exists():
-        return []
-    open_ = waiting([experiment.team_id]).filter(_unlinked(), experiment__chip=experiment.chip)
-    open_ = open_.exclude(experiment=experiment)
-    # Few meshes are the same, and a proposal with its plan and profile is long: only those are loaded whole.
-    meshes = open_.values_list("pk", "data__mesh")[:MOST_LOOKED_AT]
-    alike = [pk for pk, mesh in meshes if same_mesh(mesh, experiment.mesh or {})]
-    found = [item for item in open_.filter(pk__in=alike) if _is_run(item, experiment, item.value.mesh)]
-    no = set(dismissed(experiment)) if found else set()
-    return [item for item in found if item.pk not in no]
-
-
-def candidates(proposal: Proposal) -> list[Experiment]:
-    """Experiments of the team that look like a run of this proposal, newest first; nothing is stored."""
-    wanted = proposed(proposal)
-    if wanted is None:
-        return []
-    seen = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
-    seen = seen.filter(config__isnull=False, measures=None).exclude(pk=proposal.experiment_id)[:MOST_LOOKED_AT]
-    found = [item for item in seen if _is_run(proposal, item, wanted.mesh.to_json())]
-    return [item for item in found if proposal.pk not in dismissed(item)]
-
-
-def _is_run(proposal: Proposal, experiment: Experiment, mesh: MeshSizes) -> bool:
-    """Whether the configurations are the same; few meshes are, so these are looked at before anything is parsed."""
-    if not same_mesh(mesh, experiment.mesh or {}):
-        return False
-    fit = compared_with(proposal, experiment)
+def _is_run(proposal: Proposal, ran: ExperimentConfig | None) -> bool:
+    fit = _compared(proposal, ran)
     return fit is not None and fit.same
 
 

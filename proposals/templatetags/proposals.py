@@ -29,10 +29,11 @@ def run_of(context: dict[str, Any]) -> dict[str, Any]:
     experiment, membership = context["experiment"], context["membership"]
     may = membership.may(Role.ENGINEER)
     made = Measurement.objects.filter(experiment=experiment).select_related("proposal__experiment").order_by("-pk")
+    measured = list(made[:3])
     return {
         "experiment": experiment,
-        "measured": list(made[:3]),
-        "offers": unmeasured.offers(experiment)[:3] if may else [],
+        "measured": measured,
+        "offers": unmeasured.offers(experiment) if may and not measured else [],
         "csrf_token": context.get("csrf_token"),
     }
 

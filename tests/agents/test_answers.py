@@ -19,7 +19,7 @@ from perfmodel import flags
 from perfmodel.chips import get_chip
 from perfmodel.config_file import parse_config
 from proposals.agents import amounts
-from proposals.agents.capabilities import Desk, answer, arguments, registry
+from proposals.agents.capabilities import AnswerContext, answer, arguments, registry
 from proposals.agents.conversation import Question
 from proposals.agents.figures import Figure, by_words, figures_of, look_up, relations
 from proposals.agents.workbench import Workbench
@@ -31,9 +31,9 @@ GPU = "tensor axis across NVLink domains"
 
 def said(of: Workbench, key: str, message: str, *earlier: str, **values: Any) -> tuple[str, list[Any], list[str]]:
     """The text of a capability for a message, the results of its tools, and what it asks back."""
-    desk = Desk(of, (message, *earlier))
+    ctx = AnswerContext(of, (message, *earlier))
     given = {**({"text": message} if "text" in registry()[key].fields else {}), **values}
-    events = list(answer(desk, registry()[key], arguments(registry()[key], given)))
+    events = list(answer(ctx, registry()[key], arguments(registry()[key], given)))
     text = "".join(e.text for e in events if isinstance(e, TextDelta))
     results = [e.result for e in events if isinstance(e, ToolReturned)]
     return text, results, [e.text for e in events if isinstance(e, Question)]

@@ -16,9 +16,9 @@ from agent.events import Final, TextDelta, ToolReturned
 from evaluation.quality.evidence import PROFILES, SAMPLES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
-from proposals.agents.capabilities import AREAS, Desk, answer, arguments, registry
+from proposals.agents.capabilities import AREAS, AnswerContext, answer, arguments, registry
 from proposals.agents.capabilities.as_tools import compute_tool
-from proposals.agents.conversation import ConstraintTold, FactTold, MeshOffered, Question, Said
+from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered, Question, Said
 from proposals.agents.workbench import Workbench
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ _NUMBER = re.compile(
 
 def said_of(of: Workbench, key: str, values: dict[str, Any]) -> tuple[str, list[Said]]:
     item = registry()[key]
-    events = list(answer(Desk(of), item, arguments(item, values)))
+    events = list(answer(AnswerContext(of), item, arguments(item, values)))
     return "".join(e.text for e in events if isinstance(e, TextDelta)), events
 
 
@@ -128,7 +128,7 @@ def test_nothing_is_held_without_being_stated() -> None:
     for key in registry():
         if key not in ("hold", "forget"):
             _, events = said_of(bench(), key, FILLED.get(key, {}))
-            assert not [e for e in events if isinstance(e, ConstraintTold | FactTold | Final)], key
+            assert not [e for e in events if isinstance(e, ConstraintStated | FactStated | Final)], key
 
 
 def test_a_missing_value_is_asked_for_with_choices_that_compute() -> None:

@@ -13,7 +13,7 @@ from agent.events import Complaint, Final, ModelRequest, Stopped, ToolReturned
 from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from proposals.agents import chat, grounding
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Said, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, MeshOffered, Said, Turn
 from tests.agent.conftest import settings_for
 from tests.agent.server import Script, ScriptedServer, calls, error, refusal, text
 
@@ -137,7 +137,7 @@ def test_a_model_prices_a_mesh_and_it_is_offered_as_a_proposal(talk: Talk) -> No
 
 def test_what_the_users_words_hold_fast_is_read_by_rules_and_priced(talk: Talk) -> None:
     said, server = talk(lambda body: text("Noted."), "Please do not touch the model axis.")
-    (told,) = [item for item in said if isinstance(item, ConstraintTold)]
+    (told,) = [item for item in said if isinstance(item, ConstraintStated)]
     assert told.constraint == {"keep_axes": ["model"]}
     shown = seen(server.requests[0].body, "proposals")
     sizes = [p["mesh"]["ici"]["model"] for p in shown["proposals"]]
@@ -186,4 +186,4 @@ def test_every_sentence_of_an_answer_leads_to_the_results_behind_it(talk: Talk) 
 
 def test_facts_come_from_the_user_alone(talk: Talk) -> None:
     said, _ = talk(lambda body: text("The model is llama3.1-405b, so I hold that."), "Why is it slow?")
-    assert not [item for item in said if isinstance(item, FactTold | ConstraintTold)]
+    assert not [item for item in said if isinstance(item, FactStated | ConstraintStated)]

@@ -14,7 +14,7 @@ from agent.events import Final, TextDelta, ToolReturned
 from evaluation.fit_capabilities import OFF_TOPIC
 from evaluation.quality.evidence import bench
 from proposals.agents.capabilities import registry
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, MeshOffered, Question, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, MeshOffered, Question, Turn
 from proposals.agents.reasoner import answer, certainty, wanted
 from proposals.agents.reasoner.understand import commanded
 from proposals.agents.workbench import Workbench
@@ -56,17 +56,17 @@ class Thread:
 
     def say(self, text: str) -> Said:
         every = list(answer(self.bench, Ask(text, tuple(self.turns), self.constraints, self.facts)))
-        effects = [e for e in every if isinstance(e, ConstraintTold | FactTold | MeshOffered | Question)]
+        effects = [e for e in every if isinstance(e, ConstraintStated | FactStated | MeshOffered | Question)]
         found = Said(
             "".join(e.text for e in every if isinstance(e, TextDelta)), effects, [e for e in every if e not in effects]
         )
         self.turns += [Turn("user", text), Turn("assistant", found.text)]
         for effect in effects:
-            if isinstance(effect, ConstraintTold):
+            if isinstance(effect, ConstraintStated):
                 kept = {k: v for k, v in self.constraints.to_json().items() if k not in effect.dropped}
                 self.facts = {k: v for k, v in self.facts.items() if k not in effect.dropped}
                 self.constraints = Constraints.from_json(kept).joined(Constraints.from_json(dict(effect.constraint)))
-            elif isinstance(effect, FactTold):
+            elif isinstance(effect, FactStated):
                 self.facts = {**self.facts, effect.path: effect.value}
         return found
 
@@ -110,7 +110,7 @@ def test_what_was_answered_beside_the_point_is_answered_or_offered(text: str, ri
     said = say(text)
     assert set(said.titles) & right or set(said.offered) & right, (said.titles, said.offered)
     assert set(said.titles) <= right, said.titles
-    assert not said.of(ConstraintTold) and not said.of(FactTold)
+    assert not said.of(ConstraintStated) and not said.of(FactStated)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -171,7 +171,7 @@ def test_the_first_line_of_an_answer_says_what_it_answers(text: str) -> None:
 def test_off_topic_and_injections_are_not_answered(text: str) -> None:
     said = say(text)
     assert set(said.titles) <= {"decide", "help"}, said.titles
-    assert not said.of(ConstraintTold) and not said.of(FactTold)
+    assert not said.of(ConstraintStated) and not said.of(FactStated)
     if not said.titles:
         assert "cannot be answered here" in said.text or ("nothing was computed" in said.text and said.of(Question))
         assert not [e for e in said.events if isinstance(e, ToolReturned)]
@@ -221,10 +221,10 @@ def test_a_new_question_does_not_take_over_what_was_spoken_of() -> None:
 )
 def test_what_is_stated_is_held_and_shown_where_it_was_read(text: str, constraint: dict[str, Any]) -> None:
     said = say(text)
-    found = {key: value for effect in said.of(ConstraintTold) for key, value in effect.constraint.items()}
+    found = {key: value for effect in said.of(ConstraintStated) for key, value in effect.constraint.items()}
     assert found == constraint, said.text
     assert text.rstrip(".")[:20] in said.text and all(
-        text.rstrip(".")[:20] in e.sentence for e in said.of(ConstraintTold)
+        text.rstrip(".")[:20] in e.sentence for e in said.of(ConstraintStated)
     )
 
 
@@ -238,14 +238,14 @@ def test_what_is_stated_is_held_and_shown_where_it_was_read(text: str, constrain
 )  # fmt: skip
 def test_a_question_or_a_supposition_holds_nothing(text: str) -> None:
     said = say(text)
-    assert not said.of(ConstraintTold) and not said.of(FactTold), said.text
+    assert not said.of(ConstraintStated) and not said.of(FactStated), said.text
 
 
 def test_a_fact_is_held_and_a_supposed_one_is_not() -> None:
     told = say("The model is llama3.1-8b.", "asap-experiment-3")
-    assert [(e.path, e.value) for e in told.of(FactTold)] == [("model.name", "llama3.1-8b")]
+    assert [(e.path, e.value) for e in told.of(FactStated)] == [("model.name", "llama3.1-8b")]
     supposed = say("Does it fit in memory if the model is llama3.1-8b?", "asap-experiment-1")
-    assert not supposed.of(FactTold)
+    assert not supposed.of(FactStated)
 
 
 def test_a_constraint_ranks_again_and_is_taken_back() -> None:
@@ -256,12 +256,12 @@ def test_a_constraint_ranks_again_and_is_taken_back() -> None:
     assert "**The recommendation changes**" in thread.say(f"don't touch the {axis} axis").text
     assert f"{axis} {ran[axis]}" in thread.say("which proposal first?").text.split("**Proposal 1**")[1][:160]
     back = thread.say(f"forget the constraint on {axis}")
-    assert back.of(ConstraintTold)[0].dropped == ("keep_axes",) and not thread.constraints
+    assert back.of(ConstraintStated)[0].dropped == ("keep_axes",) and not thread.constraints
 
 
 def test_what_makes_no_sense_is_not_held() -> None:
     said = say("keep tp at most 0")
-    assert not said.of(ConstraintTold)
+    assert not said.of(ConstraintStated)
 
 
 def test_deeds_are_a_persons() -> None:
@@ -356,7 +356,7 @@ def test_a_thread_that_cannot_be_held_says_so() -> None:
 )  # fmt: skip
 def test_a_remark_that_holds_a_value_states_no_constraint(text: str) -> None:
     said = say(text)
-    assert not said.of(ConstraintTold) and not said.of(FactTold), said.text
+    assert not said.of(ConstraintStated) and not said.of(FactStated), said.text
 
 
 def test_a_question_is_answered_for_all_values_of_its_message() -> None:
@@ -364,7 +364,7 @@ def test_a_question_is_answered_for_all_values_of_its_message() -> None:
     said = say("dp=32 tp=8 looks good to me. With remat none or full, does it fit in memory?")
     assert said.titles in (["fits"], ["change_remat"]) and said.text.count("data 32 · model 8") >= 2
     assert "remat full" in said.text
-    assert not said.of(ConstraintTold)
+    assert not said.of(ConstraintStated)
 
 
 def test_what_no_computation_takes_is_offered_and_not_dropped() -> None:
@@ -398,18 +398,18 @@ def test_on_fewer_chips_the_mesh_that_ran_is_priced_beside_the_best_one() -> Non
 )  # fmt: skip
 def test_a_doubt_a_request_and_what_others_say_hold_nothing(text: str) -> None:
     said = say(text)
-    assert not said.of(ConstraintTold) and not said.of(FactTold), said.text
+    assert not said.of(ConstraintStated) and not said.of(FactStated), said.text
 
 
 def test_what_must_stay_as_it_ran_is_kept_and_not_only_noted() -> None:
     of = bench("gradients over DCN")
     said = Thread(of).say(f"The batch must stay {of.config.training.global_batch}.")
-    assert [e.constraint for e in said.of(ConstraintTold)] == [{"keep_batch": True}] and not said.of(FactTold)
+    assert [e.constraint for e in said.of(ConstraintStated)] == [{"keep_batch": True}] and not said.of(FactStated)
 
 
 def test_axes_that_are_allowed_leave_the_others_at_one() -> None:
     said = say("mesh within data and model axes only")
-    (told,) = said.of(ConstraintTold)
+    (told,) = said.of(ConstraintStated)
     assert told.constraint["at_most"] == {"expert": 1, "fsdp": 1, "pipeline": 1, "seq": 1} or (
         set(told.constraint["at_most"]) >= {"expert", "pipeline", "seq"}
         and set(told.constraint["at_most"].values()) == {1}

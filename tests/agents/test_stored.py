@@ -12,7 +12,7 @@ from experiments.models import Event
 from history.models import HistoryRecord
 from history.record import Record, Side
 from history.services import add, seed
-from proposals.agents.surroundings import Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.models import PlanRecord, Proposal
 from tests.backend.conftest import data_folder, people, ready  # noqa: F401  (fixtures)
 

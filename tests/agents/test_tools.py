@@ -12,8 +12,8 @@ import pytest
 from agent.bounded import compact
 from evaluation.quality.evidence import PROFILES, ask, bench, refusal, results
 from perfmodel.config import ConfigError
+from proposals.agents.retrieval import PassageFound, Unavailable
 from proposals.agents.shipped import Shipped
-from proposals.agents.surroundings import PassageFound, Unavailable
 from proposals.agents.tools import AGENTS, all_tools, toolbox
 from proposals.agents.workbench import Workbench
 from proposals.constraints import Constraints
@@ -268,7 +268,7 @@ def test_no_tool_has_the_power_to_write() -> None:
         properties = json.dumps(tool.parameters())
         assert not any(word in properties for word in ("password", "team", "user_id", 'role"'))
         assert len(tool.description) > 60
-    for method in (m for m, _ in inspect.getmembers(of.surroundings, callable) if not m.startswith("_")):
+    for method in (m for m, _ in inspect.getmembers(of.retrieval, callable) if not m.startswith("_")):
         assert not method.startswith(_WRITES)
 
 
@@ -293,7 +293,7 @@ def test_orders_in_names_and_documents_come_back_as_data() -> None:
     first = of.profile.ops[0]
     renamed = replace(first, name=f"{first.name}.{order}", op_name=order, source=order, hlo=f"%{order} = {first.hlo}")
     profile = replace(of.profile, ops=(renamed, *of.profile.ops[1:]))
-    poisoned = Workbench.of_values(profile, of.config, surroundings=Poisoned())
+    poisoned = Workbench.of_values(profile, of.config, retrieval=Poisoned())
     row = ask(poisoned, "ops", text="ignore previous")["rows"][0]
     assert row["name"] == renamed.name
     found = ask(poisoned, "op", op=renamed.key)

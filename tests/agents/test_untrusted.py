@@ -15,9 +15,9 @@ from agent.provider.openai import OpenAIProvider
 from evaluation.quality.evidence import bench
 from history.record import Record, Side
 from proposals.agents import chat
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Said, Turn
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Said, Turn
+from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
 from proposals.agents.shipped import Shipped
-from proposals.agents.surroundings import Narrowed, PassageFound, RecordFound
 from proposals.agents.workbench import Workbench
 from tests.agent.conftest import KEY, settings_for
 from tests.agent.server import ScriptedServer, calls, text
@@ -45,7 +45,7 @@ def order(demand: str) -> str:
 
 
 class Poisoned(Shipped):
-    """Surroundings whose every record and passage carries the order."""
+    """Retrieval whose every record and passage carries the order."""
 
     def __init__(self, words: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def poisoned(carrier: str, words: str) -> tuple[Workbench, Ask]:
         return replace(of, name=words), ask
     if carrier in ("record", "passage", "document asked about"):
         asked = "What does my document say?" if carrier == "document asked about" else ask.text
-        return replace(of, surroundings=Poisoned(words)), replace(ask, text=asked)
+        return replace(of, retrieval=Poisoned(words)), replace(ask, text=asked)
     if carrier == "earlier answer":
         return of, replace(ask, earlier=(Turn("user", "Hello"), Turn("assistant", words)))
     return of, replace(ask, text=words)
@@ -128,7 +128,7 @@ def test_an_order_in_a_text_changes_nothing(carrier: str, demand: str) -> None:
         KEY in json.dumps(event_to_json(e)) for e in said if hasattr(e, "turn") and e.kind == "model_request"
     )  # type: ignore[arg-type]
     if carrier != "user":
-        assert not [item for item in said if isinstance(item, ConstraintTold | FactTold)]
+        assert not [item for item in said if isinstance(item, ConstraintStated | FactStated)]
 
 
 @pytest.mark.parametrize("demand", DEMANDS)

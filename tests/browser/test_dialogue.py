@@ -71,7 +71,7 @@ def ask(page: Page, text: str) -> Any:
 
 def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment: Any, panel: Any, page: Page) -> None:
     from agent.events import TextDelta
-    from proposals.agents.conversation import ConstraintTold, MeshOffered
+    from proposals.agents.conversation import ConstraintStated, MeshOffered
     from tests.dialogue.answerers import Scripted, Waiting, final, tool
 
     assert violations(page) == []
@@ -95,7 +95,7 @@ def test_an_argument_from_the_question_to_a_new_proposal(server: str, experiment
         ask(page, "Keep the batch. Which first?").pk,
         Scripted(
             tool(1, "predict", arguments, {"step_time_s": 1.5, "what_runs": {"step_time_s": 1.84}}),
-            ConstraintTold({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
+            ConstraintStated({"keep_batch": True}, "Keep the global batch."), offer, TextDelta(1, TEXT[:20]),
             final(TEXT),
         ),
     ).join(30)  # fmt: skip

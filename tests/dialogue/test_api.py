@@ -6,7 +6,7 @@ import pytest
 
 from dialogue.models import Held, Message, Thread
 from dialogue.services.respond import respond
-from proposals.agents.conversation import ConstraintTold, MeshOffered
+from proposals.agents.conversation import ConstraintStated, MeshOffered
 from tests.dialogue.answerers import Scripted, final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,7 +25,7 @@ def answered(people, ready):
     thread = post(api, "/api/threads/", {"experiment": ready.experiment.pk}).json()["id"]
     asked = post(api, f"/api/threads/{thread}/messages/", {"text": "Keep the batch. What else?"})
     assert asked.status_code == 202
-    told = ConstraintTold({"keep_batch": True}, "Keep the global batch.")
+    told = ConstraintStated({"keep_batch": True}, "Keep the global batch.")
     respond(
         asked.json()["id"],
         Scripted(tool(1, "predict", {}, {"step_time_s": 1.25}), told, OFFER, final("1.25 s it takes.")),

@@ -11,7 +11,7 @@ from dialogue import presentation
 from dialogue.models import Held, Message, Thread
 from dialogue.services import asking
 from dialogue.services.respond import respond
-from proposals.agents.conversation import ConstraintTold, FactTold, MeshOffered, Question
+from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered, Question
 from proposals.models import PlanRequest, Proposal
 from proposals.services import plans
 from tests.dialogue.answerers import Scripted, final, tool
@@ -28,8 +28,8 @@ def answer(people, thread):
     made = asking.ask(thread, people.engineer, "Which do you recommend first?")
     said = Scripted(
         tool(1, "predict", {"ici": {"data": 16}}, {"step_time_s": 1.25}),
-        ConstraintTold({"keep_batch": True}, "Keep the global batch."),
-        FactTold("training.remat", "full", "Remat is full."),
+        ConstraintStated({"keep_batch": True}, "Keep the global batch."),
+        FactStated("training.remat", "full", "Remat is full."),
         OFFER,
         Question("How long are the sequences?", ("The sequence length is 4096",)),
         final(TEXT),

@@ -18,7 +18,7 @@ from dialogue.services import asking, replaying
 from dialogue.services.respond import respond
 from experiments.models import Event
 from proposals.agents import chat
-from proposals.agents.conversation import ConstraintTold
+from proposals.agents.conversation import ConstraintStated
 from proposals.agents.replaying import NoRecording, Recording, recordings, rerun, steps
 from tests.agent.server import ScriptedServer, answer, calls, error, text
 from tests.dialogue.answerers import Scripted, Waiting, final, tool
@@ -189,7 +189,7 @@ class TestStored:
         assert not told.same and "`proposals`" in told.sentence
 
     def test_it_is_asked_with_what_the_thread_held_then(self, people, ready, thread, model):
-        keep = ConstraintTold({"keep_axes": ["seq"]}, "`seq` keeps its size.")
+        keep = ConstraintStated({"keep_axes": ["seq"]}, "`seq` keeps its size.")
         answered(thread, people.engineer, Scripted(keep, final("Held.")), "Keep seq.")
         second = answered(thread, people.engineer, model(text("Proposal 1 stands first.")))
         for held in thread.held.all():

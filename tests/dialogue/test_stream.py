@@ -15,7 +15,7 @@ from agent.messages import UserMessage
 from dialogue import stream
 from dialogue.models import Message
 from dialogue.services import answering, asking
-from proposals.agents.conversation import ConstraintTold
+from proposals.agents.conversation import ConstraintStated
 from tests.backend.test_stream import connections_to_the_database, cookie, least_held, opened, run_async
 from tests.dialogue.answerers import final, tool
 
@@ -83,7 +83,7 @@ def test_text_steps_and_effects_come_as_they_are_made(people, written):
             await response.until(lambda r: text_of(r) == "The ﬁrst ")
             await in_database(say)(written, TextDelta(1, "is 🚀 best."))
             await response.until(lambda r: text_of(r) == "The ﬁrst is 🚀 best.")
-            await in_database(say)(written, ConstraintTold({"keep_batch": True}, "Keep the batch."))
+            await in_database(say)(written, ConstraintStated({"keep_batch": True}, "Keep the batch."))
             await response.until(lambda r: "effects" in names(r))
             await in_database(end)(written)
             await response.until(lambda r: r.done.is_set())

@@ -15,7 +15,7 @@ from dialogue.models import Held, Message, Thread
 from dialogue.services import answering, asking, holding
 from dialogue.services.respond import respond
 from experiments.models import Event
-from proposals.agents.conversation import ConstraintTold, FactTold, MeshOffered
+from proposals.agents.conversation import ConstraintStated, FactStated, MeshOffered
 from tests.dialogue.answerers import Scripted, Waiting, final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,19 +86,20 @@ def test_the_next_answer_reads_the_thread(people, thread):
 
 
 def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_back(people, thread):
-    told = ConstraintTold({"keep_batch": True, "fixed": {"seq": 4}}, "Keep the batch and seq 4.")
-    answered(thread, people.engineer, told, FactTold("training.remat", "full", "Remat is full."), final("Noted."))
+    told = ConstraintStated({"keep_batch": True, "fixed": {"seq": 4}}, "Keep the batch and seq 4.")
+    answered(thread, people.engineer, told, FactStated("training.remat", "full", "Remat is full."), final("Noted."))
     assert [(item.kind, item.key) for item in holding.held_by(thread)] == [
         ("constraint", "keep_batch"), ("constraint", "fixed.seq"), ("fact", "training.remat"),
     ]  # fmt: skip
-    _, second = answered(thread, people.engineer, ConstraintTold({"fixed": {"model": 2}}, "Model 2."), final("Noted."))
+    told = ConstraintStated({"fixed": {"model": 2}}, "Model 2.")
+    _, second = answered(thread, people.engineer, told, final("Noted."))
     assert second.asked[0].constraints.to_json() == {"keep_batch": True, "fixed": {"seq": 4}}
     assert second.asked[0].facts == {"training.remat": "full"}
     assert second.benches[0].constraints.fixed == {"seq": 4} and second.benches[0].config.training.remat == "full"
     # Another axis joins; the same axis replaces; words take back.
-    _, third = answered(thread, people.engineer, ConstraintTold({"fixed": {"seq": 2}}, "Seq 2."), final("Noted."))
+    _, third = answered(thread, people.engineer, ConstraintStated({"fixed": {"seq": 2}}, "Seq 2."), final("Noted."))
     assert third.asked[0].constraints.to_json()["fixed"] == {"seq": 4, "model": 2}
-    _, fourth = answered(thread, people.engineer, ConstraintTold({}, "Forget it.", ("fixed",)), final("Noted."))
+    _, fourth = answered(thread, people.engineer, ConstraintStated({}, "Forget it.", ("fixed",)), final("Noted."))
     assert fourth.asked[0].constraints.to_json()["fixed"] == {"seq": 2, "model": 2}
     assert [item.key for item in holding.held_by(thread)] == ["keep_batch", "training.remat"]
     first = holding.held_by(thread)[0]
@@ -110,14 +111,14 @@ def test_what_is_said_of_the_run_is_held_in_the_next_answer_until_it_is_taken_ba
 
 def test_excluded_meshes_add_up(people, thread):
     first, second = {"ici": {"data": 16}}, {"ici": {"data": 8, "seq": 2}}
-    answered(thread, people.engineer, ConstraintTold({"excluded": [first]}, "Not the first."), final("Noted."))
-    answered(thread, people.engineer, ConstraintTold({"excluded": [second]}, "Nor this."), final("Noted."))
-    answered(thread, people.engineer, ConstraintTold({"excluded": [second]}, "Nor this."), final("Noted."))
+    answered(thread, people.engineer, ConstraintStated({"excluded": [first]}, "Not the first."), final("Noted."))
+    answered(thread, people.engineer, ConstraintStated({"excluded": [second]}, "Nor this."), final("Noted."))
+    answered(thread, people.engineer, ConstraintStated({"excluded": [second]}, "Nor this."), final("Noted."))
     assert holding.constraints_of(holding.held_by(thread)).to_json() == {"excluded": [first, second]}
 
 
 def test_what_cannot_be_held_is_said_and_names_what_to_do(people, thread):
-    answered(thread, people.engineer, ConstraintTold({"fixed": {"warp": 2}}, "Warp 2."), final("Noted."))
+    answered(thread, people.engineer, ConstraintStated({"fixed": {"warp": 2}}, "Warp 2."), final("Noted."))
     answer, scripted = answered(thread, people.engineer, final("never said"))
     assert scripted.asked == [] and answer.status == "failed"
     assert "'warp' is neither an axis of the mesh" in answer.note and "Remove them" in answer.note
@@ -186,10 +187,10 @@ def test_an_answer_whose_worker_died_is_taken_over_and_says_everything_once(peop
     answer = ask(thread, people.engineer)
     claimed = answering.claim(answer.pk, f"{_dead_process()}/1")
     writing = answering.Writing(claimed, claimed.worker, answering.Cancel())
-    for said in (TextDelta(1, "Half"), ConstraintTold({"keep_batch": True}, "Keep the batch.")):
+    for said in (TextDelta(1, "Half"), ConstraintStated({"keep_batch": True}, "Keep the batch.")):
         writing.take(said)
     assert asking.ANSWERS.sweep() == [answer.pk]
-    respond(answer.pk, Scripted(ConstraintTold({"keep_batch": True}, "Keep the batch."), final("Whole.")))
+    respond(answer.pk, Scripted(ConstraintStated({"keep_batch": True}, "Keep the batch."), final("Whole.")))
     answer.refresh_from_db()
     assert (answer.status, answer.text, answer.attempts, answer.revision > 0) == ("done", "Whole.", 2, True)
     assert len(answer.effects) == 1 and Held.objects.filter(thread=thread).count() == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.pairs import MOST_RUNS, Pair, configuration_of, distinct, measured_pairs
+from evaluation.measured_pairs import MOST_RUNS, Pair, configuration_of, distinct, measured_pairs
 from evaluation.sweeps import SOURCES, load_sweeps
 
 

@@ -13,9 +13,9 @@ from perfmodel.catalogue import get_model, load_catalogue
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
-from perfmodel.gaps import fill_in
+from perfmodel.imputation import fill_in
 from perfmodel.observation import Observation, ObservedCollective
-from perfmodel.space import Constraints, build_space, space_workload
+from perfmodel.space import SearchBounds, build_space, space_workload
 from perfmodel.step_time import combine, predict
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
@@ -243,7 +243,7 @@ def test_uncertainty_of_many_candidates_is_that_of_few():
     batches = tuple(512 * n for n in range(1, 17))
     space = build_space(
         config,
-        Constraints(
+        SearchBounds(
             axes=("replica", "data", "seq", "model", "pipeline"),
             remats=("none", "full"),
             global_batches=batches,

@@ -12,7 +12,7 @@ from perfmodel.legality import check
 from perfmodel.memory import of_first_stage, peak_spread, per_chip, probability_fits
 from perfmodel.memory_profiles import load_memory_profiles
 from perfmodel.search import search
-from perfmodel.space import Constraints
+from perfmodel.space import SearchBounds
 from perfmodel.step_time import predict
 from perfmodel.workload import from_config, stack
 from tests.perfmodel.cases import LLAMA3_8B, a100, tpu
@@ -178,7 +178,7 @@ def test_a_search_says_of_an_unstated_policy_what_a_prediction_says():
     assert found.candidates
     for candidate in found.candidates:
         assert candidate.prediction.fits is True
-    stated = search(h100s(), top=200, constraints=Constraints(remats=("none",)))
+    stated = search(h100s(), top=200, constraints=SearchBounds(remats=("none",)))
     assert len(stated.candidates) < len(found.candidates)
 
 

@@ -11,7 +11,7 @@ from perfmodel import legality
 from perfmodel.config import ConfigError
 from perfmodel.efficiency import Efficiencies
 from perfmodel.search import price_space, search
-from perfmodel.space import Constraints, build_space, count_factorisations, factorisations
+from perfmodel.space import SearchBounds, build_space, count_factorisations, factorisations
 from perfmodel.step_time import predict
 from tests.perfmodel.cases import MIXTRAL, a100, tpu
 
@@ -42,7 +42,7 @@ def test_every_ordered_factorisation_once(number, axes):
     ],
 )
 def test_arrays_and_single_predictions_agree(config):
-    space = build_space(config, Constraints(remats=("none", "full"), global_batches=(256, 1024)))
+    space = build_space(config, SearchBounds(remats=("none", "full"), global_batches=(256, 1024)))
     priced = price_space(space, Efficiencies())
     rng = np.random.default_rng(1)
     for flat in rng.choice(space.count, 25, replace=False):
@@ -73,14 +73,14 @@ def test_best_candidate_is_no_worse_than_the_configuration():
 
 
 def test_fixed_and_limited_axes():
-    result = search(tpu(), top=50, constraints=Constraints(fixed={"seq": 4}, at_most={"model": 4}))
+    result = search(tpu(), top=50, constraints=SearchBounds(fixed={"seq": 4}, at_most={"model": 4}))
     sizes = [dict(c.config.mesh.ici) for c in result.candidates]
     assert sizes
     assert all(s["seq"] == 4 and s["model"] <= 4 for s in sizes)
 
 
 def test_batches_are_ranked_per_token():
-    result = search(tpu(), top=5, constraints=Constraints(global_batches=(512, 4096)))
+    result = search(tpu(), top=5, constraints=SearchBounds(global_batches=(512, 4096)))
     rate = [c.prediction.tokens_per_s_per_chip for c in result.candidates]
     assert rate == sorted(rate, reverse=True) or min(rate) > 0.998 * max(rate)
     assert result.candidates[0].config.training.global_batch == 4096
@@ -90,9 +90,9 @@ def test_missing_facts_and_unknown_axes_are_the_users_error():
     with pytest.raises(ConfigError, match=r"training\.seq_len"):
         search(replace(tpu(), training=replace(tpu().training, seq_len=None)))
     with pytest.raises(ConfigError, match="banana"):
-        search(tpu(), constraints=Constraints(axes=("banana", "model")))
+        search(tpu(), constraints=SearchBounds(axes=("banana", "model")))
     with pytest.raises(ConfigError, match="pipeline"):
-        search(tpu(), constraints=Constraints(fixed={"pipeline": 2}))
+        search(tpu(), constraints=SearchBounds(fixed={"pipeline": 2}))
 
 
 def test_absurdly_many_candidates_are_refused_before_they_are_built():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from evaluation import fit_confidence
-from evaluation.pairs import log_gain, measured_pairs
+from evaluation.measured_pairs import log_gain, measured_pairs
 from proposals.proposer.confidence import Confidence, OwnPair, probability, shipped, updated
 
 GAINS = st.floats(-1.0, 1.0)

@@ -19,12 +19,31 @@ from proposals.agents.capabilities import (  # their order is that of the vector
 )  # fmt: skip
 
 # isort: on
+from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, answer, arguments, command, registry
-from proposals.agents.capabilities.desk import Desk
 from proposals.agents.capabilities.held import AREAS
 
 __all__ = [
-    "AREAS", "Capability", "Desk", "Missing", "answer", "arguments", "command", "communication", "cost", "findings",
-    "held", "judging", "known", "memory", "ops", "other_chips", "parallelism", "plans", "pricing", "registry", "run",
+    "AREAS",
+    "AnswerContext",
+    "Capability",
+    "Missing",
+    "answer",
+    "arguments",
+    "command",
+    "communication",
+    "cost",
+    "findings",
+    "held",
+    "judging",
+    "known",
+    "memory",
+    "ops",
+    "other_chips",
+    "parallelism",
+    "plans",
+    "pricing",
+    "registry",
+    "run",
     "searching",
 ]  # fmt: skip

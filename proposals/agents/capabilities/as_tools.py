@@ -9,9 +9,9 @@ from pydantic import Field
 
 from agent.events import ToolReturned
 from agent.tools import Arguments, Tool, ToolError
+from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Capability, answer, arguments, registry
-from proposals.agents.capabilities.desk import Desk
-from proposals.agents.conversation import ConstraintTold, FactTold, Question
+from proposals.agents.conversation import ConstraintStated, FactStated, Question
 from proposals.agents.tools.common import suggestion
 from proposals.agents.workbench import Workbench
 
@@ -23,11 +23,11 @@ MOST_CHARACTERS = 16_000
 
 def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     """What a capability computes, outside a conversation: title, text, results of its tools, questions back."""
-    desk = Desk(bench)
-    said = list(answer(desk, of, values))
+    ctx = AnswerContext(bench)
+    said = list(answer(ctx, of, values))
     found: dict[str, Any] = {
         "answers": of.title,
-        "text": desk.text,
+        "text": ctx.text,
         "results": [
             {"tool": item.name, "arguments": item.arguments, "result": item.result}
             for item in said
@@ -37,7 +37,7 @@ def called(bench: Workbench, of: Capability, values: Any) -> dict[str, Any]:
     asked = [item for item in said if isinstance(item, Question)]
     if asked:
         found["asks_back"] = [{"text": item.text, "choices": list(item.options)} for item in asked]
-    held = [item for item in said if isinstance(item, ConstraintTold | FactTold)]
+    held = [item for item in said if isinstance(item, ConstraintStated | FactStated)]
     if held:
         found["would_hold"] = [item.sentence for item in held]
     return found

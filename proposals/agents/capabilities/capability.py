@@ -13,10 +13,10 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 
 from agent.tools import Arguments, NoArguments, ToolError, complaints
-from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.conversation import Question, Said
 
-Function = Callable[[Desk, Any], Answer]
+Function = Callable[[AnswerContext, Any], Answer]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ _REGISTRY: dict[str, Capability] = {}
 
 
 def capability(title: str, *examples: str) -> Callable[[Function], Function]:
-    """Enters a function of (desk, arguments); its name is the key, its docstring the description, its module the
+    """Enters a function of (ctx, arguments); its name is the key, its docstring the description, its module the
     area."""
 
     def enter(function: Function) -> Function:
@@ -93,20 +93,20 @@ def arguments(of: Capability, values: dict[str, Any]) -> Arguments:
         raise ToolError(f"{'; '.join(complaints(error))}.") from None
 
 
-def answer(desk: Desk, of: Capability, given: Arguments) -> Iterator[Said]:
+def answer(ctx: AnswerContext, of: Capability, given: Arguments) -> Iterator[Said]:
     """The answer, beginning with what it answers; what cannot be computed is said in a sentence."""
-    yield from desk.say(f"**{of.title}:**")
+    yield from ctx.say(f"**{of.title}:**")
     try:
-        yield from of.function(desk, given)
+        yield from of.function(ctx, given)
     except Missing as error:
-        yield from ask(desk, str(error), error.options)
+        yield from ask(ctx, str(error), error.options)
     except ToolError as error:
-        yield from desk.say(str(error))
+        yield from ctx.say(str(error))
 
 
-def ask(desk: Desk, sentence: str, options: tuple[str, ...]) -> Answer:
+def ask(ctx: AnswerContext, sentence: str, options: tuple[str, ...]) -> Answer:
     """A question back, with choices to click."""
-    yield from desk.say(sentence)
+    yield from ctx.say(sentence)
     if options:
         yield Question(sentence, options)
 

@@ -11,7 +11,7 @@ from agent.tools import Arguments, ToolError
 from experiments.step_profile import MODEL
 from proposals import facts
 from proposals.agents import words
-from proposals.agents.capabilities.desk import Answer, Desk
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.conversation import MeshOffered, Question, Said
 
 Row = Mapping[str, Any]
@@ -39,12 +39,12 @@ class About(Arguments):
     proposal: Number = None
 
 
-def get(desk: Desk, name: str, **arguments: Any) -> Generator[Said, None, dict[str, Any]]:
+def get(ctx: AnswerContext, name: str, **arguments: Any) -> Generator[Said, None, dict[str, Any]]:
     """What a tool returns.  Raises ToolError with its sentence where it refuses."""
-    found = yield from desk.look(name, **arguments)
+    found = yield from ctx.look(name, **arguments)
     if not found:
         if found.error.startswith(LACKING):
-            yield from needs_no_model(desk, arguments)
+            yield from needs_no_model(ctx, arguments)
         raise ToolError(found.error)
     return dict(found.data)
 
@@ -53,11 +53,11 @@ def get(desk: Desk, name: str, **arguments: Any) -> Generator[Said, None, dict[s
 LACKING = "This cannot be computed:"
 
 
-def needs_no_model(desk: Desk, asked: Mapping[str, Any]) -> Answer:
+def needs_no_model(ctx: AnswerContext, asked: Mapping[str, Any]) -> Answer:
     """What can be said of another chip or precision although the model is not known."""
     precision = (asked.get("changes") or {}).get("precision", "")
     values = {"chip": asked.get("chip") or "", "precision": precision}
-    found = yield from desk.look("without_model", **{key: value for key, value in values.items() if value})
+    found = yield from ctx.look("without_model", **{key: value for key, value in values.items() if value})
     if not found or not any(values.values()):
         return
     row = found.data
@@ -65,12 +65,12 @@ def needs_no_model(desk: Desk, asked: Mapping[str, Any]) -> Answer:
         return
     if precision and not row["has_units_for_it"]:
         native = words.listed(list(row["native_precisions"]))
-        yield from desk.say(
+        yield from ctx.say(
             f"**{row['chip']} has no {precision} units**: matmuls run in another precision, so no arithmetic is saved "
             f"(native: {native})."
         )
     else:
-        yield from desk.say(
+        yield from ctx.say(
             f"{row['chip']} in {row['precision']} beside {row['own_chip']} in {row['own_precision']}: peak FLOP/s "
             f"**{words.ratio(row['peak_flops_over_own'])}** ({words.flops(row['peak_flops_per_s'])}), HBM bandwidth "
             f"**{words.ratio(row['hbm_bandwidth_over_own'])}** ({words.rate(row['hbm_bytes_per_s'])}), memory "
@@ -81,27 +81,27 @@ def needs_no_model(desk: Desk, asked: Mapping[str, Any]) -> Answer:
         much = f"{words.time(left)} instead of {words.time(row['step_time_s'])}" if left else (
             f"{words.share(row['step_share_if_each_part_scaled'])} of the time of now"
         )  # fmt: skip
-        yield from desk.say(
+        yield from ctx.say(
             f"A rough bound: {words.share(row['compute_share'])} of the step is bound by compute and "
             f"{words.share(row['hbm_share'])} by HBM bandwidth; if these scaled with the peaks and nothing else "
             f"changed, a step would take {much}. Communication, kernels and efficiency are left out."
         )
     if row.get("measured_peak_bytes"):
         fits = "would fit" if row["measured_peak_of_its_hbm_share"] < 1 else "would not fit"
-        yield from desk.say(
+        yield from ctx.say(
             f"The measured peak of {words.size(row['measured_peak_bytes'])} {fits}: "
             f"{words.share(row['measured_peak_of_its_hbm_share'])} of what is usable."
         )
 
 
-def board(desk: Desk) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
+def board(ctx: AnswerContext) -> Generator[Said, None, tuple[list[Row], Row, Row]]:
     """The proposals by rank, what ran, and all that the tool `proposals` says."""
-    data = yield from get(desk, "proposals")
+    data = yield from get(ctx, "proposals")
     return list(data["proposals"]), data["what_runs"], data
 
 
-def whole(desk: Desk, number: int) -> Generator[Said, None, Row]:
-    data = yield from get(desk, "proposals", number=number)
+def whole(ctx: AnswerContext, number: int) -> Generator[Said, None, Row]:
+    data = yield from get(ctx, "proposals", number=number)
     return dict(data["proposal"])
 
 
@@ -119,7 +119,9 @@ def name_of(row: Row) -> str:
     return f"proposal {stands}" if stands else words.configuration(row)
 
 
-def priced_table(desk: Desk, rows: Rows, ran: Row, first: str = "Configuration", names: Sequence[str] = ()) -> Answer:
+def priced_table(
+    ctx: AnswerContext, rows: Rows, ran: Row, first: str = "Configuration", names: Sequence[str] = ()
+) -> Answer:
     """Priced configurations side by side, the current one last."""
     memory = any(row.get("hbm_per_chip_bytes") for row in rows)
     lines = []
@@ -143,20 +145,20 @@ def priced_table(desk: Desk, rows: Rows, ran: Row, first: str = "Configuration",
         )
     if ran.get("step_time_s") and not any(row.get("now") for row in rows):
         own = [words.memory(ran)] if memory else []
-        lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} {how(desk)}", "1", "–", "–", *own, "yes"])
+        lines.append([f"current, {words.mesh(ran)}", f"{words.estimate(ran)} {how(ctx)}", "1", "–", "–", *own, "yes"])
     header = [
         first, "Step, predicted", "Per token, predicted", "80 % interval", "Confidence", *(["Memory per "
             "chip"] if memory else []), "Legal",
     ]  # fmt: skip
-    yield from desk.table(header, lines)
+    yield from ctx.table(header, lines)
 
 
-def memory_table(desk: Desk, row: Row) -> Answer:
+def memory_table(ctx: AnswerContext, row: Row) -> Answer:
     """Memory per chip by parts, computed."""
     held = row.get("hbm_per_chip_bytes")
     if not held or held.get("total") is None:
         if row.get("not_known"):
-            yield from desk.say(f"Memory per chip cannot be computed: {facts.not_known(row['not_known'])}.")
+            yield from ctx.say(f"Memory per chip cannot be computed: {facts.not_known(row['not_known'])}.")
         return
     names = {
         "params": "weights",
@@ -166,7 +168,7 @@ def memory_table(desk: Desk, row: Row) -> Answer:
     }
     parts = [(names.get(key, key), value) for key, value in held.items() if key not in ("total", "capacity") and value]
     parts.sort(key=lambda item: -item[1])
-    yield from desk.table(
+    yield from ctx.table(
         ["Memory per chip, computed", "Size"],
         [*([name, words.size(value)] for name, value in parts), ["total", words.size(held["total"])],
          ["usable HBM", words.size(held["capacity"])]],
@@ -185,45 +187,45 @@ def offers(rows: Rows, most: int = 3) -> Iterator[MeshOffered]:
                 yield MeshOffered(row["mesh"], row.get("changes", {}), words.configuration(row).replace("`", ""))
 
 
-def unknown_facts(desk: Desk, names: Sequence[str]) -> Answer:
+def unknown_facts(ctx: AnswerContext, names: Sequence[str]) -> Answer:
     """What is not known and would change the answer, with choices that state it."""
     if not names:
         return
-    shards = desk.bench.config.mesh.size("replica", "data", "fsdp", "expert")
+    shards = ctx.bench.config.mesh.size("replica", "data", "fsdp", "expert")
     choices = {
         "model": tuple(f"The model is {name}" for name in ("llama3.1-8b", "llama3.1-70b", "mixtral-8x7b")),
         "training.global_batch": tuple(f"The global batch is {shards * n}" for n in (1, 4, 16)),
         "training.seq_len": tuple(f"The sequence length is {n}" for n in (2048, 4096, 8192)),
     }
     first = next((name for name in choices if name in names), "")
-    yield from desk.say(f"Not known: {facts.in_words(names)}; state it here and the answer is computed with it.")
+    yield from ctx.say(f"Not known: {facts.in_words(names)}; state it here and the answer is computed with it.")
     if first:
         yield Question(f"What is {facts.in_words([first])}?", choices[first])
 
 
-def how(desk: Desk) -> str:
+def how(ctx: AnswerContext) -> str:
     """Whether the step time of the current configuration was measured, or is predicted itself."""
-    return "predicted" if desk.bench.profile.basis == MODEL else "measured"
+    return "predicted" if ctx.bench.profile.basis == MODEL else "measured"
 
 
-def proof(desk: Desk, row: Row) -> Answer:
+def proof(ctx: AnswerContext, row: Row) -> Answer:
     """Whether a measured run stands behind a proposal."""
     keys = [item["key"] for item in row.get("citations", ()) if item.get("source") == "history" and item.get("key")]
     for key in keys:
-        found = yield from desk.look("record", id=key)
+        found = yield from ctx.look("record", id=key)
         if found and found.data.get("outcome") == "faster":
             where = f" on {found.data['chip']}" if found.data.get("chip") else ""
-            yield from desk.say(
+            yield from ctx.say(
                 f"**Proven elsewhere**: record `{key}`{where}, "
                 f"{words.lower_first(str(found.data['effect']).rstrip('.'))}."
             )
             return
     if row.get("kind") != "keep" and (row.get("changes") or not row.get("keeps_the_mesh")):
-        yield from desk.say(
+        yield from ctx.say(
             "**No precedent**: no record of a similar measured change is near enough to count as evidence; the "
             "confidence is the calibrated model's alone."
         )
 
 
-def which(desk: Desk, given: About) -> int:
+def which(ctx: AnswerContext, given: About) -> int:
     return given.proposal or 1

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Axis, Row, get
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 from proposals.agents.capabilities.shares import NO_OPS
 
@@ -34,21 +34,21 @@ class NamedFlags(Arguments):
     "How long do the all-gathers and reduce-scatters take?",
     "What are the all-reduces on this axis moving?",
 )
-def communication(desk: Desk, given: OnAxis) -> Answer:
+def communication(ctx: AnswerContext, given: OnAxis) -> Answer:
     """Collectives per mesh axis and kind: time, exposed time, share hidden behind compute, bytes, tensors."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(desk, "collectives", axis=given.axis, by_kind=True)
+    data = yield from get(ctx, "collectives", axis=given.axis, by_kind=True)
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile has no collective, so no communication was measured.")
     shares = data.get("of_the_step_share") or {}
     if "communication_exposed" in shares and not given.axis:
-        yield from desk.say(
+        yield from ctx.say(
             f"Exposed communication takes **{words.share(shares['communication_exposed'])}** of the step, measured."
         )
-    yield from _kinds(desk, data)
+    yield from _kinds(ctx, data)
     lines = [
         [
             str(row.get("axis") or "unattributed"), str(row["kind"]),
@@ -59,26 +59,26 @@ def communication(desk: Desk, given: OnAxis) -> Answer:
         ]
         for row in rows[:8]
     ]  # fmt: skip
-    yield from desk.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
+    yield from ctx.table(["Axis", "Collective", "Time per step", "Exposed", "Overlapped", "Bytes per step"], lines)
     costly = max((row for row in rows if row.get("exposed_s")), key=lambda row: row["exposed_s"], default=None)
     if costly:
         moved = f"; it moves {words.listed([str(t) for t in costly['tensors']])}" if costly.get("tensors") else ""
-        yield from desk.say(
+        yield from ctx.say(
             f"Most exposed: the {costly['kind']} on {costly['axis'] or 'an unattributed axis'}, "
             f"{words.time(costly['exposed_s'])} per step{moved}."
         )
 
 
-def _kinds(desk: Desk, data: Row) -> Answer:
+def _kinds(ctx: AnswerContext, data: Row) -> Answer:
     """The kinds of collectives that the message names, each in all, the longest first."""
-    plain = re.sub(r"[\s_-]", "", desk.message.lower())
+    plain = re.sub(r"[\s_-]", "", ctx.message.lower())
     rows = [row for row in data.get("by_kind", ()) if re.sub(r"[\s_-]", "", str(row["kind"])) in plain]
     rows.sort(key=lambda row: -row["share"])
     parts = [
         f"{row['kind']} {words.time(row['time_s'])} ({words.share(row['share'])})" for row in rows if row.get("time_s")
     ]
     if parts:
-        yield from desk.say(f"**{words.capital(words.listed(parts))}** per step and core, measured.")
+        yield from ctx.say(f"**{words.capital(words.listed(parts))}** per step and core, measured.")
 
 
 @capability(
@@ -89,12 +89,12 @@ def _kinds(desk: Desk, data: Row) -> Answer:
     "Why is the all-reduce bandwidth so low?",
     "Is the ICI or NVLink bandwidth saturated?",
 )
-def bandwidth(desk: Desk, given: OnAxis) -> Answer:
+def bandwidth(ctx: AnswerContext, given: OnAxis) -> Answer:
     """Achieved and possible bandwidth of the collectives per axis, DCN included, with the share reached."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(desk, "collectives", axis=given.axis)
+    data = yield from get(ctx, "collectives", axis=given.axis)
     rows = [row for row in data.get("rows") or [] if row.get("possible_bytes_per_s")]
     if not rows:
         raise ToolError(
@@ -111,12 +111,12 @@ def bandwidth(desk: Desk, given: OnAxis) -> Answer:
         ]
         for row in rows
     ]  # fmt: skip
-    yield from desk.say("Per core, measured against what the links of the axis allow:")
-    yield from desk.table(["Axis", "Collective", "Achieved", "Possible", "Share reached"], lines)
+    yield from ctx.say("Per core, measured against what the links of the axis allow:")
+    yield from ctx.table(["Axis", "Collective", "Achieved", "Possible", "Share reached"], lines)
     timed = [row for row in rows if row.get("achieved_of_possible_share") is not None]
     if timed:
         low = min(timed, key=lambda row: row["achieved_of_possible_share"])
-        yield from desk.say(
+        yield from ctx.say(
             f"Lowest: the {low['kind']} on {low['axis'] or 'an unattributed axis'} with "
             f"{words.share(low['achieved_of_possible_share'])} of what its links allow."
         )
@@ -129,21 +129,21 @@ def bandwidth(desk: Desk, given: OnAxis) -> Answer:
     "What goes over the network between slices or nodes?",
     "How large is the cross-slice all-reduce?",
 )
-def dcn(desk: Desk, given: NoArguments) -> Answer:
+def dcn(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Collectives across slices: time, exposed time, bytes and bandwidth over DCN."""
-    run = yield from get(desk, "run")
+    run = yield from get(ctx, "run")
     slices = run["configuration"]["hardware"].get("slices", 1)
     if slices < 2:
-        chip = yield from get(desk, "hardware")
-        yield from desk.say(
+        chip = yield from get(ctx, "hardware")
+        yield from ctx.say(
             f"This run has one slice, so nothing goes over DCN. The network of {chip['title']} has "
             f"{words.rate(chip['dcn_bytes_per_s_per_host'])} per host."
         )
         return
-    yield from communication(desk, OnAxis(axis="dcn"))
-    found = yield from desk.look("collectives", axis="dcn")
+    yield from communication(ctx, OnAxis(axis="dcn"))
+    found = yield from ctx.look("collectives", axis="dcn")
     if found and any(row.get("possible_bytes_per_s") for row in found.data.get("rows") or ()):
-        yield from bandwidth(desk, OnAxis(axis="dcn"))
+        yield from bandwidth(ctx, OnAxis(axis="dcn"))
 
 
 @capability(
@@ -153,34 +153,34 @@ def dcn(desk: Desk, given: NoArguments) -> Answer:
     "What flags hide the all-gathers?",
     "How do I enable the latency hiding scheduler or async collectives?",
 )
-def flags(desk: Desk, given: NamedFlags) -> Answer:
+def flags(ctx: AnswerContext, given: NamedFlags) -> Answer:
     """Documented XLA flags for the collectives that are exposed in this run, each with its source."""
-    text = " ".join((desk.message, given.text, *given.xla_flags)).strip()
-    named = yield from get(desk, "flag", text=text[:600])
+    text = " ".join((ctx.message, given.text, *given.xla_flags)).strip()
+    named = yield from get(ctx, "flag", text=text[:600])
     if named.get("flags"):
-        yield from explain_flags(desk, named)
+        yield from explain_flags(ctx, named)
         return
-    data = yield from get(desk, "flags")
+    data = yield from get(ctx, "flags")
     if data.get("program"):
-        yield from _no_xla(desk, data)
+        yield from _no_xla(ctx, data)
         return
     set_now = data.get("set_in_the_configuration") or []
     rows = data.get("rows") or []
     if not rows:
-        yield from desk.say(
+        yield from ctx.say(
             "No collective of this run is exposed for long enough, or none has a documented set of flags on "
             f"{data['chip']}, so no flag is suggested."
         )
-        if no_profile(desk):
-            yield from predicted_instead(desk, NO_OPS)
+        if no_profile(ctx):
+            yield from predicted_instead(ctx, NO_OPS)
     for row in rows:
         exposed = f" ({words.time(row['exposed_s'])} exposed per step{_how(row)})" if row.get("exposed_s") else ""
         listed = "\n".join(row.get("flags") or ["(all of them are set)"])
-        yield from desk.say(
+        yield from ctx.say(
             f"For the {row['collective']} on {row['axis']}{exposed}: {row['note']}\n\n```\n{listed}\n```"
         )
-        yield from desk.say(f"Documented in {row['documented_in']}.")
-    yield from desk.say(
+        yield from ctx.say(f"Documented in {row['documented_in']}.")
+    yield from ctx.say(
         f"Set in the configuration: {words.listed([f'`{flag}`' for flag in set_now]) or 'none'}. What flags hide is "
         "an assumption, not a prediction: the next profile tells."
     )
@@ -190,25 +190,25 @@ def _how(row: Row) -> str:
     return ", predicted on the axis" if row.get("predicted") else ""
 
 
-def _no_xla(desk: Desk, data: Row) -> Answer:
+def _no_xla(ctx: AnswerContext, data: Row) -> Answer:
     """What a program takes that XLA did not compile."""
-    yield from desk.say(
+    yield from ctx.say(
         f"**None**: this run is a {data['program']} program, which reads no XLA flag; `--xla_…` would do nothing."
     )
     own = data.get("own") or []
     if own:
-        yield from desk.say(f"What {data['program']} has for the collectives of this run:")
-        yield from desk.bullets([f"`{row['flag']}` {row['does']}" for row in own[:6]])
+        yield from ctx.say(f"What {data['program']} has for the collectives of this run:")
+        yield from ctx.bullets([f"`{row['flag']}` {row['does']}" for row in own[:6]])
 
 
-def explain_flags(desk: Desk, data: Row) -> Answer:
+def explain_flags(ctx: AnswerContext, data: Row) -> Answer:
     """Each flag that was named: what it does, whether this program takes it and it acts already, and on what."""
     unknown = [row["name"] for row in data["flags"] if not row["known"]]
     for row in [row for row in data["flags"] if row["known"]][:6]:
-        yield from desk.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))
+        yield from ctx.say(f"`{row['name']}` {row['does']}.", *_state(row, data), *_effect(row))
     if unknown:
         names = words.listed([f"`{name}`" for name in unknown[:6]])
-        yield from desk.say(
+        yield from ctx.say(
             f"What {names} {'does' if len(unknown) == 1 else 'do'} is not known here, and nothing of it was measured "
             "in this run; one profile with it and one without would tell."
         )
@@ -216,8 +216,8 @@ def explain_flags(desk: Desk, data: Row) -> Answer:
     if rows:
         custom = " XLA flags act on XLA's own ops, not inside custom calls."
         xla = any(str(row["takes"]).startswith("xla") for row in rows)
-        yield from desk.say(f"What it gains is not predicted: only a profile with it tells.{custom if xla else ''}")
-        yield from desk.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")
+        yield from ctx.say(f"What it gains is not predicted: only a profile with it tells.{custom if xla else ''}")
+        yield from ctx.say(f"Documented in {'; '.join(dict.fromkeys(str(row['documented_in']) for row in rows))}.")
 
 
 def _state(row: Row, data: Row) -> Iterator[str]:

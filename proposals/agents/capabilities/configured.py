@@ -14,6 +14,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from proposals.agents import notation, words
+from proposals.agents.capabilities.answer_context import AnswerContext
 from proposals.agents.capabilities.capability import Missing
 from proposals.agents.capabilities.common import (
     Batch,
@@ -31,7 +32,6 @@ from proposals.agents.capabilities.common import (
     get,
     whole,
 )
-from proposals.agents.capabilities.desk import Desk
 from proposals.agents.conversation import Said
 from proposals.agents.filling import Sizes, fill
 
@@ -95,48 +95,48 @@ class Configured(Arguments):
 Rows = Generator[Said, None, list[Row]]
 
 
-def configurations(desk: Desk, given: Configured, tool: str = "predict") -> Rows:
+def configurations(ctx: AnswerContext, given: Configured, tool: str = "predict") -> Rows:
     """What a form means, priced (`predict`) or checked (`legality`): one row, or several where variants are named or
     sizes leave it open.  On other chips both tools give what `retarget` predicts."""
     rows: list[Row] = []
     for one in given.each():
-        start, changes = yield from _base(desk, one)
-        named = _sizes(desk, one)
-        slices = prod(named.dcn.values()) if named.dcn else desk.bench.config.hardware.slices
-        if away(desk, one) or slices != desk.bench.config.hardware.slices:
-            there = yield from _there(desk, one, named, changes, slices)
+        start, changes = yield from _base(ctx, one)
+        named = _sizes(ctx, one)
+        slices = prod(named.dcn.values()) if named.dcn else ctx.bench.config.hardware.slices
+        if away(ctx, one) or slices != ctx.bench.config.hardware.slices:
+            there = yield from _there(ctx, one, named, changes, slices)
             rows += there
             continue
-        for item in _filled(desk, one, named, start, changes):
-            row = yield from get(desk, tool, **item)
+        for item in _filled(ctx, one, named, start, changes):
+            row = yield from get(ctx, tool, **item)
             rows.append(row)
     return rows[:MOST]
 
 
-def meant(desk: Desk, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
+def meant(ctx: AnswerContext, given: Configured) -> Generator[Said, None, list[dict[str, Any]]]:
     """What a form means on the chips that ran, as arguments of `predict`.  Raises ToolError for other chips."""
     found: list[dict[str, Any]] = []
     for one in given.each():
-        if away(desk, one):
+        if away(ctx, one):
             raise ToolError("This is computed on the chips that ran; price the configuration on the others first.")
-        start, changes = yield from _base(desk, one)
-        found += _filled(desk, one, _sizes(desk, one), start, changes)
+        start, changes = yield from _base(ctx, one)
+        found += _filled(ctx, one, _sizes(ctx, one), start, changes)
     return found[:MOST]
 
 
-def away(desk: Desk, given: Configured) -> bool:
+def away(ctx: AnswerContext, given: Configured) -> bool:
     """Whether other chips are meant than those that ran."""
-    ran = desk.bench.config.hardware
+    ran = ctx.bench.config.hardware
     return (given.chip or ran.chip) != ran.chip or (given.chips or ran.chips) != ran.chips
 
 
-def _base(desk: Desk, given: Configured) -> Generator[Said, None, tuple[Mapping[str, Any], dict[str, Any]]]:
+def _base(ctx: AnswerContext, given: Configured) -> Generator[Said, None, tuple[Mapping[str, Any], dict[str, Any]]]:
     """The mesh that is changed, and all changed training keys."""
-    config = desk.bench.config
+    config = ctx.bench.config
     base: Mapping[str, Any] = config.mesh.to_json()
     changes: dict[str, Any] = {}
     if given.proposal:
-        row = yield from whole(desk, given.proposal)
+        row = yield from whole(ctx, given.proposal)
         base, changes = row["mesh"], dict(row.get("changes", {}))
     for name, key in SETTINGS.items():
         value = getattr(given, name)
@@ -145,10 +145,10 @@ def _base(desk: Desk, given: Configured) -> Generator[Said, None, tuple[Mapping[
     return base, changes
 
 
-def _sizes(desk: Desk, given: Configured) -> Sizes:
+def _sizes(ctx: AnswerContext, given: Configured) -> Sizes:
     if not given.mesh:
         return Sizes()
-    mesh = desk.bench.config.mesh
+    mesh = ctx.bench.config.mesh
     named = notation.sizes(given.mesh, mesh)
     if not named:
         axes = ", ".join(axis for axis, _ in mesh.ici)
@@ -157,27 +157,27 @@ def _sizes(desk: Desk, given: Configured) -> Sizes:
 
 
 def _filled(
-    desk: Desk, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
+    ctx: AnswerContext, given: Configured, named: Sizes, base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     if not given.mesh:
         return [arguments(base, changes)]
-    config = desk.bench.config
+    config = ctx.bench.config
     found = fill(named, base, config.hardware.chips_per_slice, config.mesh)
     if found.problem:
         raise ToolError(found.problem)
     return [arguments(mesh, changes) for mesh in found.meshes[:4]]
 
 
-def _there(desk: Desk, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
+def _there(ctx: AnswerContext, given: Configured, named: Sizes, changes: dict[str, Any], slices: int) -> Rows:
     """On other chips: the mesh that is named; else the current one over these chips, and the best legal one."""
-    config = desk.bench.config
+    config = ctx.bench.config
     where: dict[str, Any] = {"changes": changes}
     where |= {"chip": given.chip} if given.chip else {}
     chips = given.chips or (None if given.chip else config.hardware.chips_per_slice * slices)
     where |= {"chips": chips} if chips else {}
     rows: list[Row] = []
     for mesh in [given.mesh] if given.mesh else [config.mesh.text().replace(" · ", ", "), ""]:
-        found = yield from desk.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
+        found = yield from ctx.look("retarget", **where, **({"mesh": mesh} if mesh else {}))
         if not found and (mesh or not rows):
             raise ToolError(found.error)
         if not found:

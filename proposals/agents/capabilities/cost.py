@@ -12,9 +12,9 @@ from pydantic import Field
 from agent.tools import Arguments, NoArguments
 from proposals.agents import amounts, words
 from proposals.agents.amounts import Amounts
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Capability, Missing, capability, command, registry
 from proposals.agents.capabilities.common import Chips, Numbers, Row, Rows, get, how, unknown_facts
-from proposals.agents.capabilities.desk import Answer, Desk
 
 Price = Annotated[float | None, Field(gt=0, le=1e4, description="US dollars per chip and hour.")]
 Tokens = Annotated[float | None, Field(gt=0, le=1e18, description="Tokens of the whole run, such as 1e12.")]
@@ -41,16 +41,16 @@ class Spending(Duration):
     "Tokens/s/GPU?",
     "How many samples or sequences per second?",
 )
-def throughput(desk: Desk, given: NoArguments) -> Answer:
+def throughput(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Tokens per second, in all and per chip, of the current configuration."""
-    data = yield from get(desk, "throughput")
+    data = yield from get(ctx, "throughput")
     if not data.get("tokens_per_s"):
         if data.get("steps_per_s"):
-            yield from desk.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
-        yield from desk.say("Tokens per second cannot be computed: the tokens of a step or its time are not known.")
-        yield from unknown_facts(desk, [name for name in data.get("not_known", ()) if name != "model"])
+            yield from ctx.say(f"{data['steps_per_s']:.3g} steps/s, {words.time(data['step_time_s'])} each.")
+        yield from ctx.say("Tokens per second cannot be computed: the tokens of a step or its time are not known.")
+        yield from unknown_facts(ctx, [name for name in data.get("not_known", ()) if name != "model"])
         return
-    yield from desk.say(
+    yield from ctx.say(
         f"**{data['tokens_per_s_per_chip']:,.0f} tokens/s per chip**, {data['tokens_per_s']:,.0f} tokens/s on "
         f"{data['chips']:,} chips: {data['tokens_per_step']:,} tokens per step of {words.time(data['step_time_s'])}, "
         "measured."
@@ -65,30 +65,30 @@ def throughput(desk: Desk, given: NoArguments) -> Answer:
     "What is the hardware FLOPs utilisation (HFU)?",
     "What is a realistic utilisation target?",
 )
-def mfu(desk: Desk, given: NoArguments) -> Answer:
+def mfu(ctx: AnswerContext, given: NoArguments) -> Answer:
     """MFU and hardware FLOPs utilisation of the run, with the convention, beside published runs on the same chip."""
-    data = yield from get(desk, "throughput")
+    data = yield from get(ctx, "throughput")
     if data.get("mfu") is not None:
-        yield from desk.say(f"MFU is **{words.share(data['mfu'])}**.")
+        yield from ctx.say(f"MFU is **{words.share(data['mfu'])}**.")
     else:
         why = (data.get("not_measured") or {}).get("mfu", "it is not reported")
-        yield from desk.say(f"MFU was not measured: {why}.")
+        yield from ctx.say(f"MFU was not measured: {why}.")
     if data.get("flops_utilization") is not None:
-        yield from desk.more(
+        yield from ctx.more(
             f"All FLOPs that ran, recompute included (HFU), reach {words.share(data['flops_utilization'])} of peak."
         )
     if data.get("mfu_convention"):
-        yield from desk.say(f"MFU is {data['mfu_convention']}.")
+        yield from ctx.say(f"MFU is {data['mfu_convention']}.")
     others = data.get("published") or {}
     if not others.get("rows"):
-        yield from desk.say(f"No published run on {others.get('chip', 'this chip')} says enough for an MFU.")
+        yield from ctx.say(f"No published run on {others.get('chip', 'this chip')} says enough for an MFU.")
     else:
-        yield from desk.say(
+        yield from ctx.say(
             f"Published runs on {others['chip']}, under the same convention: median "
             f"{words.share(others['mfu_median'])}, from {words.share(others['mfu_lowest'])} to "
             f"{words.share(others['mfu_highest'])}."
         )
-        yield from desk.table(
+        yield from ctx.table(
             ["Model", "Chips", "Precision", "Sequence length", "MFU"],
             [
                 [str(r["model"]), f"{r['chips']:,}", r["precision"], f"{r['seq_len']:,}", words.share(r["mfu"])]
@@ -96,7 +96,7 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
             ],
         )
     lacking = [] if data.get("mfu") is not None else data.get("not_known", ())
-    yield from unknown_facts(desk, lacking)
+    yield from unknown_facts(ctx, lacking)
 
 
 @capability(
@@ -107,11 +107,11 @@ def mfu(desk: Desk, given: NoArguments) -> Answer:
     "How much money would the proposals save?",
     "What is the cost per token?",
 )
-def cost(desk: Desk, given: Spending) -> Answer:
+def cost(ctx: AnswerContext, given: Spending) -> Answer:
     """Dollars per step, per trillion tokens and per run at a price per chip-hour, now and with each proposal."""
-    asked = _amounts(desk, given)
-    yield from _spent(desk, asked, given.proposals)
-    if asked.price is None and not _NO_MONEY.search(desk.message):
+    asked = _amounts(ctx, given)
+    yield from _spent(ctx, asked, given.proposals)
+    if asked.price is None and not _NO_MONEY.search(ctx.message):
         raise Missing(
             "Say the price per chip-hour, in any currency, for the amount of money.",
             tuple(_asked(registry()["cost"], asked, usd_per_chip_hour=price) for price in (1.2, 2.7, 4.2)),
@@ -125,25 +125,25 @@ def cost(desk: Desk, given: Spending) -> Answer:
     "When would a run over one trillion tokens be finished?",
     "How many chip-hours does the run need?",
 )
-def training_time(desk: Desk, given: Duration) -> Answer:
+def training_time(ctx: AnswerContext, given: Duration) -> Answer:
     """Days, steps and chip-hours of a whole run over so many tokens, now and with each proposal."""
-    asked = _amounts(desk, given)
+    asked = _amounts(ctx, given)
     if not asked.tokens and not asked.steps:
         one = registry()["training_time"]
         raise Missing(
             "Say how many tokens or steps.", tuple(_asked(one, asked, tokens=n) for n in (1e11, 1e12, 1.5e13))
         )
-    yield from _spent(desk, asked, given.proposals)
+    yield from _spent(ctx, asked, given.proposals)
 
 
 #: Who asks for hours or days does not ask for money.
 _NO_MONEY = re.compile(r"\b(?:chip|gpu|tpu|a100|h100|b200)[- ]?h(?:ours?|rs?)?\b|\bdays?\b|\bweeks?\b", re.IGNORECASE)
 
 
-def _amounts(desk: Desk, given: Duration) -> Amounts:
+def _amounts(ctx: AnswerContext, given: Duration) -> Amounts:
     """What the form says, then the message; tokens and price also from what the user wrote before."""
-    config = desk.bench.config
-    read = [amounts.read(text, config) for text in desk.heard if ": " not in text[:40] or "=" not in text]
+    config = ctx.bench.config
+    read = [amounts.read(text, config) for text in ctx.heard if ": " not in text[:40] or "=" not in text]
     first = read[0] if read else Amounts()
     priced = next((each for each in read if each.price is not None), first)
     sized = next((each for each in read if each.tokens or each.steps), first)
@@ -166,49 +166,49 @@ def _asked(of: Capability, found: Amounts, **more: float) -> str:
     return command(of, values)
 
 
-def _spent(desk: Desk, found: Amounts, only: tuple[int, ...]) -> Answer:
+def _spent(ctx: AnswerContext, found: Amounts, only: tuple[int, ...]) -> Answer:
     """The verdict in words, then a row for the current configuration and each proposal."""
     asked: dict[str, Any] = {
         "price_per_chip_hour": found.price, "tokens": found.tokens, "steps": found.steps, "days": found.days,
     }  # fmt: skip
-    own, other = desk.bench.config.hardware.chips, found.chips
+    own, other = ctx.bench.config.hardware.chips, found.chips
     reason = ""
     if other and other != own:
-        there = yield from desk.look("retarget", chips=other)
+        there = yield from ctx.look("retarget", chips=other)
         step = (there.data.get("there") or {}).get("step_time_s") if there else None
         if step:
             asked |= {"chips": other, "step_time_s": step["estimate"]}
         reason = "" if step else (there.error or "its step time cannot be predicted")
-    data = yield from get(desk, "cost", **{key: value for key, value in asked.items() if value is not None})
+    data = yield from get(ctx, "cost", **{key: value for key, value in asked.items() if value is not None})
     rows = [row for row in data["rows"] if not only or not row.get("number") or row["number"] in only]
     kept = [number for number in only if all(row.get("number") != number for row in rows)]
     money = Money(found.currency)
     run = any(row.get("days_of_the_run") for row in rows)
-    yield from desk.say(*_verdict(desk, data, rows, money))
-    yield from _table(desk, rows, money, run)
+    yield from ctx.say(*_verdict(ctx, data, rows, money))
+    yield from _table(ctx, rows, money, run)
     if kept:
         named = words.listed([str(number) for number in kept])
-        yield from desk.say(
+        yield from ctx.say(
             f"Proposal {named} keeps the current configuration or is not priced, so nothing changes by it."
         )
     if other and other != own:
-        yield from desk.say(
+        yield from ctx.say(
             f"On {other:,} chips: {reason}"
             if reason
             else f"The row of {other:,} chips is its best legal mesh, predicted."
         )
     if data.get("within_days"):
-        yield from _within(desk, data["within_days"], own)
+        yield from _within(ctx, data["within_days"], own)
     elif found.days and not run:
-        yield from desk.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
+        yield from ctx.say("How many chips so many days take depends on the tokens or steps of the run; state them.")
     if run:
-        yield from desk.say("Without evaluation, checkpoints, failures and waiting.")
+        yield from ctx.say("Without evaluation, checkpoints, failures and waiting.")
     if data.get("not_known") and not run:
-        yield from desk.say("Per token nothing can be computed while the tokens of a step are not known.")
-        yield from unknown_facts(desk, [name for name in data["not_known"] if name != "model"])
+        yield from ctx.say("Per token nothing can be computed while the tokens of a step are not known.")
+        yield from unknown_facts(ctx, [name for name in data["not_known"] if name != "model"])
 
 
-def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
+def _verdict(ctx: AnswerContext, data: Row, rows: Rows, money: Money) -> Iterator[str]:
     """What the current configuration takes, and whether the best of the others saves anything for certain."""
     now, others = rows[0], [row for row in rows if row.get("number")]
     steps = data.get("steps_of_the_run")
@@ -226,7 +226,7 @@ def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
         of = f", {words.count(data['tokens_of_the_run'])} tokens" if data.get("tokens_of_the_run") else ""
         yield (
             f"{steps:,.0f} steps{of}: the current configuration ({words.time(now['step_time_s'])} per step, "
-            f"{how(desk)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
+            f"{how(ctx)}) takes **{_days(now['days_of_the_run'])}**{weeks} and {now['chip_hours_of_the_run']:,.0f} "
             f"chip-hours{paid}."
         )
     key = "cost_of_the_run" if price else "chip_hours_of_the_run"
@@ -248,14 +248,14 @@ def _verdict(desk: Desk, data: Row, rows: Rows, money: Money) -> Iterator[str]:
     )
 
 
-def _table(desk: Desk, rows: Rows, money: Money, run: bool) -> Answer:
+def _table(ctx: AnswerContext, rows: Rows, money: Money, run: bool) -> Answer:
     head = ["Configuration", "Step"]
     head += ["Time (80 % interval)", "Chip-hours", "Cost (80 % interval)", "Saved"] if run else [
         "Chip-hours per step", "Cost per step", "Chip-hours per trillion tokens", "Cost per trillion tokens"
     ]  # fmt: skip
     lines = []
     for row in rows:
-        line = [_named(desk, row), words.time(row["step_time_s"])]
+        line = [_named(ctx, row), words.time(row["step_time_s"])]
         if run:
             saved = row.get("saved_cost_of_the_run", row.get("saved_chip_hours_of_the_run"))
             shown = money if "saved_cost_of_the_run" in row else _hours
@@ -270,13 +270,13 @@ def _table(desk: Desk, rows: Rows, money: Money, run: bool) -> Answer:
                 _with_range(row, "cost_per_trillion_tokens", money),
             ]  # fmt: skip
         lines.append(line)
-    yield from desk.table(head, lines)
+    yield from ctx.table(head, lines)
 
 
-def _named(desk: Desk, row: Row) -> str:
+def _named(ctx: AnswerContext, row: Row) -> str:
     if row.get("configuration") == "elsewhere":
         return f"on {row['chips']:,} chips, predicted"
-    return f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(desk)}"
+    return f"proposal {row['number']}, predicted" if row.get("number") else f"current, {how(ctx)}"
 
 
 def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
@@ -286,23 +286,23 @@ def _with_range(row: Row, key: str, shown: Callable[[float], str]) -> str:
     return shown(row[key]) + (f" ({shown(ends[0])} to {shown(ends[1])})" if ends else "")
 
 
-def _within(desk: Desk, found: Row, own: int) -> Answer:
+def _within(ctx: AnswerContext, found: Row, own: int) -> Answer:
     """The number of chips for a run in so many days: at equal efficiency, and by prediction."""
-    yield from desk.say(
+    yield from ctx.say(
         f"In {found['days']:.3g} days it needs {found['throughput_needed_over_now']:.3g} times the throughput of now: "
         f"at equal efficiency **{found['whole_chips']:,} chips** instead of {own:,}, or "
         f"{words.time(found['step_time_needed_s'])} per step at this batch."
     )
-    counts = yield from desk.look("chip_counts", step_time_s=found["step_time_needed_s"])
+    counts = yield from ctx.look("chip_counts", step_time_s=found["step_time_needed_s"])
     if not counts:
-        yield from desk.say(
+        yield from ctx.say(
             f"What more chips really reach is not predicted here: {words.lower_first(counts.error)} Communication "
             "grows with the number of chips, so take this as the least."
         )
         return
     rows = [row for row in counts.data["rows"] if row.get("fits") and row.get("step_time_s") and row["chips"] >= own]
     reached = counts.data.get("reached_with_chips")
-    yield from desk.say(
+    yield from ctx.say(
         f"By prediction {reached:,} chips, the next power of two that was tried, reach it on their best legal mesh."
         if reached
         else "By prediction no power of two that was tried reaches it at this batch; it would have to grow with the "
@@ -310,7 +310,7 @@ def _within(desk: Desk, found: Row, own: int) -> Answer:
     )
     lines = [[f"{row['chips']:,}", words.mesh(row), words.estimate(row)] for row in rows[-5:]]
     if lines:
-        yield from desk.table(["Chips", "Best mesh", "Step, predicted"], lines)
+        yield from ctx.table(["Chips", "Best mesh", "Step, predicted"], lines)
 
 
 @dataclass(frozen=True)
@@ -344,26 +344,26 @@ def _days(value: float) -> str:
     "How many FLOPs per token or per step?",
     "Which model could this be?",
 )
-def model_size(desk: Desk, given: NoArguments) -> Answer:
+def model_size(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Parameters and FLOPs per token of the model, or what the measured FLOPs of a step suggest."""
-    data = yield from get(desk, "model_size")
+    data = yield from get(ctx, "model_size")
     if data.get("parameters"):
         each = f", {words.count(data['flops_per_token'])} FLOPs per token" if data.get("flops_per_token") else ""
-        yield from desk.say(
+        yield from ctx.say(
             f"{data.get('model') or 'The model'}: **{words.count(data['parameters'])} parameters**{each}, computed "
             "from its shape."
         )
     if data.get("flops_per_step_measured"):
-        yield from desk.say(
+        yield from ctx.say(
             f"A step executes {words.count(data['flops_per_step_measured'])} FLOPs on all chips, measured."
         )
     if data.get("parameters_estimated_from_flops"):
-        yield from desk.say(
+        yield from ctx.say(
             f"By 6 FLOPs per parameter and token that suggests {words.count(data['parameters_estimated_from_flops'])} "
             "active parameters; attention scores and recompute count in, so it is an upper estimate."
         )
     elif not data.get("parameters"):
-        yield from desk.say(
+        yield from ctx.say(
             "Neither the model nor both FLOPs and tokens of a step are known, so its size cannot be estimated."
         )
-    yield from unknown_facts(desk, data.get("not_known", ()))
+    yield from unknown_facts(ctx, data.get("not_known", ()))

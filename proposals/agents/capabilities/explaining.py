@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.step_profile import MODEL, PROFILE
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, Rows, get, how
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.conversation import Said
 from proposals.agents.figures import said_numbers
 
@@ -26,16 +26,16 @@ FIGURES = {
 ALSO = 2
 
 
-def whole_message(desk: Desk, text: str) -> str:
+def whole_message(ctx: AnswerContext, text: str) -> str:
     """The message that a form's text was read in, so that no number of its other sentences is lost; else the text."""
-    return desk.message if text and " ".join(text.split()) in " ".join(desk.message.split()) else text
+    return ctx.message if text and " ".join(text.split()) in " ".join(ctx.message.split()) else text
 
 
-def traced(desk: Desk, text: str) -> Generator[Said, None, Row]:
+def traced(ctx: AnswerContext, text: str) -> Generator[Said, None, Row]:
     """Which figures a text means; empty where it says nothing."""
     if not text.strip():
         return {}
-    return (yield from get(desk, "figures", text=text[:600]))
+    return (yield from get(ctx, "figures", text=text[:600]))
 
 
 def explain(row: Row) -> str:
@@ -59,7 +59,7 @@ def _first_line(text: Any) -> str:
     return str(text).strip().splitlines()[0].rstrip(".")
 
 
-def numbers(desk: Desk, found: Row) -> Answer:
+def numbers(ctx: AnswerContext, found: Row) -> Answer:
     """The numbers of a message, each as the figure that it is, or as one that this run does not have."""
     rows: Sequence[Row] = found.get("numbers") or ()
     items, told = [], set()
@@ -74,9 +74,9 @@ def numbers(desk: Desk, found: Row) -> Answer:
             items.append(explain(first) + tail)
         else:
             items.append(_absent(row))
-    yield from desk.bullets(items)
+    yield from ctx.bullets(items)
     if found.get("relations"):
-        yield from desk.say(*(words.capital(str(text)) for text in found["relations"]))
+        yield from ctx.say(*(words.capital(str(text)) for text in found["relations"]))
 
 
 #: Areas and capabilities whose answers are about figures of the run; elsewhere a number is a value to compute with.
@@ -85,19 +85,19 @@ EXPLAINED = frozenset(
 )
 
 
-def left_over(desk: Desk) -> Answer:
+def left_over(ctx: AnswerContext) -> Answer:
     """The figures that the message names by their numbers and that the answer has not taken up."""
-    if not said_numbers(desk.message):
+    if not said_numbers(ctx.message):
         return
-    found = yield from traced(desk, desk.message)
+    found = yield from traced(ctx, ctx.message)
     # A number that was not found may stand on a page that is not looked through: nothing is said of it here.
     rows = [
         row for row in found.get("numbers") or ()
-        if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in desk.text
+        if row["kind"] != "bare" and row["found"] and row["found"][0]["text"] not in ctx.text
     ]  # fmt: skip
     if rows:
-        yield from desk.say("The numbers that you name:")
-        yield from numbers(desk, {"numbers": rows, "relations": found.get("relations")})
+        yield from ctx.say("The numbers that you name:")
+        yield from numbers(ctx, {"numbers": rows, "relations": found.get("relations")})
 
 
 def _absent(row: Row) -> str:
@@ -114,9 +114,9 @@ def _absent(row: Row) -> str:
     )
 
 
-def basis(desk: Desk) -> str:
+def basis(ctx: AnswerContext) -> str:
     """What stands behind the numbers of this run where that is not a whole profile of all its chips."""
-    profile = desk.bench.profile
+    profile = ctx.bench.profile
     if profile.basis == MODEL:
         return "Nothing was measured: all of this is predicted by the performance model; a profile would decide it."
     if profile.basis != PROFILE:
@@ -127,11 +127,11 @@ def basis(desk: Desk) -> str:
     return ""
 
 
-def recorded(desk: Desk) -> Generator[Said, None, str]:
+def recorded(ctx: AnswerContext) -> Generator[Said, None, str]:
     """That only a part of the chips was recorded, in a sentence; empty where all were."""
-    found = yield from get(desk, "steps")
+    found = yield from get(ctx, "steps")
     cores, chips = found.get("recorded_cores"), found.get("chips")
-    if desk.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
+    if ctx.bench.profile.basis != PROFILE or not cores or not chips or cores >= chips:
         return ""
     return (
         f"Only {cores:,} of {chips:,} chips were recorded: what is said of cores, stragglers and waiting holds for "
@@ -139,31 +139,31 @@ def recorded(desk: Desk) -> Generator[Said, None, str]:
     )
 
 
-def breakdown(desk: Desk) -> Answer:
+def breakdown(ctx: AnswerContext) -> Answer:
     """Where the time of a step goes, by resource."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     shares, seconds = data.get("breakdown_share") or {}, data.get("breakdown_s") or {}
     parts = sorted((part for part, value in shares.items() if value >= 0.002), key=lambda part: -shares[part])
     if not parts:
         return
     name = {part: words.part_name(part) for part in parts}
     how = "predicted, not measured" if data.get("breakdown_origin") else "measured"
-    yield from desk.say(f"Where the time of a step goes, {how}:")
+    yield from ctx.say(f"Where the time of a step goes, {how}:")
     if seconds:
         rows = [[name[p], words.time(seconds[p]), words.share(shares[p])] for p in parts]
-        yield from desk.table(["Part", "Time per step", "Share"], rows)
+        yield from ctx.table(["Part", "Time per step", "Share"], rows)
     else:
-        yield from desk.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
+        yield from ctx.table(["Part", "Share of device time"], [[name[p], words.share(shares[p])] for p in parts])
 
 
-def predicted_instead(desk: Desk, error: str) -> Answer:
+def predicted_instead(ctx: AnswerContext, error: str) -> Answer:
     """In the place of what no profile measured: that it is so, and the predicted breakdown."""
-    yield from desk.say(f"{error.partition(';')[0].removesuffix('.')}.")
-    yield from breakdown(desk)
+    yield from ctx.say(f"{error.partition(';')[0].removesuffix('.')}.")
+    yield from breakdown(ctx)
 
 
-def no_profile(desk: Desk) -> bool:
-    return desk.bench.profile.basis != PROFILE
+def no_profile(ctx: AnswerContext) -> bool:
+    return ctx.bench.profile.basis != PROFILE
 
 
 def figure_key(text: str) -> str:
@@ -185,14 +185,14 @@ CONTENTS = {
 }
 
 
-def what_it_contains(desk: Desk, rows: Rows) -> Answer:
+def what_it_contains(ctx: AnswerContext, rows: Rows) -> Answer:
     """The longest ops of a part of the step, where a profile lists them; else what the part stands for."""
     for row in rows:
         if row["place"] == "collectives" and row.get("of"):
-            data = yield from get(desk, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
+            data = yield from get(ctx, "collectives", axis=row["of"][0] if row["of"][0] != "not matched" else "")
             ops = [str(op) for each in data["rows"] if each["kind"] == row["of"][-1] for op in each.get("ops", ())]
             if ops:
-                yield from desk.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
+                yield from ctx.say(f"Its ops: {words.listed([f'`{op}`' for op in ops[:5]])}.")
             return
         key = str(row.get("field", ""))
         if not key.startswith("term-"):
@@ -200,57 +200,57 @@ def what_it_contains(desk: Desk, rows: Rows) -> Answer:
         part = key.removeprefix("term-")
         name = words.part_name(part)
         if name.lower() in CONTENTS:
-            yield from desk.say(f"{CONTENTS[name.lower()]}.")
+            yield from ctx.say(f"{CONTENTS[name.lower()]}.")
         resource = {"compute": "compute", "hbm": "hbm", "other": "other", "dcn": "dcn"}.get(part)
-        if resource and not no_profile(desk):
-            data = yield from get(desk, "ops", resource=resource, top=5)
+        if resource and not no_profile(ctx):
+            data = yield from get(ctx, "ops", resource=resource, top=5)
             items = [f"`{op['name']}` {words.time(op['time_s'])}" for op in data.get("rows") or () if op.get("time_s")]
             if items:
-                yield from desk.say(f"Its longest ops: {words.listed(items)}.")
+                yield from ctx.say(f"Its longest ops: {words.listed(items)}.")
         return
 
 
-def unmeasured(desk: Desk, text: str) -> Answer:
+def unmeasured(ctx: AnswerContext, text: str) -> Answer:
     """Key figures that a message names and that were not measured, with the reason."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     lower = text.lower()
     for key, why in (data.get("not_measured") or {}).items():
         name = FIGURES.get(key, "")
         if name and set(name.lower().split()) & set(re.findall(r"\w+", lower)):
-            yield from desk.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
+            yield from ctx.say(f"{words.capital(name)} was not measured: {str(why).rstrip('.')}.")
 
 
-def one_figure(desk: Desk, key: str) -> Answer:
+def one_figure(ctx: AnswerContext, key: str) -> Answer:
     """A key figure with how it is computed, the evidence that holds it, and for utilisations what keeps them low."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     shares = data.get("shares_0_to_1") or {}
     value = data.get(key) if key == "step_time_s" else shares.get(key)
     if value is None:
         why = (data.get("not_measured") or {}).get(key, "it is not reported")
-        yield from desk.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
+        yield from ctx.say(f"{words.capital(FIGURES[key])} was not measured: {why}.")
         return
     shown = words.time(value) if key == "step_time_s" else words.share(value)
-    origin = how(desk) if key == "step_time_s" or no_profile(desk) else "measured"
-    yield from desk.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
-    found = yield from get(desk, "figures", text=FIGURES[key])
+    origin = how(ctx) if key == "step_time_s" or no_profile(ctx) else "measured"
+    yield from ctx.say(f"{words.capital(FIGURES[key])} is **{shown}**, {origin}.")
+    found = yield from get(ctx, "figures", text=FIGURES[key])
     row = next((item for item in found.get("named", ()) if item.get("field") == f"kpi-{key}"), None)
     if row and row.get("formula"):
-        yield from desk.more(
+        yield from ctx.more(
             f"Computed as {words.lower_first(str(row['formula']).strip().splitlines()[0].rstrip('.'))}."
         )
     if key == "mfu":
-        yield from desk.say(f"It is {data['mfu_convention']}.")
-    verdict = yield from get(desk, "bottleneck")
-    found = yield from get(desk, "findings")
+        yield from ctx.say(f"It is {data['mfu_convention']}.")
+    verdict = yield from get(ctx, "bottleneck")
+    found = yield from get(ctx, "findings")
     rows = [*(verdict.get("evidence") or ()), *(e for item in found.get("rows", ()) for e in item.get("evidence", ()))]
     stem = FIGURES[key].split()[0].lower()
     lines = [_evidence(row) for row in rows if stem in str(row.get("label", "")).lower() and words.evidenced(row)]
     if lines:
-        yield from desk.say("Evidence of the diagnosis with it:")
-        yield from desk.bullets(list(dict.fromkeys(lines))[:4])
+        yield from ctx.say("Evidence of the diagnosis with it:")
+        yield from ctx.bullets(list(dict.fromkeys(lines))[:4])
     if key in ("mfu", "flops_utilization"):
-        yield from desk.say("What keeps it low is where the rest of the step goes:")
-        yield from breakdown(desk)
+        yield from ctx.say("What keeps it low is where the rest of the step goes:")
+        yield from breakdown(ctx)
 
 
 def _evidence(row: Row) -> str:

@@ -10,20 +10,20 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import Row, get
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import basis, explain, numbers, recorded, traced, whole_message
 from proposals.agents.grounding_facts import stems
 
 
-def findings_about(desk: Desk, stems: tuple[str, ...]) -> Answer:
+def findings_about(ctx: AnswerContext, stems: tuple[str, ...]) -> Answer:
     """Findings whose rule or title has one of the stems."""
-    found = yield from get(desk, "findings")
+    found = yield from get(ctx, "findings")
     rows = [r for r in found.get("rows", []) if any(s in f"{r['rule']} {r['title']}".lower() for s in stems)]
     if not rows:
-        yield from desk.say("The diagnosis has no finding on this.")
-    yield from desk.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
+        yield from ctx.say("The diagnosis has no finding on this.")
+    yield from ctx.bullets([f"Finding {r['finding']}, {r['title']}: {r['insight']} {r['action']}" for r in rows[:3]])
 
 
 class OneFinding(Arguments):
@@ -38,9 +38,9 @@ class OneFinding(Arguments):
     "Explain this finding.",
     "What should I fix first in the program?",
 )
-def findings(desk: Desk, given: OneFinding) -> Answer:
+def findings(ctx: AnswerContext, given: OneFinding) -> Answer:
     """What costs time: each finding with its insight, action and the most it could save (Amdahl bound)."""
-    found = yield from get(desk, "findings")
+    found = yield from get(ctx, "findings")
     rows = found.get("rows", [])
     if given.finding:
         rows = [row for row in rows if row["finding"] == given.finding]
@@ -60,22 +60,22 @@ def findings(desk: Desk, given: OneFinding) -> Answer:
         )
         insight = f" {row['insight']}" if given.finding else ""
         items.append(f"**{row['finding']}. {row['title']}**{saving}:{insight} {row['action']}")
-    yield from desk.bullets(items)
+    yield from ctx.bullets(items)
     if given.finding:
-        yield from evidence(desk, rows[0])
+        yield from evidence(ctx, rows[0])
     else:
-        yield from desk.say("The bounds overlap and do not add up.")
+        yield from ctx.say("The bounds overlap and do not add up.")
 
 
-def evidence(desk: Desk, row: Row) -> Answer:
+def evidence(ctx: AnswerContext, row: Row) -> Answer:
     items = [
         f"{e['label']}: {words.evidenced(e)} ({e['origin']}{', ' + e['formula'] if e.get('formula') else ''})"
         for e in row.get("evidence", ())
         if words.evidenced(e)
     ]
     if items:
-        yield from desk.say("Evidence:")
-        yield from desk.bullets(items)
+        yield from ctx.say("Evidence:")
+        yield from ctx.bullets(items)
 
 
 class Doubt(Arguments):
@@ -90,35 +90,35 @@ class Doubt(Arguments):
     "I do not believe that communication is exposed here.",
     "Are you sure that this diagnosis is right? I think it is something else.",
 )
-def doubt(desk: Desk, given: Doubt) -> Answer:
+def doubt(ctx: AnswerContext, given: Doubt) -> Answer:
     """A finding or the verdict set against its evidence again: whether each number behind it was measured and holds."""
-    found = yield from get(desk, "findings")
+    found = yield from get(ctx, "findings")
     rows = found.get("rows", [])
-    said = whole_message(desk, given.text)
+    said = whole_message(ctx, given.text)
     row = next((r for r in rows if r["finding"] == given.finding), None)
     if row is None and given.finding:
         raise ToolError(f"There is no finding {given.finding}; there are {len(rows)}.")
-    figures = yield from traced(desk, said)
+    figures = yield from traced(ctx, said)
     if row is None:
         row = _meant(rows, said)
     if row is not None:
-        yield from desk.say(f"Finding {row['finding']}, {row['title']}: {row['insight']}")
-        yield from _concerning(desk, row, said)
+        yield from ctx.say(f"Finding {row['finding']}, {row['title']}: {row['insight']}")
+        yield from _concerning(ctx, row, said)
     else:
-        verdict: Row = yield from get(desk, "bottleneck")
-        yield from desk.say(
+        verdict: Row = yield from get(ctx, "bottleneck")
+        yield from ctx.say(
             f"The verdict is {verdict['primary']} with {words.percent(verdict['confidence_share'])} confidence: "
             f"{verdict['statement']}"
         )
-        yield from _concerning(desk, verdict, said)
-        yield from _shares(desk, verdict)
+        yield from _concerning(ctx, verdict, said)
+        yield from _shares(ctx, verdict)
     if figures.get("numbers"):
-        yield from desk.say("The numbers that you name:")
-        yield from numbers(desk, figures)
+        yield from ctx.say("The numbers that you name:")
+        yield from numbers(ctx, figures)
     elif said and figures.get("named"):
-        yield from desk.say("What this run says of it:")
-        yield from desk.bullets([explain(item) for item in figures["named"][:3]])
-    yield from _judged(desk, row, said, figures)
+        yield from ctx.say("What this run says of it:")
+        yield from ctx.bullets([explain(item) for item in figures["named"][:3]])
+    yield from _judged(ctx, row, said, figures)
 
 
 def _meant(rows: Sequence[Row], text: str) -> Row | None:
@@ -134,28 +134,28 @@ def _meant(rows: Sequence[Row], text: str) -> Row | None:
     return best if best is not None and common(best) >= 2 else None
 
 
-def _concerning(desk: Desk, row: Row, text: str) -> Answer:
+def _concerning(ctx: AnswerContext, row: Row, text: str) -> Answer:
     """The evidence, what the message speaks of first."""
     asked = stems(text)
     items = [e for e in row.get("evidence", ()) if words.evidenced(e)]
     items.sort(key=lambda e: -len(stems(str(e["label"])) & asked))
     lines = [f"{e['label']}: {words.evidenced(e)} ({_behind(e)})" for e in items[:5]]
     if lines:
-        yield from desk.say("Evidence:")
-        yield from desk.bullets(lines)
+        yield from ctx.say("Evidence:")
+        yield from ctx.bullets(lines)
 
 
 def _behind(row: Row) -> str:
     return ", ".join(str(part) for part in (row["origin"], row.get("formula"), row.get("source")) if part)
 
 
-def _shares(desk: Desk, verdict: Row) -> Answer:
+def _shares(ctx: AnswerContext, verdict: Row) -> Answer:
     """The parts of the step by size where the verdict does not name the largest one."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     parts = sorted((data.get("breakdown_share") or {}).items(), key=lambda item: -item[1])[:4]
     if parts and _kind(parts[0][0]) != verdict["primary"]:
         listed = words.listed([f"{words.part_name(part)} {words.share(value)}" for part, value in parts])
-        yield from desk.say(
+        yield from ctx.say(
             f"By size the parts of the step are {listed}: the verdict names what could be avoided, which need not be "
             "the largest part."
         )
@@ -168,10 +168,10 @@ def _kind(part: str) -> str:
     return {"hbm": "memory", "host_transfer": "host", "kernel_launches": "idle", "bubble": "idle"}.get(part, part)
 
 
-def _judged(desk: Desk, row: Row | None, text: str, figures: Row) -> Answer:
+def _judged(ctx: AnswerContext, row: Row | None, text: str, figures: Row) -> Answer:
     """Whether what is objected is right, is not, or cannot be decided, and what would decide it."""
     said: list[str] = []
-    mesh = desk.bench.config.mesh
+    mesh = ctx.bench.config.mesh
     for role, name in (("pipeline", "pipeline"), ("expert", "expert"), ("model", "tensor"), ("seq", "sequence")):
         if re.search(rf"\b(?:no|not|without|have no|there is no)\b[^.?!]*\b{name}", text, re.IGNORECASE):
             has = mesh.size(role) > 1
@@ -189,11 +189,11 @@ def _judged(desk: Desk, row: Row | None, text: str, figures: Row) -> Answer:
         )
     elif agreed and not absent:
         said.append("Your numbers are ours, so what differs is what they count or what follows from them.")
-    where = basis(desk)
+    where = basis(ctx)
     if where:
         right = any("You are right" in sentence for sentence in said)
         said.append(where if right else f"**More cannot be decided**: {words.lower_first(where)}")
-    partly = yield from recorded(desk)
+    partly = yield from recorded(ctx)
     if partly:
         said.append(partly)
     if not where:
@@ -206,4 +206,4 @@ def _judged(desk: Desk, row: Row | None, text: str, figures: Row) -> Answer:
                 + (f" and {len(assumed)} predicted" if assumed else "")
                 + "; it holds as long as these do, and its saving is an upper bound."
             )
-    yield from desk.say(*said)
+    yield from ctx.say(*said)

@@ -12,6 +12,7 @@ from pydantic import Field
 from agent.tools import Arguments, NoArguments, ToolError
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.agents import notation, words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, registry
 from proposals.agents.capabilities.common import (
     Axis,
@@ -31,8 +32,7 @@ from proposals.agents.capabilities.common import (
     priced_table,
     unknown_facts,
 )
-from proposals.agents.capabilities.desk import Answer, Desk
-from proposals.agents.conversation import ConstraintTold, FactTold
+from proposals.agents.conversation import ConstraintStated, FactStated
 from proposals.agents.workbench import Workbench
 from proposals.constraints import MOST_MARGIN, Constraints, same_mesh
 from proposals.facts import setting
@@ -100,22 +100,22 @@ def facts_stated(given: Stated) -> dict[str, Any]:
     return found
 
 
-def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintTold | FactTold]:
+def effects(given: Stated, bench: Workbench) -> Iterator[ConstraintStated | FactStated]:
     """What the conversation holds from here on.  Raises ConfigError where it makes no sense."""
     rows: list[Row] = []
     if given.exclude:
         rows = [{"number": s.proposal.rank, "mesh": s.proposal.mesh} for s in bench.proposals]
     for key, value in constraint(given, bench.config, rows).items():
-        yield ConstraintTold({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
+        yield ConstraintStated({key: value}, given.sentence or " ".join(Constraints.from_json({key: value}).describe()))
     for path, value in facts_stated(given).items():
-        yield FactTold(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
+        yield FactStated(path, value, given.sentence or f"{setting(path.rpartition('.')[2])} {value}")
 
 
-def under(bench: Workbench, told: list[ConstraintTold | FactTold]) -> Workbench:
+def under(bench: Workbench, told: list[ConstraintStated | FactStated]) -> Workbench:
     """The workbench with what is stated beside what it holds.  Raises ConfigError."""
     facts, held = dict(bench.facts), bench.constraints
     for item in told:
-        if isinstance(item, FactTold):
+        if isinstance(item, FactStated):
             facts[item.path] = item.value
         else:
             kept = held.to_json()
@@ -136,32 +136,32 @@ def under(bench: Workbench, told: list[ConstraintTold | FactTold]) -> Workbench:
     "The model is llama3.1-8b and sequences have 8192 tokens.",
     "Memory must keep 10 % free.",
 )
-def hold(desk: Desk, given: Stated) -> Answer:
+def hold(ctx: AnswerContext, given: Stated) -> Answer:
     """Constraints and facts that apply to every later answer, and the proposals ranked again under them."""
-    bench = desk.bench
+    bench = ctx.bench
     try:
         told = list(effects(given, bench))
         if not told:
             raise Missing("Nothing is stated that could be held; say what stays, a limit, or a fact of the run.")
         new = under(bench, told)
-        before, _, _ = yield from board(desk)
+        before, _, _ = yield from board(ctx)
         sentences = [_said(item, bench.config) for item in told]
         quoted = f" Read in “{given.sentence}”." if given.sentence else ""
-        yield from desk.say(" ".join(sentences) + quoted)
-        desk.over(new)
-        after, ran, data = yield from board(desk)
+        yield from ctx.say(" ".join(sentences) + quoted)
+        ctx.over(new)
+        after, ran, data = yield from board(ctx)
     except (ConfigError, ToolError) as error:
         if isinstance(error, Missing):
             raise
-        desk.over(bench)
+        ctx.over(bench)
         raise ToolError(f"That cannot be held: {str(error).split(';')[0].rstrip('.')}.") from None
     yield from told
-    yield from _changed(desk, before, after, ran)
-    yield from unknown_facts(desk, data.get("not_known", ()) if facts_stated(given) else ())
+    yield from _changed(ctx, before, after, ran)
+    yield from unknown_facts(ctx, data.get("not_known", ()) if facts_stated(given) else ())
 
 
-def _said(item: ConstraintTold | FactTold, config: ExperimentConfig) -> str:
-    if isinstance(item, ConstraintTold):
+def _said(item: ConstraintStated | FactStated, config: ExperimentConfig) -> str:
+    if isinstance(item, ConstraintStated):
         return " ".join(Constraints.from_json(dict(item.constraint)).describe())
     if item.path.endswith("hbm_bytes"):
         return f"Usable HBM is {words.size(item.value)} per chip."
@@ -170,24 +170,22 @@ def _said(item: ConstraintTold | FactTold, config: ExperimentConfig) -> str:
     return f"The {name} is {value}."
 
 
-def _changed(desk: Desk, before: list[Row], after: list[Row], ran: Row) -> Answer:
+def _changed(ctx: AnswerContext, before: list[Row], after: list[Row], ran: Row) -> Answer:
     """What became of the proposals."""
     old, new = before[0], after[0]
     same = same_mesh(old["mesh"], new["mesh"]) and old.get("changes", {}) == new.get("changes", {})
     if same:
-        yield from desk.say(f"**The recommendation stays**: {words.title(new)}.")
+        yield from ctx.say(f"**The recommendation stays**: {words.title(new)}.")
     else:
-        yield from desk.say(f"**The recommendation changes**: now {words.title(new)}.")
-        found = yield from desk.look("predict", **as_arguments(old))
+        yield from ctx.say(f"**The recommendation changes**: now {words.title(new)}.")
+        found = yield from ctx.look("predict", **as_arguments(old))
         if found and found.data.get("violations"):
-            yield from desk.say(
-                f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}"
-            )
+            yield from ctx.say(f"What was first, {words.configuration(old)}, is out: {words.violations(found.data)[0]}")
         elif found and found.data.get("speedup_per_token"):
-            yield from desk.say(
+            yield from ctx.say(
                 f"What was first, {words.configuration(old)}, is now predicted at {words.speed(found.data)}."
             )
-    yield from priced_table(desk, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
+    yield from priced_table(ctx, after, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in after])
 
 
 class Released(Arguments):
@@ -204,9 +202,9 @@ class Released(Arguments):
     "The batch may change again.",
     "Take back what I said about memory.",
 )
-def forget(desk: Desk, given: Released) -> Answer:
+def forget(ctx: AnswerContext, given: Released) -> Answer:
     """Constraints and facts of the conversation taken back, and the proposals ranked again without them."""
-    bench = desk.bench
+    bench = ctx.bench
     own = (bench.origin or bench).constraints.to_json()
     held = {k: v for k, v in bench.constraints.to_json().items() if own.get(k) != v}
     facts = dict(bench.facts)
@@ -214,19 +212,19 @@ def forget(desk: Desk, given: Released) -> Answer:
     gone = [key for key in given.what if key in every] if given.what else every
     if not gone:
         raise ToolError("Nothing of that is held in this conversation.")
-    before, _, _ = yield from board(desk)
-    told = ConstraintTold({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
+    before, _, _ = yield from board(ctx)
+    told = ConstraintStated({}, f"Taken back: {words.listed(gone)}.", tuple(gone))
     rest = {key: _without(value, given.axis) for key, value in held.items() if key in gone and given.axis}
     rest = {key: value for key, value in rest.items() if value}
     if rest:
-        told = ConstraintTold(rest, f"Taken back on {given.axis}.", tuple(gone))
-    desk.over(under(bench, [told]))
-    after, ran, _ = yield from board(desk)
-    yield from desk.say(
+        told = ConstraintStated(rest, f"Taken back on {given.axis}.", tuple(gone))
+    ctx.over(under(bench, [told]))
+    after, ran, _ = yield from board(ctx)
+    yield from ctx.say(
         f"No longer held: {words.listed([_name(key) for key in gone])}{f' on {given.axis}' if rest else ''}."
     )
     yield told
-    yield from _changed(desk, before, after, ran)
+    yield from _changed(ctx, before, after, ran)
 
 
 def _without(value: Any, axis: str) -> Any:
@@ -253,17 +251,17 @@ def _name(key: str) -> str:
     "What assumptions are you making?",
     "Which facts are you missing?",
 )
-def held(desk: Desk, given: NoArguments) -> Answer:
+def held(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Constraints and facts of the conversation, and what is not known."""
-    data = yield from get(desk, "run")
-    bench = desk.bench
+    data = yield from get(ctx, "run")
+    bench = ctx.bench
     items = [f"constraint: {sentence}" for sentence in bench.constraints.describe()]
-    items += [f"fact: {_said(FactTold(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
+    items += [f"fact: {_said(FactStated(path, value, ''), bench.config)}" for path, value in bench.facts.items()]
     if items:
-        yield from desk.bullets(items)
+        yield from ctx.bullets(items)
     else:
-        yield from desk.say("No constraint, and no fact beyond the configuration.")
-    yield from unknown_facts(desk, data.get("not_known", ()))
+        yield from ctx.say("No constraint, and no fact beyond the configuration.")
+    yield from unknown_facts(ctx, data.get("not_known", ()))
 
 
 @capability(
@@ -275,9 +273,9 @@ def held(desk: Desk, given: NoArguments) -> Answer:
     "Start the training run for me.",
     "Call the tool and approve it as administrator.",
 )
-def decide(desk: Desk, given: NoArguments) -> Answer:
+def decide(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Approving, rejecting, adding and launching: where a person does it on the page."""
-    yield from desk.say(
+    yield from ctx.say(
         "No tool here approves, rejects, adds, launches or deletes anything. A reviewer "
         "decides on the "
         "proposal's card; an engineer adds a priced mesh by *Add as a proposal* and launches with the files of "
@@ -302,14 +300,14 @@ AREAS = {
     "Hello.",
     "Who are you and how do you work?",
 )
-def help(desk: Desk, given: NoArguments) -> Answer:
+def help(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The capabilities by area."""
     by: dict[str, list[str]] = {}
     for item in registry().values():
         by.setdefault(item.area, []).append(item.title)
-    yield from desk.say(
+    yield from ctx.say(
         "Each answer is computed by one of these from this run's profile, the performance model, the history and "
         "the knowledge "
         "base. Ask in English, or pick one from the palette beside the text field."
     )
-    yield from desk.bullets([f"**{AREAS[area]}**: {'; '.join(titles)}" for area, titles in by.items()])
+    yield from ctx.bullets([f"**{AREAS[area]}**: {'; '.join(titles)}" for area, titles in by.items()])

@@ -9,6 +9,7 @@ from agent.tools import NoArguments, ToolError
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
@@ -22,7 +23,6 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.configured import Configured, meant
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import numbers, traced
 
 
@@ -34,16 +34,16 @@ from proposals.agents.capabilities.explaining import numbers, traced
     "How certain is this prediction, and what could make it wrong?",
     "What is the probability that this gains anything?",
 )
-def confidence(desk: Desk, given: Configured) -> Answer:
+def confidence(ctx: AnswerContext, given: Configured) -> Answer:
     """Calibrated probability that a proposal or configuration gains, its interval, and what raises and lowers it."""
-    named = yield from traced(desk, desk.message)
+    named = yield from traced(ctx, ctx.message)
     number = given.proposal or (None if given.named else _proposal_of(named) or 1)
     if given.named and given != Configured(proposal=given.proposal):
-        found = yield from meant(desk, given)
-        row: Row = yield from get(desk, "predict", **found[0])
+        found = yield from meant(ctx, given)
+        row: Row = yield from get(ctx, "predict", **found[0])
         name = words.configuration(row)
     else:
-        row = yield from whole(desk, number or 1)
+        row = yield from whole(ctx, number or 1)
         name = f"proposal {number or 1}"
     if row.get("violations"):
         raise ToolError(
@@ -52,25 +52,25 @@ def confidence(desk: Desk, given: Configured) -> Answer:
     value = row["confidence_share"]
     keeping = words.keeps(row) or row.get("kind") == "keep"
     if keeping:
-        yield from desk.say(
+        yield from ctx.say(
             f"**{words.percent(value)}** is the probability that keeping the current configuration, "
             f"{words.mesh(row)}, is right: no legal candidate gains what is worth a change."
         )
     else:
-        yield from desk.say(*_interval(row, name))
-        yield from desk.say(f"**{words.percent(value)}** is the calibrated probability that {name} {words.gains(row)}.")
-    yield from _noise(desk, row)
+        yield from ctx.say(*_interval(row, name))
+        yield from ctx.say(f"**{words.percent(value)}** is the calibrated probability that {name} {words.gains(row)}.")
+    yield from _noise(ctx, row)
     for heading, key in (("Raises it:", "raises_confidence"), ("Lowers it:", "lowers_confidence")):
         if row.get(key):
-            yield from desk.say(heading)
-            yield from desk.bullets([str(item) for item in row[key]])
-    yield from proof(desk, row)
-    yield from desk.say(
+            yield from ctx.say(heading)
+            yield from ctx.bullets([str(item) for item in row[key]])
+    yield from proof(ctx, row)
+    yield from ctx.say(
         "It is calibrated on predicted against measured gains of published pairs of runs and of this team's trials. "
         "Proposals are ranked by the expected gain less what a trial that fails costs, not by confidence alone."
     )
-    yield from _named_shares(desk)
-    yield from unknown_facts(desk, row.get("not_known", ()))
+    yield from _named_shares(ctx)
+    yield from unknown_facts(ctx, row.get("not_known", ()))
 
 
 def _interval(row: Row, name: str) -> Iterator[str]:
@@ -99,9 +99,9 @@ _VARIES = re.compile(
 )
 
 
-def _noise(desk: Desk, row: Row) -> Answer:
+def _noise(ctx: AnswerContext, row: Row) -> Answer:
     """The interval beside the noise that the user states, else beside the spread of the recorded steps."""
-    match, speed = _VARIES.search(desk.message), row.get("speedup_per_token")
+    match, speed = _VARIES.search(ctx.message), row.get("speedup_per_token")
     low = row.get("speedup_low80")
     if match is None or not speed or not low or abs(speed - 1) < words.SAME / 10:
         return
@@ -113,7 +113,7 @@ def _noise(desk: Desk, row: Row) -> Answer:
         gain > noise else
         "the gain is no larger than it: a single pair of runs could not show it"
     )  # fmt: skip
-    yield from desk.say(
+    yield from ctx.say(
         f"Against your noise of {words.share(noise)}: a gain of {words.share(gain)} is predicted, at the low end "
         f"{words.share(least)}; {beyond}. Measure both over the same number of steady steps, and alternate them."
     )
@@ -129,11 +129,11 @@ def _proposal_of(found: Row) -> int | None:
     return None
 
 
-def _named_shares(desk: Desk) -> Answer:
+def _named_shares(ctx: AnswerContext) -> Answer:
     """Percentages and factors of the message that no figure of this run has, beside ours."""
-    found = yield from traced(desk, desk.message)
+    found = yield from traced(ctx, ctx.message)
     absent = [row for row in found.get("numbers") or () if not row["found"] and row.get("nearest")]
-    yield from numbers(desk, {"numbers": [row for row in absent if row["kind"] in ("share", "ratio")][:2]})
+    yield from numbers(ctx, {"numbers": [row for row in absent if row["kind"] in ("share", "ratio")][:2]})
 
 
 @capability(
@@ -143,16 +143,16 @@ def _named_shares(desk: Desk) -> Answer:
     "What is the downside of the recommendation?",
     "Is it safe to try this?",
 )
-def risks(desk: Desk, given: Configured) -> Answer:
+def risks(ctx: AnswerContext, given: Configured) -> Answer:
     """What speaks against a proposal or configuration: low end of the interval, memory, trade-offs, failed
     precedents."""
     if given.named and given != Configured(proposal=given.proposal):
-        found = yield from meant(desk, given)
-        row: Row = yield from get(desk, "predict", **found[0])
+        found = yield from meant(ctx, given)
+        row: Row = yield from get(ctx, "predict", **found[0])
         name = words.configuration(row)
     else:
         number = given.proposal or 1
-        row = yield from whole(desk, number)
+        row = yield from whole(ctx, number)
         name = f"Proposal {number}"
     if row.get("violations"):
         raise ToolError(f"{name} is not legal: {words.violations(row)[0]}")
@@ -171,20 +171,20 @@ def risks(desk: Desk, given: Configured) -> Answer:
     elif row.get("not_known"):
         items.append("memory per chip cannot be computed while facts are missing")
     items += [str(item) for item in (*row.get("trade_offs", ()), *row.get("lowers_confidence", ()))]
-    yield from desk.say(f"{name}, {words.configuration(row)}:")
-    yield from desk.bullets(items)
+    yield from ctx.say(f"{name}, {words.configuration(row)}:")
+    yield from ctx.bullets(items)
     if row.get("number"):
-        found_ = yield from desk.look("similar_runs", proposal=row["number"], top=5)
+        found_ = yield from ctx.look("similar_runs", proposal=row["number"], top=5)
         bad = [
             r for r in (found_.data.get("records") or [] if found_ else [])
             if r["outcome"] in ("failed", "slower") and any("moved the same way" in str(w) for w in r.get("why", ()))
         ]  # fmt: skip
         if bad:
-            yield from desk.say(
+            yield from ctx.say(
                 f"A similar change went badly: record `{bad[0]['id']}`, "
                 f"{words.lower_first(str(bad[0]['effect']).rstrip('.'))}."
             )
-    yield from desk.say(
+    yield from ctx.say(
         "Guard: compile it ahead of time, which tells the memory without a chip, then run a few dozen steps."
     )
 
@@ -196,33 +196,33 @@ def risks(desk: Desk, given: Configured) -> Answer:
     "You are wrong about the first proposal.",
     "If I add nothing more, is it still the same?",
 )
-def stand(desk: Desk, given: NoArguments) -> Answer:
+def stand(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Proposal 1 against the others and its neighbours once more, under all that the conversation holds."""
-    rows, _, data = yield from board(desk)
+    rows, _, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
     own = f"proposal {first['number']}"
-    told = data.get("told_by_the_user") or data.get("held_fast_by_the_user")
+    told = data.get("stated_by_the_user") or data.get("held_fast_by_the_user")
     better = [row for row in others if verdict.case(first, row) == "better"] if first["kind"] != "keep" else []
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
-        yield from desk.say(
+        yield from ctx.say(
             f"**Only as the cheaper one to try**: {words.title(first)} leads because the ranking also weighs what a "
             f"change costs to try; by gain and confidence {name_of(best)} is ahead."
         )
     else:
         why = "what was stated is counted in" if told else "no fact was added, so no number changed"
-        yield from desk.say(f"**Yes**: {words.title(first)} stays first; {why}.")
-    yield from desk.more(
+        yield from ctx.say(f"**Yes**: {words.title(first)} stays first; {why}.")
+    yield from ctx.more(
         f"Keeping it is right with {words.percent(first['confidence_share'])} confidence."
         if first["kind"] == "keep"
         else f"Predicted {words.speed(first)}, confidence {words.sure(first)}."
     )
     if others:
         row = max(others, key=lambda item: item.get("speedup_per_token") or 0.0)
-        yield from desk.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1])
-    yield from _neighbours(desk, first["number"])
+        yield from ctx.say(*list(verdict.argued(f"proposal {row['number']}", row, own, first))[:1])
+    yield from _neighbours(ctx, first["number"])
     if data.get("not_known"):
-        yield from desk.say(f"Still not known: {facts.in_words(data['not_known'])}.")
+        yield from ctx.say(f"Still not known: {facts.in_words(data['not_known'])}.")
 
 
 @capability(
@@ -233,9 +233,9 @@ def stand(desk: Desk, given: NoArguments) -> Answer:
     "How sensitive is the ranking?",
     "At what step time is proposal 1 not worth it?",
 )
-def change_mind(desk: Desk, given: NoArguments) -> Answer:
+def change_mind(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The numbers at which the order of the proposals turns: step times, missing facts, memory, neighbours."""
-    rows, ran, data = yield from board(desk)
+    rows, ran, data = yield from board(ctx)
     first = rows[0]
     own, items = f"proposal {first['number']}", []
     now, time = ran.get("step_time_s"), first.get("step_time_s")
@@ -248,9 +248,9 @@ def change_mind(desk: Desk, given: NoArguments) -> Answer:
         items.append(f"**a missing fact**: {facts.in_words(unknown)}")
     if first.get("hbm_per_chip_bytes"):
         items.append(f"**memory**: it needs {words.memory(first)} per chip by computation; less than that rules it out")
-    yield from desk.bullets(items)
-    yield from _neighbours(desk, first["number"])
-    yield from unknown_facts(desk, unknown)
+    yield from ctx.bullets(items)
+    yield from _neighbours(ctx, first["number"])
+    yield from unknown_facts(ctx, unknown)
 
 
 @capability(
@@ -260,11 +260,11 @@ def change_mind(desk: Desk, given: NoArguments) -> Answer:
     "Which axis matters most around this point?",
     "How far is this from the optimum?",
 )
-def neighbours(desk: Desk, given: About) -> Answer:
+def neighbours(ctx: AnswerContext, given: About) -> Answer:
     """Each axis doubled against another, the batch and the remat policy around a proposal: time and legality of
     each."""
-    number = which(desk, given)
-    data = yield from get(desk, "sensitivity", number=number)
+    number = which(ctx, given)
+    data = yield from get(ctx, "sensitivity", number=number)
     rows = data["one_step_away"]
     lines = [
         [words.stepped(r), words.ratio(r["speedup_over_this"]) if r.get("speedup_over_this") else "–",
@@ -274,8 +274,8 @@ def neighbours(desk: Desk, given: About) -> Answer:
     ]  # fmt: skip
     if not lines:
         raise ToolError("No neighbouring configuration can be priced.")
-    yield from desk.say(f"Around proposal {number}, {words.mesh(data['of'])}:")
-    yield from desk.table(["Step", f"Speed over proposal {number}, predicted", "Memory per chip", "Legal"], lines)
+    yield from ctx.say(f"Around proposal {number}, {words.mesh(data['of'])}:")
+    yield from ctx.table(["Step", f"Speed over proposal {number}, predicted", "Memory per chip", "Legal"], lines)
 
 
 @capability(
@@ -285,22 +285,22 @@ def neighbours(desk: Desk, given: About) -> Answer:
     "Can I trust these numbers?",
     "Has the model been validated on this chip?",
 )
-def accuracy(desk: Desk, given: NoArguments) -> Answer:
+def accuracy(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The intervals and confidences of the proposals, what widens them, and where measured errors are published."""
-    rows, _, data = yield from board(desk)
-    found = yield from get(desk, "figures", text="median error of the performance model on held-out runs")
+    rows, _, data = yield from board(ctx)
+    found = yield from get(ctx, "figures", text="median error of the performance model on held-out runs")
     error = next((row for row in found.get("named", ()) if row["place"] == "accuracy"), None)
     if error:
         runs = next((f" over {item['value']} {item['name']}" for item in error.get("inputs", ())), "")
-        yield from desk.say(
+        yield from ctx.say(
             f"**{error['text']}** is the median error of a predicted step time{runs} as far from the fit as this one: "
             f"{error['counted']}."
         )
-    alone = yield from get(desk, "figures", text="step time that the performance model alone predicts")
+    alone = yield from get(ctx, "figures", text="step time that the performance model alone predicts")
     own = next((row for row in alone.get("named", ()) if "model alone" in row["figure"]), None)
-    kpis = yield from get(desk, "kpis")
+    kpis = yield from get(ctx, "kpis")
     if own and kpis.get("step_time_s"):
-        yield from desk.say(
+        yield from ctx.say(
             f"Of this run the model alone predicts {own['text']} against {words.time(kpis['step_time_s'])} measured; "
             "proposals are scaled to the measured step, so only the change between two configurations is predicted."
         )
@@ -309,31 +309,31 @@ def accuracy(desk: Desk, given: NoArguments) -> Answer:
          words.percent(r["confidence_share"])]
         for r in rows if r.get("speedup_low80")
     ]  # fmt: skip
-    yield from desk.say("Each prediction has an 80 % interval, and a confidence fitted on measured pairs of runs:")
+    yield from ctx.say("Each prediction has an 80 % interval, and a confidence fitted on measured pairs of runs:")
     if lines:
         head = ["Proposal", "Step, predicted", "Per token, predicted", "80 % interval", "Confidence"]
-        yield from desk.table(head, lines)
+        yield from ctx.table(head, lines)
     unknown = data.get("not_known", ())
-    yield from desk.say(
+    yield from ctx.say(
         f"The intervals are wide because {facts.not_known(unknown)}." if unknown
         else "Model, batch and sequence length are known: every term is computed, then calibrated on this run."
     )  # fmt: skip
-    row = yield from whole(desk, rows[0]["number"])
+    row = yield from whole(ctx, rows[0]["number"])
     if row.get("lowers_confidence"):
-        yield from desk.say("What lowers the confidence of proposal 1:")
-        yield from desk.bullets([str(item) for item in row["lowers_confidence"]])
-    yield from desk.say("Errors by chip, model and kind of run are published on the accuracy page.")
+        yield from ctx.say("What lowers the confidence of proposal 1:")
+        yield from ctx.bullets([str(item) for item in row["lowers_confidence"]])
+    yield from ctx.say("Errors by chip, model and kind of run are published on the accuracy page.")
 
 
-def _neighbours(desk: Desk, number: int) -> Answer:
-    around = yield from get(desk, "sensitivity", number=number)
+def _neighbours(ctx: AnswerContext, number: int) -> Answer:
+    around = yield from get(ctx, "sensitivity", number=number)
     near = [s for s in around.get("one_step_away", ()) if not s.get("rule") and s.get("speedup_over_this")]
     if near:
         best = max(near, key=lambda step: step["speedup_over_this"])
         if best["speedup_over_this"] > 1 + words.SAME:
-            yield from desk.say(
+            yield from ctx.say(
                 f"The neighbour {words.stepped(best)} is predicted at {words.ratio(best['speedup_over_this'])} the "
                 f"speed of proposal {number}: the next trial."
             )
         else:
-            yield from desk.say("No legal neighbouring configuration is predicted to be faster.")
+            yield from ctx.say("No legal neighbouring configuration is predicted to be faster.")

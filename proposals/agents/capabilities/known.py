@@ -9,9 +9,9 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
 from proposals.agents.capabilities.common import About, Row, get
-from proposals.agents.capabilities.desk import Answer, Desk
 
 Query = Annotated[str, Field(max_length=400, description="Words to look for.")]
 
@@ -27,10 +27,10 @@ class Sought(Arguments):
     "What worked on similar models and chips?",
     "Is there a precedent for this proposal?",
 )
-def similar(desk: Desk, given: About) -> Answer:
+def similar(ctx: AnswerContext, given: About) -> Answer:
     """Measured changes of runs like this one (bottleneck, chip, model, scale), or like the move of a proposal."""
-    data = yield from get(desk, "similar_runs", proposal=given.proposal, top=5)
-    yield from _records(desk, data.get("records") or [], "There is no record of a run like this one.")
+    data = yield from get(ctx, "similar_runs", proposal=given.proposal, top=5)
+    yield from _records(ctx, data.get("records") or [], "There is no record of a run like this one.")
 
 
 @capability(
@@ -39,13 +39,13 @@ def similar(desk: Desk, given: About) -> Answer:
     "Find past experiments about expert parallelism.",
     "Which changes failed in the past?",
 )
-def history(desk: Desk, given: Sought) -> Answer:
+def history(ctx: AnswerContext, given: Sought) -> Answer:
     """Measured optimisations, published and the team's own, found by words: change, effect, caveats."""
-    data = yield from get(desk, "search_history", query=given.text, top=5)
-    yield from _records(desk, data.get("records") or [], "No record has these words.")
+    data = yield from get(ctx, "search_history", query=given.text, top=5)
+    yield from _records(ctx, data.get("records") or [], "No record has these words.")
 
 
-def _records(desk: Desk, rows: list[Row], empty: str) -> Answer:
+def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
     if not rows:
         raise ToolError(empty)
     items = []
@@ -57,7 +57,7 @@ def _records(desk: Desk, rows: list[Row], empty: str) -> Answer:
             f"Record `{row['id']}` ({str(row['outcome']).replace('_', ' ')}{speed}): {str(row['title']).rstrip('.')}. "
             f"{str(row.get('effect', '')).rstrip('.')}.{alike}"
         )
-    yield from desk.bullets(items)
+    yield from ctx.bullets(items)
 
 
 @capability(
@@ -69,11 +69,11 @@ def _records(desk: Desk, rows: list[Row], empty: str) -> Answer:
     "How does the XLA latency hiding scheduler work?",
     "What is the difference between ZeRO-1 and ZeRO-3?",
 )
-def knowledge(desk: Desk, given: Sought) -> Answer:
+def knowledge(ctx: AnswerContext, given: Sought) -> Answer:
     """Passages of the knowledge base and of the team's documents that answer a question, with their sources."""
     if not given.text.strip():
         raise Missing("Say what to look for.", ("What is FSDP?", "What does remat offload mean?"))
-    data = yield from get(desk, "search_knowledge", query=given.text[:400], top=3)
+    data = yield from get(ctx, "search_knowledge", query=given.text[:400], top=3)
     rows = data.get("passages") or []
     if not rows:
         raise ToolError("The knowledge base holds nothing on that.")
@@ -81,9 +81,9 @@ def knowledge(desk: Desk, given: Sought) -> Answer:
         source = re.sub(r"\s*\([^)]*\d{4}[^)]*\)", "", str(row["source"]))
         section = f", section {row['section']}" if row.get("section") else ""
         text = re.sub(r"\s+", " ", str(row["text"]))
-        yield from desk.say(f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}")
+        yield from ctx.say(f"**{row['title']}** (passage `{row['id']}`; {source}{section}): {text}")
     if len(rows) > 2:
-        yield from desk.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
+        yield from ctx.say(f"See also passage `{rows[2]['id']}`, {words.lower_first(str(rows[2]['title']))}.")
 
 
 class Other(Arguments):
@@ -96,19 +96,19 @@ class Other(Arguments):
     "What changed since the last run?",
     "Is this faster than the run before?",
 )
-def against(desk: Desk, given: Other) -> Answer:
+def against(ctx: AnswerContext, given: Other) -> Answer:
     """This run beside another experiment of the team: what differs in configuration, figures and ops."""
-    data = yield from get(desk, "compare", experiment=given.experiment, top=5)
+    data = yield from get(ctx, "compare", experiment=given.experiment, top=5)
     if "experiments" in data:
-        yield from desk.say("Name one of these experiments by its id:")
-        yield from desk.bullets([f"{row['id']}: {row['name']}" for row in data["experiments"][:8]])
+        yield from ctx.say("Name one of these experiments by its id:")
+        yield from ctx.bullets([f"{row['id']}: {row['name']}" for row in data["experiments"][:8]])
         return
     items = [
         f"{row['key']}: {row['before']} → {row['after']}"
         for row in (data.get("configuration") or [])[:8]
         if "key" in row
     ]
-    yield from desk.bullets(items or ["The configurations do not differ."])
+    yield from ctx.bullets(items or ["The configurations do not differ."])
 
 
 @capability(
@@ -120,16 +120,16 @@ def against(desk: Desk, given: Other) -> Answer:
     "My program hangs or crashes at start-up.",
     "How do I write a custom kernel?",
 )
-def not_sharding(desk: Desk, given: Sought) -> Answer:
+def not_sharding(ctx: AnswerContext, given: Sought) -> Answer:
     """Questions that no sharding decides (kernels, random numbers, numerics, timing of a benchmark), with what is
     known."""
-    yield from desk.say(
+    yield from ctx.say(
         "That is not decided by how the run is sharded, and nothing here measures it: kernels, random numbers, "
         "numerics, "
         "timing and crashes lie in the program."
     )
-    found = yield from desk.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
+    found = yield from ctx.look("search_knowledge", query=given.text[:400] or "random numbers kernels timing", top=1)
     for row in (found.data.get("passages") or [])[:1] if found else ():
-        yield from desk.say(
+        yield from ctx.say(
             f"Nearest in the knowledge base: **{row['title']}** (passage `{row['id']}`; {row['source']})."
         )

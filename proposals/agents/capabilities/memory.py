@@ -8,6 +8,7 @@ from typing import Any
 from agent.tools import NoArguments, ToolError
 from proposals import facts
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     Row,
@@ -19,7 +20,6 @@ from proposals.agents.capabilities.common import (
     unknown_facts,
 )
 from proposals.agents.capabilities.configured import Configured, configurations, meant, named, subject
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
 
@@ -31,19 +31,19 @@ from proposals.agents.conversation import Said
     "How close are we to running out of memory?",
     "How much headroom do the proposals leave?",
 )
-def memory(desk: Desk, given: NoArguments) -> Answer:
+def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured peak per chip, and memory of the current configuration and of the proposals, computed."""
-    stated = stated_peak(desk)
+    stated = stated_peak(ctx)
     if stated is None:
-        yield from _measured(desk)
+        yield from _measured(ctx)
     else:
-        yield from filling(desk)
-    rows, ran, data = yield from board(desk)
+        yield from filling(ctx)
+    rows, ran, data = yield from board(ctx)
     known = [row for row in rows if row.get("hbm_per_chip_bytes")]
     if not known:
         unknown = data.get("not_known", ())
-        yield from desk.say(f"What the proposals need cannot be computed: {facts.not_known(unknown)}.")
-        yield from unknown_facts(desk, unknown)
+        yield from ctx.say(f"What the proposals need cannot be computed: {facts.not_known(unknown)}.")
+        yield from unknown_facts(ctx, unknown)
         return
     lines = [
         [f"{name_of(row)}, {words.configuration(row)}", words.memory(row), words.size(row["memory_headroom_bytes"])]
@@ -51,20 +51,20 @@ def memory(desk: Desk, given: NoArguments) -> Answer:
     ]
     if ran.get("hbm_per_chip_bytes"):
         lines.insert(0, ["current", words.memory(ran), words.size(ran["memory_headroom_bytes"])])
-    yield from desk.table(["Per chip, computed", "Memory", "Headroom"], lines)
+    yield from ctx.table(["Per chip, computed", "Memory", "Headroom"], lines)
 
 
-def _measured(desk: Desk) -> Answer:
-    data = yield from get(desk, "kpis")
+def _measured(ctx: AnswerContext) -> Answer:
+    data = yield from get(ctx, "kpis")
     held = data.get("memory") or {}
     if held.get("peak_bytes"):
         of = f" of {words.size(held['capacity_bytes'])}" if held.get("capacity_bytes") else ""
-        yield from desk.say(f"Measured peak: **{words.size(held['peak_bytes'])}**{of} per chip.")
+        yield from ctx.say(f"Measured peak: **{words.size(held['peak_bytes'])}**{of} per chip.")
     else:
         why = (
             "the profile has no memory events" if not data.get("profile") else "there is no profile, and none was given"
         )
-        yield from desk.say(f"The peak memory of this run was not measured: {why}.")
+        yield from ctx.say(f"The peak memory of this run was not measured: {why}.")
 
 
 @capability(
@@ -74,22 +74,22 @@ def _measured(desk: Desk) -> Answer:
     "Which part of the memory is largest?",
     "Do the activations or the parameters dominate HBM?",
 )
-def memory_parts(desk: Desk, given: Configured) -> Answer:
+def memory_parts(ctx: AnswerContext, given: Configured) -> Answer:
     """Memory per chip by parts (weights, optimizer state, gradients, activations) of a configuration, computed."""
-    row = yield from _legality(desk, given)
-    if not given.named and stated_peak(desk) is None:
-        yield from _measured(desk)
+    row = yield from _legality(ctx, given)
+    if not given.named and stated_peak(ctx) is None:
+        yield from _measured(ctx)
     if not row.get("hbm_per_chip_bytes"):
-        yield from desk.say(f"Its parts cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
-        yield from unknown_facts(desk, row.get("not_known", ()))
+        yield from ctx.say(f"Its parts cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
+        yield from unknown_facts(ctx, row.get("not_known", ()))
         return
-    yield from desk.say(f"{subject(given, row)}:")
-    yield from memory_table(desk, row)
-    yield from filling(desk)
+    yield from ctx.say(f"{subject(given, row)}:")
+    yield from memory_table(ctx, row)
+    yield from filling(ctx)
 
 
-def _legality(desk: Desk, given: Configured) -> Generator[Said, None, Row]:
-    rows = yield from configurations(desk, given, "legality")
+def _legality(ctx: AnswerContext, given: Configured) -> Generator[Said, None, Row]:
+    rows = yield from configurations(ctx, given, "legality")
     return rows[0]
 
 
@@ -101,23 +101,23 @@ def _legality(desk: Desk, given: Configured) -> Generator[Said, None, Row]:
     "Does it fit with another optimizer or precision?",
     "Is there enough HBM for a longer sequence?",
 )
-def fits(desk: Desk, given: Configured) -> Answer:
+def fits(ctx: AnswerContext, given: Configured) -> Answer:
     """Whether a configuration fits per chip: another mesh, batch, sequence length, remat, precision, optimizer."""
-    rows = yield from configurations(desk, given, "legality")
+    rows = yield from configurations(ctx, given, "legality")
     if any(row.get("fits") is None or not row.get("hbm_per_chip_bytes") for row in rows):
         row = next(row for row in rows if not row.get("hbm_per_chip_bytes") or row.get("fits") is None)
-        yield from desk.say(f"{subject(given, row)}: whether it fits cannot be computed.", *words.violations(row)[:1])
-        yield from unknown_facts(desk, row.get("not_known", ()))
+        yield from ctx.say(f"{subject(given, row)}: whether it fits cannot be computed.", *words.violations(row)[:1])
+        yield from unknown_facts(ctx, row.get("not_known", ()))
         return
     for row in rows:
-        yield from desk.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, computed.")
+        yield from ctx.say(f"{subject(given, row)} {_verdict(row)}: {words.memory(row)} per chip, computed.")
         others = [item for item in row.get("violations", ()) if item["rule"] != "memory"]
         if others:
-            yield from desk.say(f"Memory aside, it is not legal: {others[0]['reason']}")
+            yield from ctx.say(f"Memory aside, it is not legal: {others[0]['reason']}")
     if len(rows) == 1:
-        yield from memory_table(desk, rows[0])
+        yield from memory_table(ctx, rows[0])
     if not given.named:
-        yield from _measured(desk)
+        yield from _measured(ctx)
 
 
 def _verdict(row: Row) -> str:
@@ -133,35 +133,35 @@ def _verdict(row: Row) -> str:
     "How far can I increase the batch before it runs out of memory?",
     "What is the maximum micro batch per device?",
 )
-def largest_batch(desk: Desk, given: Configured) -> Answer:
+def largest_batch(ctx: AnswerContext, given: Configured) -> Answer:
     """The largest global batch that fits, tried in powers of two from the current one: memory, time per token."""
     own = given.but("batch")
-    of = (yield from meant(desk, own))[0]
-    now = of["changes"].get("global_batch") or desk.bench.config.training.global_batch
+    of = (yield from meant(ctx, own))[0]
+    now = of["changes"].get("global_batch") or ctx.bench.config.training.global_batch
     if now is None:
-        yield from unknown_facts(desk, ["training.global_batch"])
+        yield from unknown_facts(ctx, ["training.global_batch"])
         return
-    data = yield from get(desk, "vary", key="global_batch", of=of, values=_batches(now))
+    data = yield from get(ctx, "vary", key="global_batch", of=of, values=_batches(now))
     if own.named:
-        row = yield from get(desk, "legality", **of)
-        yield from desk.say(f"With {named(row)}:")
+        row = yield from get(ctx, "legality", **of)
+        yield from ctx.say(f"With {named(row)}:")
     rows = [row for row in data["rows"] if row.get("hbm_per_chip_bytes")]
     if not rows:
-        yield from desk.say("Memory cannot be computed while facts are missing.")
-        run = yield from get(desk, "run")
-        yield from unknown_facts(desk, run.get("not_known", ()))
+        yield from ctx.say("Memory cannot be computed while facts are missing.")
+        run = yield from get(ctx, "run")
+        yield from unknown_facts(ctx, run.get("not_known", ()))
         return
     fitting = [row for row in rows if (row.get("memory_headroom_bytes") or -1) >= 0 and row.get("may_run")]
     if fitting:
         largest = max(fitting, key=lambda row: int(row["value"]))
         more = int(largest["value"]) < max(int(row["value"]) for row in rows)
-        yield from desk.say(
+        yield from ctx.say(
             f"Of the batches tried the largest that fits is **{int(largest['value']):,}**, "
             f"{words.memory(largest)} per chip" + ("." if more else "; larger ones were not tried.")
         )
     else:
-        yield from desk.say("No batch that was tried fits.")
-    yield from priced_table(desk, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
+        yield from ctx.say("No batch that was tried fits.")
+    yield from priced_table(ctx, rows, data["what_runs"], "Global batch", [f"{int(row['value']):,}" for row in rows])
 
 
 def _batches(now: int) -> tuple[int, ...]:
@@ -175,21 +175,21 @@ def _batches(now: int) -> tuple[int, ...]:
     "How can I reduce the memory footprint?",
     "What frees the most memory per chip?",
 )
-def make_room(desk: Desk, given: Configured) -> Answer:
+def make_room(ctx: AnswerContext, given: Configured) -> Answer:
     """What fills a configuration's memory, and what remat, sharding, micro-batches and optimizer would free."""
-    row = yield from _legality(desk, given)
+    row = yield from _legality(ctx, given)
     if not row.get("hbm_per_chip_bytes"):
-        yield from _measured(desk)
-        yield from desk.say(f"What it needs cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
-        yield from unknown_facts(desk, row.get("not_known", ()))
+        yield from _measured(ctx)
+        yield from ctx.say(f"What it needs cannot be computed: {facts.not_known(row.get('not_known', ()))}.")
+        yield from unknown_facts(ctx, row.get("not_known", ()))
         return
-    yield from desk.say(f"{subject(given, row)} needs {words.memory(row)} per chip, computed:")
-    yield from memory_table(desk, row)
+    yield from ctx.say(f"{subject(given, row)} needs {words.memory(row)} per chip, computed:")
+    yield from memory_table(ctx, row)
     base: dict[str, Any] = {
         "ici": row["mesh"]["ici"],
         **({"dcn": row["mesh"]["dcn"]} if row["mesh"].get("dcn") else {}),
     }
-    config = desk.bench.config.training
+    config = ctx.bench.config.training
     tries: list[dict[str, Any]] = [
         {"remat": "full"},
         {"remat": "offload"},
@@ -203,13 +203,13 @@ def make_room(desk: Desk, given: Configured) -> Answer:
     for change in tries:
         if all(getattr(config, key) == value for key, value in change.items()):
             continue
-        found = yield from desk.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
+        found = yield from ctx.look("legality", **{**base, "changes": {**row.get("changes", {}), **change}})
         if found and found.data.get("hbm_per_chip_bytes"):
             name = words.changes({"changes": change})
             lines.append([name, words.memory(found.data), words.size(found.data["memory_headroom_bytes"])])
     if lines:
-        yield from desk.say("With one setting changed:")
-        yield from desk.table(["Change", "Memory per chip", "Headroom"], lines)
+        yield from ctx.say("With one setting changed:")
+        yield from ctx.table(["Change", "Memory per chip", "Headroom"], lines)
 
 
 @capability(
@@ -218,17 +218,17 @@ def make_room(desk: Desk, given: Configured) -> Answer:
     "How few devices could I use?",
     "What is the minimum slice for this training run?",
 )
-def smallest_fit(desk: Desk, given: NoArguments) -> Answer:
+def smallest_fit(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The fewest chips (in powers of two) on which the run fits in memory, each count on its best legal mesh."""
-    data = yield from get(desk, "chip_counts")
+    data = yield from get(ctx, "chip_counts")
     least = data.get("smallest_that_fits_chips")
     if least is None:
         raise ToolError("It fits on none of the numbers of chips that were tried.")
-    yield from desk.say(f"It fits from **{least:,} chips** on, by the memory model.")
-    yield from counts_table(desk, data)
+    yield from ctx.say(f"It fits from **{least:,} chips** on, by the memory model.")
+    yield from counts_table(ctx, data)
 
 
-def counts_table(desk: Desk, data: Row) -> Answer:
+def counts_table(ctx: AnswerContext, data: Row) -> Answer:
     """Numbers of chips with their best meshes."""
     lines = [
         [
@@ -243,6 +243,6 @@ def counts_table(desk: Desk, data: Row) -> Answer:
         ]
         for row in data["rows"][-8:]
     ]
-    yield from desk.table(
+    yield from ctx.table(
         ["Chips", "Best mesh", "Step, predicted", "Per token and chip", "Memory per chip", "Fits"], lines
     )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row
-from proposals.agents.capabilities.desk import Answer, Desk
 
 _GB = r"(\d+(?:\.\d+)?)\s?(g(?:i?b)?|gigs?|mb|mib)?(?!\w|%|×|\.\d)(?!\s?(?:%|percent|ms|s\b|x\b|times))"
 #: How somebody says that a number is the memory that was really in use: after words of measuring, or before them.
@@ -24,10 +24,10 @@ TIGHT = 0.95
 _NAMES = {"params": "weights", "optimizer": "optimizer state"}
 
 
-def stated_peak(desk: Desk) -> float | None:
+def stated_peak(ctx: AnswerContext) -> float | None:
     """The peak per chip that the user says was measured, in this message or an earlier one; None where none is."""
-    about = any(_ABOUT.search(text) for text in desk.heard[:3])
-    for text in desk.heard[:3] if about else ():
+    about = any(_ABOUT.search(text) for text in ctx.heard[:3])
+    for text in ctx.heard[:3] if about else ():
         for pattern in _MEASURED:
             match = pattern.search(text)
             if match is not None and float(match[1]) > 0:
@@ -36,29 +36,29 @@ def stated_peak(desk: Desk) -> float | None:
     return None
 
 
-def filling(desk: Desk) -> Answer:
+def filling(ctx: AnswerContext) -> Answer:
     """What fills the memory and what reduces each part; with a measured peak what lies beyond the computed parts."""
-    stated = stated_peak(desk)
-    found = yield from desk.look("memory_use", **({"stated_bytes": stated} if stated else {}))
+    stated = stated_peak(ctx)
+    found = yield from ctx.look("memory_use", **({"stated_bytes": stated} if stated else {}))
     if not found:
         return
     data = found.data
-    yield from desk.say("In the current configuration:")
+    yield from ctx.say("In the current configuration:")
     if stated:
-        yield from _against(desk, data)
-    yield from desk.bullets(list(_parts(data)))
+        yield from _against(ctx, data)
+    yield from ctx.bullets(list(_parts(data)))
 
 
-def _against(desk: Desk, data: Row) -> Answer:
+def _against(ctx: AnswerContext, data: Row) -> Answer:
     beyond = data.get("beyond_the_computed_bytes", 0.0)
     more = "above" if beyond >= 0 else "below"
-    yield from desk.say(
+    yield from ctx.say(
         f"Your measured **{words.size(data['stated_bytes'])}** per chip is {words.size(abs(beyond))} {more} the "
         f"{words.size(data['total_bytes'])} that is computed from the parts, and leaves "
         f"{words.size(data['room_of_the_stated_bytes'])} of {words.size(data['capacity_bytes'])}."
     )
     if beyond > 0:
-        yield from desk.more(
+        yield from ctx.more(
             "The difference is what a program holds beside its tensors: reserved but free blocks and fragmentation "
             "of the caching allocator, the context of the runtime, buffers of NCCL or of collectives, workspaces. "
             "`nvidia-smi` counts all of it; the allocator's own peak counts less."
@@ -73,7 +73,7 @@ def _against(desk: Desk, data: Row) -> Answer:
         ]
         for row in rows
     ]  # fmt: skip
-    yield from desk.table(["From your peak on", "Computed", "With the difference", "Room", "Safe"], lines)
+    yield from ctx.table(["From your peak on", "Computed", "With the difference", "Room", "Safe"], lines)
 
 
 def _verdict(share: float) -> str:

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from agent.tools import Arguments, NoArguments, ToolError
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability, command, registry
 from proposals.agents.capabilities.common import ChipName, Row, get
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead, recorded
 from proposals.agents.capabilities.findings import findings_about
 from proposals.agents.capabilities.shares import NO_OPS, beside, ops_named, shares, time_of
@@ -34,20 +34,20 @@ class OfChip(Arguments):
     "What are the hottest operations?",
     "List the most expensive fusions.",
 )
-def top_ops(desk: Desk, given: NoArguments) -> Answer:
+def top_ops(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The ops that take the most time, each with its share of the step, its category and what limits it."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(desk, "ops", top=10)
+    data = yield from get(ctx, "ops", top=10)
     rows = data.get("rows") or []
     if not rows:
         raise ToolError("The profile has no ops.")
-    yield from desk.say(
+    yield from ctx.say(
         f"`{rows[0]['name']}` takes the most time: {time_of(rows[0])}, {words.share(rows[0]['time_share'])} of device "
         "time."
     )
-    yield from desk.table(
+    yield from ctx.table(
         ["Op", "Time per step", "Share", "Category", "Limited by"],
         [
             [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), r.get("family", ""), _limit(r)]
@@ -69,19 +69,19 @@ def _limit(row: Row) -> str:
     "Is this op compute bound or memory bound?",
     "What is the slowest kernel waiting for?",
 )
-def op(desk: Desk, given: OneOp) -> Answer:
+def op(ctx: AnswerContext, given: OneOp) -> Answer:
     """One op: time, what bounds it, roofline position or link bandwidth, its source and neighbours in the program."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    named = ops_named(desk)
+    named = ops_named(ctx)
     if len(named) > 1:
-        yield from beside(desk, named)
+        yield from beside(ctx, named)
         return
-    row = yield from get(desk, "op", op=named[0] if named and given.op == "#1" else given.op, hops=1)
+    row = yield from get(ctx, "op", op=named[0] if named and given.op == "#1" else given.op, hops=1)
     took = f"{words.time(row['time_s'])} per step and core, " if row.get("time_s") else ""
     place = "the longest op of the step" if row["rank"] == 1 else f"rank {row['rank']} by time"
-    yield from desk.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
+    yield from ctx.say(f"`{row['name']}` is {place}: {took}{words.share(row['time_share'])} of device time.")
     module = f" in {row['module']}" if row.get("module") else ""
     items = [f"category: {row.get('family') or row.get('category')}{module}"]
     if row.get("time_per_call_s"):
@@ -112,11 +112,11 @@ def op(desk: Desk, given: OneOp) -> Answer:
     for side, word in (("operands", "reads the results of"), ("users", "feeds")):
         names = [f"`{each['name']}`" for each in ((row.get("neighbourhood") or {}).get(side) or ())[:3]]
         items += [f"{word} {words.listed(names)}"] if names else []
-    yield from desk.bullets(items)
-    found = yield from get(desk, "findings")
+    yield from ctx.bullets(items)
+    found = yield from get(ctx, "findings")
     for item in found.get("rows", []):
         if row["key"] in {key for each in item.get("evidence", ()) for key in each.get("ops", ())}:
-            yield from desk.say(f"Finding {item['finding']}, {item['title']}: {item['action']}")
+            yield from ctx.say(f"Finding {item['finding']}, {item['title']}: {item['action']}")
             return
 
 
@@ -148,10 +148,10 @@ def _collective(row: Row) -> list[str]:
     "How long does the softmax or the output head take?",
     "What share of the step is the embedding?",
 )
-def modules(desk: Desk, given: NoArguments) -> Answer:
+def modules(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time per module of the model: attention, MLP, experts, norms, embedding, output head."""
     yield from shares(
-        desk,
+        ctx,
         "module",
         "Module",
         "The profile does not name the modules of its ops: they carry no framework paths.",
@@ -166,9 +166,9 @@ def modules(desk: Desk, given: NoArguments) -> Answer:
     "How much time is the backward pass?",
     "What share of the step is the weight update?",
 )
-def phases(desk: Desk, given: NoArguments) -> Answer:
+def phases(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time per phase of the step: forward, backward, recompute, optimizer."""
-    yield from shares(desk, "phase", "Phase", "The profile does not tell forward from backward ops.", "family")
+    yield from shares(ctx, "phase", "Phase", "The profile does not tell forward from backward ops.", "family")
 
 
 @capability(
@@ -178,9 +178,9 @@ def phases(desk: Desk, given: NoArguments) -> Answer:
     "What fraction of time are copies, transposes and data formatting?",
     "How much time is in custom calls?",
 )
-def categories(desk: Desk, given: NoArguments) -> Answer:
+def categories(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time per category of op: matmul, attention kernel, collective, elementwise, reduction, data movement."""
-    yield from shares(desk, "family", "Category", "The profile names no categories.", "phase")
+    yield from shares(ctx, "family", "Category", "The profile names no categories.", "phase")
 
 
 @capability(
@@ -189,9 +189,9 @@ def categories(desk: Desk, given: NoArguments) -> Answer:
     "Attribute the time to source files.",
     "Where in the Python source does the time come from?",
 )
-def sources(desk: Desk, given: NoArguments) -> Answer:
+def sources(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time per line of the program's source, where the profile has it."""
-    yield from shares(desk, "source", "Source", "The profile has no source lines.")
+    yield from shares(ctx, "source", "Source", "The profile has no source lines.")
 
 
 @capability(
@@ -202,17 +202,17 @@ def sources(desk: Desk, given: NoArguments) -> Answer:
     "Show the roofline.",
     "What peak FLOP/s and memory bandwidth does the chip have?",
 )
-def roofline(desk: Desk, given: OfChip) -> Answer:
+def roofline(ctx: AnswerContext, given: OfChip) -> Answer:
     """The chip's peak FLOP/s, HBM bandwidth and ridge point, and what bounds the ops of this step."""
-    chip = yield from get(desk, "hardware", chip=given.chip)
-    yield from desk.say(
+    chip = yield from get(ctx, "hardware", chip=given.chip)
+    yield from ctx.say(
         f"{chip['title']} in {chip['precision']}: peak {words.flops(chip['peak_flops_per_s'])}, HBM bandwidth "
         f"{words.rate(chip['hbm_bytes_per_s'])}, ridge point **{chip['ridge_flops_per_byte']:.4g} FLOP/byte**.",
         "An op below it is limited by HBM bandwidth, one above it by arithmetic.",
     )
-    if no_profile(desk) or (given.chip and given.chip != desk.bench.config.hardware.chip):
+    if no_profile(ctx) or (given.chip and given.chip != ctx.bench.config.hardware.chip):
         return
-    yield from shares(desk, "bound_by", "Bound by", "The profile does not say what bounds its ops.")
+    yield from shares(ctx, "bound_by", "Bound by", "The profile does not say what bounds its ops.")
 
 
 @capability(
@@ -222,9 +222,9 @@ def roofline(desk: Desk, given: OfChip) -> Answer:
     "Give me the specs of the accelerator.",
     "How fast is the network per host?",
 )
-def chip_data(desk: Desk, given: OfChip) -> Answer:
+def chip_data(ctx: AnswerContext, given: OfChip) -> Answer:
     """A chip's memory, peak FLOP/s by precision, HBM, link and network bandwidth."""
-    chip = yield from get(desk, "hardware", chip=given.chip)
+    chip = yield from get(ctx, "hardware", chip=given.chip)
     rows = [
         ["HBM, as sold", words.size(chip["hbm_capacity_bytes"])],
         ["HBM, usable", words.size(chip["hbm_usable_bytes"])],
@@ -236,8 +236,8 @@ def chip_data(desk: Desk, given: OfChip) -> Answer:
         ("dcn_bytes_per_s_per_host", "network per host"), ("dcn_bytes_per_s_per_chip", "network per chip"),
     ):  # fmt: skip
         rows += [[name, words.rate(chip[key])]] if chip.get(key) else []
-    yield from desk.say(f"{chip['title']}:")
-    yield from desk.table(["Property", "Value"], rows)
+    yield from ctx.say(f"{chip['title']}:")
+    yield from ctx.table(["Property", "Value"], rows)
 
 
 @capability(
@@ -247,16 +247,16 @@ def chip_data(desk: Desk, given: OfChip) -> Answer:
     "Are my matrix dimensions padded to the MXU tile size?",
     "Which block sizes would use the tensor cores better?",
 )
-def matmuls(desk: Desk, given: NoArguments) -> Answer:
+def matmuls(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The longest matmuls with their roofline efficiency, and what the diagnosis finds on padding and utilisation."""
-    chip = yield from get(desk, "hardware")
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    chip = yield from get(ctx, "hardware")
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
     else:
-        data = yield from get(desk, "ops", category="matmul", top=6)
+        data = yield from get(ctx, "ops", category="matmul", top=6)
         rows = data.get("rows") or []
         if rows:
-            yield from desk.table(
+            yield from ctx.table(
                 ["Matmul", "Time per step", "Share", "Bound by", "Of its roofline"],
                 [
                     [f"`{r['name']}`", time_of(r), words.share(r["time_share"]), str(r.get("bound_by") or "–"),
@@ -265,13 +265,13 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
                 ],
             )  # fmt: skip
         else:
-            yield from desk.say("The profile names no matmuls.")
+            yield from ctx.say("The profile names no matmuls.")
     if chip.get("matrix_tile"):
-        yield from desk.say(
+        yield from ctx.say(
             f"The MXU of {chip['title']} pads every matmul dimension to a multiple of {chip['matrix_tile']}; sizes "
             "per chip that are multiples of it waste nothing."
         )
-    yield from findings_about(desk, ("matmul", "mxu", "padd", "tensor core"))
+    yield from findings_about(ctx, ("matmul", "mxu", "padd", "tensor core"))
 
 
 @capability(
@@ -280,30 +280,30 @@ def matmuls(desk: Desk, given: NoArguments) -> Answer:
     "What does rematerialisation cost me?",
     "Is activation checkpointing a problem here?",
 )
-def recompute(desk: Desk, given: NoArguments) -> Answer:
+def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Time of recomputed ops, the policy that is set, and what the diagnosis finds on it."""
-    run = yield from get(desk, "run")
+    run = yield from get(ctx, "run")
     policy = run["configuration"].get("training", {}).get("remat")
-    yield from desk.say(f"The configured policy is `{policy or 'not given'}`.")
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    yield from ctx.say(f"The configured policy is `{policy or 'not given'}`.")
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(desk, "ops", phase="recompute", top=5)
-    kinds = yield from get(desk, "ops", phase="recompute", group_by="family", top=6)
+    data = yield from get(ctx, "ops", phase="recompute", top=5)
+    kinds = yield from get(ctx, "ops", phase="recompute", group_by="family", top=6)
     if data.get("matching_time_share"):
         took = f"{words.time(data['matching_time_s'])} per step, " if data.get("matching_time_s") else ""
-        yield from desk.say(
+        yield from ctx.say(
             f"Recomputed ops take {took}{words.share(data['matching_time_share'])} of device time, measured."
         )
         parts = [
             f"{r['family'] or 'other'} {words.share(r['time_share'])}" for r in kinds["rows"] if r["time_share"] > 0
         ]
         if len(parts) > 1:
-            yield from desk.more(f"Of it {words.listed(parts)}.")
+            yield from ctx.more(f"Of it {words.listed(parts)}.")
     else:
-        yield from desk.say("No op of the profile is marked as recomputed.")
-    yield from findings_about(desk, ("remat", "recompute"))
-    yield from desk.say(f"To price other policies: *{command(registry()['change_remat'], {})}*")
+        yield from ctx.say("No op of the profile is marked as recomputed.")
+    yield from findings_about(ctx, ("remat", "recompute"))
+    yield from ctx.say(f"To price other policies: *{command(registry()['change_remat'], {})}*")
 
 
 @capability(
@@ -313,9 +313,9 @@ def recompute(desk: Desk, given: NoArguments) -> Answer:
     "Are we waiting on the host or the data loader?",
     "Is infeed a bottleneck?",
 )
-def idle(desk: Desk, given: NoArguments) -> Answer:
+def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Shares of the step in which the chips wait: idle, input pipeline, host, host transfers."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     shares, seconds = data.get("shares_0_to_1") or {}, data.get("breakdown_s") or {}
     rows = [
         [name, words.time(seconds[key]) if seconds.get(key) is not None else "–", words.share(shares[key])]
@@ -323,11 +323,11 @@ def idle(desk: Desk, given: NoArguments) -> Answer:
         if shares.get(key) is not None
     ]
     if rows:
-        yield from desk.table(["Waiting for", "Time per step", "Share of the step, measured"], rows)
+        yield from ctx.table(["Waiting for", "Time per step", "Share of the step, measured"], rows)
     for key in ("idle", "input", "host"):
         if shares.get(key) is None and (why := (data.get("not_measured") or {}).get(key)):
-            yield from desk.say(f"{key.capitalize()} was not measured: {why}.")
-    yield from findings_about(desk, ("idle", "input", "host"))
+            yield from ctx.say(f"{key.capitalize()} was not measured: {why}.")
+    yield from findings_about(ctx, ("idle", "input", "host"))
 
 
 @capability(
@@ -337,14 +337,14 @@ def idle(desk: Desk, given: NoArguments) -> Answer:
     "How large is the skew between cores?",
     "Is the load balanced over the devices?",
 )
-def stragglers(desk: Desk, given: NoArguments) -> Answer:
+def stragglers(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Whether one core is slower than the others: spread of the step time, ops that differ most between cores."""
-    data = yield from get(desk, "kpis")
-    found = yield from get(desk, "steps")
+    data = yield from get(ctx, "kpis")
+    found = yield from get(ctx, "steps")
     share = (data.get("shares_0_to_1") or {}).get("stragglers")
     if share is not None:
         held = "**No core is slower than the others**" if share < SLOWER else "**Yes**"
-        yield from desk.say(
+        yield from ctx.say(
             f"{held}: the slowest recorded core's own work is {words.share(share)} of the step above the median, "
             "measured."
         )
@@ -352,28 +352,28 @@ def stragglers(desk: Desk, given: NoArguments) -> Answer:
         why = (data.get("not_measured") or {}).get(
             "stragglers", "the profile does not hold several cores with marked steps"
         )
-        yield from desk.say(f"Whether a core is slower is not known: {why}.")
-    yield from desk.more((yield from recorded(desk)))
+        yield from ctx.say(f"Whether a core is slower is not known: {why}.")
+    yield from ctx.more((yield from recorded(ctx)))
     cores = found.get("cores") or []
-    named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", desk.message, re.IGNORECASE)]
+    named = [row for row in cores if re.search(rf"(?<!\w){re.escape(row['core'])}(?!\w)", ctx.message, re.IGNORECASE)]
     for row in named[:2] or cores[:1]:
-        yield from desk.say(
+        yield from ctx.say(
             f"{row['core']}: {words.time(row['mean_step_s'])} per step on average, "
             f"{words.share(abs(row['above_the_median_share']))} "
             f"{'above' if row['above_the_median_share'] >= 0 else 'below'} the median core's "
             f"{words.time(found['median_core_s'])}; whole steps, waiting and idle time included."
         )
         if row.get("steps_s"):
-            yield from desk.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")
-    worst = [op for op in desk.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
+            yield from ctx.more(f"Its steps: {', '.join(words.time(value) for value in row['steps_s'])}.")
+    worst = [op for op in ctx.bench.diagnosis.ops if op.core_max_s and op.core_min_s and op.core_max_s > op.core_min_s]
     worst.sort(key=lambda op: (op.core_min_s or 0.0) - (op.core_max_s or 0.0))
     for each in worst[:1]:
-        row = yield from get(desk, "op", op=each.key, hops=0)
-        yield from desk.say(
+        row = yield from get(ctx, "op", op=each.key, hops=0)
+        yield from ctx.say(
             f"The op that differs most is `{row['name']}`: {words.time(row['core_max_s'])} on the slowest core "
             f"against {words.time(row['core_min_s'])} on the fastest."
         )
-    yield from findings_about(desk, ("straggl", "skew", "slow core"))
+    yield from findings_about(ctx, ("straggl", "skew", "slow core"))
 
 
 #: Share of the step from which the slowest core's own work counts.

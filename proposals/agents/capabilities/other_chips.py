@@ -8,10 +8,10 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import ChipName, get
 from proposals.agents.capabilities.configured import Configured
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.memory import counts_table
 from proposals.agents.capabilities.pricing import price
 from proposals.agents.tools.elsewhere import MOST_CHIPS
@@ -24,26 +24,26 @@ from proposals.agents.tools.elsewhere import MOST_CHIPS
     "How much faster in fp8 than in bf16?",
     "Should I quantise the training?",
 )
-def change_precision(desk: Desk, given: Configured) -> Answer:
+def change_precision(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted effect of another precision of the matmuls, and whether the chip has units for it."""
-    chip = yield from get(desk, "hardware")
+    chip = yield from get(ctx, "hardware")
     native = list(chip["peaks_flops_per_s"])
     if given.precision and given.precision not in native:
-        yield from desk.say(
+        yield from ctx.say(
             f"{chip['title']} has no {given.precision} units: matmuls run in another precision, so no arithmetic "
             f"is saved "
             f"(native: {words.listed(native)})."
         )
-    now = desk.bench.config.training.precision
+    now = ctx.bench.config.training.precision
     if not given.precision and not given.variants:
         tried = tuple(f"precision={p}" for p in native if p != now)
         if not tried:
-            yield from desk.say(f"{chip['title']} has units for {now} alone, so no lower precision saves arithmetic.")
+            yield from ctx.say(f"{chip['title']} has units for {now} alone, so no lower precision saves arithmetic.")
             return
         given = Configured(**{**given.model_dump(exclude_defaults=True), "variants": tried[:4]})
-    yield from price(desk, given)
-    verdict_ = yield from get(desk, "bottleneck")
-    yield from desk.say(
+    yield from price(ctx, given)
+    verdict_ = yield from get(ctx, "bottleneck")
+    yield from ctx.say(
         f"Only time that arithmetic takes gets shorter; the bottleneck of this step is {verdict_['primary']}. "
         f"Numerical "
         "quality is not modelled."
@@ -57,12 +57,12 @@ def change_precision(desk: Desk, given: Configured) -> Answer:
     "What would we gain by moving to newer accelerators?",
     "Compare this run with the same on GPUs.",
 )
-def change_chip(desk: Desk, given: Configured) -> Answer:
+def change_chip(ctx: AnswerContext, given: Configured) -> Answer:
     """The run on another kind of chip, as many unless said otherwise, on its best legal mesh there."""
     if not given.chip:
         one = registry()["change_chip"]
         raise Missing("Say which chip.", tuple(command(one, {"chip": name}) for name in ("v5p", "v6e", "h100")))
-    yield from price(desk, given)
+    yield from price(ctx, given)
 
 
 @capability(
@@ -72,14 +72,14 @@ def change_chip(desk: Desk, given: Configured) -> Answer:
     "What is the scaling efficiency if I halve the number of chips?",
     "How would it run on fewer GPUs?",
 )
-def change_chips(desk: Desk, given: Configured) -> Answer:
+def change_chips(ctx: AnswerContext, given: Configured) -> Answer:
     """The run on more or fewer chips of the same kind, on its best legal mesh there, with the efficiency per chip."""
     if given.named:
-        yield from price(desk, given)
+        yield from price(ctx, given)
         return
-    now = desk.bench.config.hardware.chips
+    now = ctx.bench.config.hardware.chips
     counts = tuple(f"chips={count}" for count in (now // 2, now * 2, now * 4) if 1 <= count <= MOST_CHIPS)
-    yield from price(desk, Configured(variants=counts))
+    yield from price(ctx, Configured(variants=counts))
 
 
 class ForTime(Arguments):
@@ -93,18 +93,18 @@ class ForTime(Arguments):
     "What slice would get us under that many seconds per step?",
     "How many GPUs to train at this speed?",
 )
-def chips_for_time(desk: Desk, given: ForTime) -> Answer:
+def chips_for_time(ctx: AnswerContext, given: ForTime) -> Answer:
     """How many chips (in powers of two) it takes to reach a step time, each count on its best legal mesh."""
     if not given.step_time_s:
-        step = desk.bench.diagnosis.kpis.get("step_time_s")
+        step = ctx.bench.diagnosis.kpis.get("step_time_s")
         one = registry()["chips_for_time"]
         choices = tuple(command(one, {"step_time_s": f"{step / n:.3g}"}) for n in (2, 4)) if step else ()
         raise Missing("Say which step time, in seconds.", choices)
-    data = yield from get(desk, "chip_counts", step_time_s=given.step_time_s, chip=given.chip)
+    data = yield from get(ctx, "chip_counts", step_time_s=given.step_time_s, chip=given.chip)
     reached = data.get("reached_with_chips")
     wanted = words.time(data["wanted_step_time_s"])
     if reached:
-        yield from desk.say(f"**{reached:,} chips** are predicted to reach {wanted} per step.")
+        yield from ctx.say(f"**{reached:,} chips** are predicted to reach {wanted} per step.")
     else:
-        yield from desk.say(f"No number of chips tried is predicted to reach {wanted} per step at this batch.")
-    yield from counts_table(desk, data)
+        yield from ctx.say(f"No number of chips tried is predicted to reach {wanted} per step at this batch.")
+    yield from counts_table(ctx, data)

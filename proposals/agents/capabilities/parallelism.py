@@ -8,6 +8,7 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import (
     Axis,
@@ -19,7 +20,6 @@ from proposals.agents.capabilities.common import (
     priced_table,
 )
 from proposals.agents.capabilities.configured import Configured
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.pricing import price, priced, varied
 
 
@@ -27,13 +27,13 @@ class OnOneAxis(Configured):
     axis: Axis = ""
 
 
-def _sweep(desk: Desk, role: str, given: Configured, note: str = "") -> Answer:
+def _sweep(ctx: AnswerContext, role: str, given: Configured, note: str = "") -> Answer:
     """A kind of parallelism: the configuration that is named, or sizes of its axis side by side."""
-    yield from desk.say(note)
+    yield from ctx.say(note)
     if given.named:
-        yield from price(desk, given.but())
+        yield from price(ctx, given.but())
         return
-    yield from varied(desk, Configured(), "Size", key="axis", axis=role)
+    yield from varied(ctx, Configured(), "Size", key="axis", axis=role)
 
 
 @capability(
@@ -42,9 +42,9 @@ def _sweep(desk: Desk, role: str, given: Configured, note: str = "") -> Answer:
     "What is the best degree of model parallelism?",
     "Is tensor parallelism across nodes a bad idea?",
 )
-def tensor(desk: Desk, given: Configured) -> Answer:
+def tensor(ctx: AnswerContext, given: Configured) -> Answer:
     """Sizes of the tensor (model) axis side by side."""
-    yield from _sweep(desk, "model", given)
+    yield from _sweep(ctx, "model", given)
 
 
 @capability(
@@ -53,9 +53,9 @@ def tensor(desk: Desk, given: Configured) -> Answer:
     "What would pipeline stages do?",
     "How large is the pipeline bubble?",
 )
-def pipeline(desk: Desk, given: Configured) -> Answer:
+def pipeline(ctx: AnswerContext, given: Configured) -> Answer:
     """Sizes of a pipeline axis side by side, bubble included."""
-    yield from _sweep(desk, "pipeline", given)
+    yield from _sweep(ctx, "pipeline", given)
 
 
 @capability(
@@ -64,15 +64,15 @@ def pipeline(desk: Desk, given: Configured) -> Answer:
     "How should the experts be sharded?",
     "How expensive is the MoE all-to-all with more expert shards?",
 )
-def expert(desk: Desk, given: Configured) -> Answer:
+def expert(ctx: AnswerContext, given: Configured) -> Answer:
     """Sizes of the expert axis side by side, for a mixture of experts."""
-    model = desk.bench.config.model
+    model = ctx.bench.config.model
     if model is not None and not model.experts:
-        yield from desk.say(
+        yield from ctx.say(
             f"{model.name or 'The model'} is dense: it has no experts, so an expert axis shards nothing of its own."
         )
         return
-    yield from _sweep(desk, "expert", given)
+    yield from _sweep(ctx, "expert", given)
 
 
 @capability(
@@ -81,10 +81,10 @@ def expert(desk: Desk, given: Configured) -> Answer:
     "Would ring attention or Ulysses be better than gathering keys and values?",
     "How should I shard long sequences?",
 )
-def context(desk: Desk, given: Configured) -> Answer:
+def context(ctx: AnswerContext, given: Configured) -> Answer:
     """Sizes of the sequence (context) axis side by side; the exchange of keys and values is priced, not its kernel."""
     yield from _sweep(
-        desk,
+        ctx,
         "seq",
         given,
         "The traffic of keys and values on the axis is priced; ring, Ulysses and all-gather kernels are not "
@@ -98,9 +98,9 @@ def context(desk: Desk, given: Configured) -> Answer:
     "Is hybrid sharded data parallel better than pure FSDP?",
     "What about replicas between nodes and sharding inside?",
 )
-def hsdp(desk: Desk, given: Configured) -> Answer:
+def hsdp(ctx: AnswerContext, given: Configured) -> Answer:
     """Numbers of replica groups side by side, weights sharded within each group."""
-    yield from _sweep(desk, "replica", given)
+    yield from _sweep(ctx, "replica", given)
 
 
 @capability(
@@ -109,13 +109,13 @@ def hsdp(desk: Desk, given: Configured) -> Answer:
     "Try all sizes of this axis.",
     "How sensitive is the step to the size of one mesh axis?",
 )
-def one_axis(desk: Desk, given: OnOneAxis) -> Answer:
+def one_axis(ctx: AnswerContext, given: OnOneAxis) -> Answer:
     """One axis of the mesh over its possible sizes, everything else filled so that the product fits."""
     if not given.axis and not given.named:
         one = registry()["one_axis"]
-        axes = [axis for axis, _ in desk.bench.config.mesh.ici]
+        axes = [axis for axis, _ in ctx.bench.config.mesh.ici]
         raise Missing("Say which axis.", tuple(command(one, {"axis": axis}) for axis in axes[:3]))
-    yield from _sweep(desk, given.axis, given)
+    yield from _sweep(ctx, given.axis, given)
 
 
 @capability(
@@ -125,15 +125,15 @@ def one_axis(desk: Desk, given: OnOneAxis) -> Answer:
     "Use different parallelism for attention and for the feed-forward layers.",
     "Can the attention stay replicated while the rest is sharded?",
 )
-def per_layer(desk: Desk, given: Configured) -> Answer:
+def per_layer(ctx: AnswerContext, given: Configured) -> Answer:
     """Sharding that differs between layers or weights, which the performance model does not price."""
-    yield from desk.say(
+    yield from ctx.say(
         "*Not supported*: the performance model prices one mesh for all layers, so a sharding of single weights "
         "or layers "
         "cannot be predicted here, and nothing was changed. What can be priced is the same axis for the whole model."
     )
     if given.named:
-        yield from price(desk, given)
+        yield from price(ctx, given)
 
 
 class Several(Arguments):
@@ -147,9 +147,9 @@ class Several(Arguments):
     "What if I apply two proposals at once?",
     "Use both changes together.",
 )
-def combine(desk: Desk, given: Several) -> Answer:
+def combine(ctx: AnswerContext, given: Several) -> Answer:
     """The mesh of one proposal with the training settings of the others, priced as one configuration."""
-    rows, ran, _ = yield from board(desk)
+    rows, ran, _ = yield from board(ctx)
     by = {row["number"]: row for row in rows}
     numbers = [n for n in given.proposals if n in by]
     if len(numbers) < 2:
@@ -163,14 +163,14 @@ def combine(desk: Desk, given: Several) -> Answer:
         changes |= row.get("changes") or {}
     if len({row["mesh_text"] for row in meshes}) > 1:
         listed = words.listed([f"{name_of(row)} has {words.mesh(row)}" for row in meshes])
-        yield from desk.say(
+        yield from ctx.say(
             f"They name different meshes ({listed}), and a run has one: each is priced with the settings of all."
         )
     priced_rows = []
     for base in {row["mesh_text"]: row for row in meshes or chosen[:1]}.values():
-        row = yield from get(desk, "predict", **{**as_arguments(base), "changes": changes})
+        row = yield from get(ctx, "predict", **{**as_arguments(base), "changes": changes})
         priced_rows.append(row)
-        yield from priced(desk, row)
-    yield from desk.say("By themselves:")
-    yield from priced_table(desk, chosen, ran, names=[name_of(row) for row in chosen])
+        yield from priced(ctx, row)
+    yield from ctx.say("By themselves:")
+    yield from priced_table(ctx, chosen, ran, names=[name_of(row) for row in chosen])
     yield from offers(priced_rows)

@@ -10,6 +10,7 @@ from pydantic import Field
 from agent.tools import NoArguments, ToolError
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
@@ -28,7 +29,6 @@ from proposals.agents.capabilities.common import (
     whole,
 )
 from proposals.agents.capabilities.configured import Configured, meant
-from proposals.agents.capabilities.desk import Answer, Desk
 
 
 @capability(
@@ -39,39 +39,39 @@ from proposals.agents.capabilities.desk import Answer, Desk
     "What would you do?",
     "Which mesh should we begin with?",
 )
-def recommend(desk: Desk, given: NoArguments) -> Answer:
+def recommend(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Which proposal to try first, with its predicted gain, confidence, reasons, evidence and trade-off."""
-    found = yield from get(desk, "bottleneck")
+    found = yield from get(ctx, "bottleneck")
     if found.get("primary") != "unknown":
-        yield from desk.say(
+        yield from ctx.say(
             f"The bottleneck is {found['primary']} ({words.percent(found['confidence_share'])} confidence)."
         )
-    rows, ran, data = yield from board(desk)
+    rows, ran, data = yield from board(ctx)
     first, others = rows[0], rows[1:]
     if first["kind"] == "keep":
-        yield from desk.say(
+        yield from ctx.say(
             f"**Keep the current configuration**, {words.mesh(first)}. {' '.join(first['reasons'][1:3])}"
         )
     else:
         time = (
-            f" a step of {words.step(first)} against {words.estimate(ran)} {how(desk)},"
+            f" a step of {words.step(first)} against {words.estimate(ran)} {how(ctx)},"
             if isinstance(first.get("step_time_s"), Mapping)
             else ""
         )
-        yield from desk.say(
+        yield from ctx.say(
             f"Start with {words.title(first)}: predicted{time} {words.speed(first)}, with "
             f"{words.percent(first['confidence_share'])} confidence that it "
             f"{words.gains(first)}.{words.inconclusive(first)}"
         )
-        yield from desk.bullets(
+        yield from ctx.bullets(
             [str(reason) for reason in first["reasons"][1:4] if not str(reason).startswith("Precedent")]
         )
-    yield from proof(desk, first)
+    yield from proof(ctx, first)
     if others:
-        yield from priced_table(desk, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
+        yield from priced_table(ctx, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
     if first.get("trade_offs"):
-        yield from desk.say("Trade-off:", str(first["trade_offs"][0]))
-    yield from unknown_facts(desk, data.get("not_known", ()))
+        yield from ctx.say("Trade-off:", str(first["trade_offs"][0]))
+    yield from unknown_facts(ctx, data.get("not_known", ()))
 
 
 @capability(
@@ -80,17 +80,17 @@ def recommend(desk: Desk, given: NoArguments) -> Answer:
     "List all options with their predicted speedups.",
     "What configurations do you suggest?",
 )
-def proposals(desk: Desk, given: NoArguments) -> Answer:
+def proposals(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The proposals as they stand: configuration, predicted time, interval, confidence, memory, status."""
-    rows, ran, data = yield from board(desk)
-    yield from priced_table(desk, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
-    yield from desk.bullets(
+    rows, ran, data = yield from board(ctx)
+    yield from priced_table(ctx, rows, ran, "Proposal", [f"{r['number']}, {words.configuration(r)}" for r in rows])
+    yield from ctx.bullets(
         [
             f"Proposal {row['number']}: {words.lower_first(str(row['title']))} ({row.get('status', 'proposed')})."
             for row in rows
         ]
     )
-    yield from desk.say(
+    yield from ctx.say(
         f"Chosen out of {data['candidates_priced']:,} candidates on {data['meshes_considered']:,} meshes considered."
     )
 
@@ -102,30 +102,30 @@ def proposals(desk: Desk, given: NoArguments) -> Answer:
     "What are the reasons behind the first proposal?",
     "What does the proposal change and why should it be faster?",
 )
-def explain(desk: Desk, given: About) -> Answer:
+def explain(ctx: AnswerContext, given: About) -> Answer:
     """One proposal: reasons, communication before and after, evidence, trade-offs, citations."""
-    row = yield from whole(desk, which(desk, given))
-    yield from desk.say(
+    row = yield from whole(ctx, which(ctx, given))
+    yield from ctx.say(
         f"{words.title(row)}: predicted {words.speed(row)}, confidence {words.sure(row)}."
         if row.get("speedup_per_token")
         else f"{words.title(row)}."
     )
     if row.get("status", "proposed") != "proposed":
-        yield from desk.more(f"It is {row['status']}.")
-    yield from desk.bullets([str(item) for item in row.get("reasons", ())])
+        yield from ctx.more(f"It is {row['status']}.")
+    yield from ctx.bullets([str(item) for item in row.get("reasons", ())])
     if row.get("communication"):
         lines = [
             [f"{item['moves']}{' (' + ' and '.join(item['axes']) + ')' if item.get('axes') else ''}",
              words.traffic(item, "before"), words.traffic(item, "after")]
             for item in row["communication"]
         ]  # fmt: skip
-        yield from desk.table(["Exposed communication", "Now", "Predicted"], lines)
-    yield from proof(desk, row)
+        yield from ctx.table(["Exposed communication", "Now", "Predicted"], lines)
+    yield from proof(ctx, row)
     if row.get("trade_offs"):
-        yield from desk.say("Trade-offs:", *[str(item) for item in row["trade_offs"][:2]])
+        yield from ctx.say("Trade-offs:", *[str(item) for item in row["trade_offs"][:2]])
     cited = [f"`{c['key']}`" for c in row.get("citations", ()) if c.get("key") and c.get("source") != "history"]
     if cited:
-        yield from desk.say(f"Sources in the knowledge base: {words.listed(cited[:3])}.")
+        yield from ctx.say(f"Sources in the knowledge base: {words.listed(cited[:3])}.")
 
 
 class Sides(Configured):
@@ -142,14 +142,14 @@ class Sides(Configured):
     "Which proposal needs the least memory?",
     "Set this mesh against the first proposal.",
 )
-def compare(desk: Desk, given: Sides) -> Answer:
+def compare(ctx: AnswerContext, given: Sides) -> Answer:
     """Proposals and meshes side by side: time, interval, confidence, memory; fastest, most certain, least memory."""
-    config = desk.bench.config
+    config = ctx.bench.config
     items: list[dict[str, Any]] = []
     each = [given.but("mesh").model_copy(update={"mesh": text}) for text in given.meshes]
     for one in each or ([given.but()] if given.named else []):
-        items += yield from meant(desk, one)
-    rows, _, _ = yield from board(desk)
+        items += yield from meant(ctx, one)
+    rows, _, _ = yield from board(ctx)
     by = {row["number"]: row for row in rows}
     absent = [n for n in given.proposals if n not in by]
     if absent:
@@ -159,21 +159,21 @@ def compare(desk: Desk, given: Sides) -> Answer:
         current = config.mesh.to_json()
         items.append({"ici": current["ici"], **({"dcn": current["dcn"]} if current["dcn"] else {}), "changes": {}})
     items = [*(as_arguments(by[n]) for n in wanted), *items][:6]
-    found_ = yield from get(desk, "compare_meshes", configurations=items)
+    found_ = yield from get(ctx, "compare_meshes", configurations=items)
     sides = found_["configurations"]
-    yield from priced_table(desk, sides, found_["what_runs"])
+    yield from priced_table(ctx, sides, found_["what_runs"])
     for row in sides:
         if row.get("violations"):
-            yield from desk.say(f"{words.capital(name_of(row))} is not legal: {words.violations(row)[0]}")
-    yield from _winners(desk, sides, found_.get("fastest_that_may_run"))
+            yield from ctx.say(f"{words.capital(name_of(row))} is not legal: {words.violations(row)[0]}")
+    yield from _winners(ctx, sides, found_.get("fastest_that_may_run"))
     yield from offers(sides)
 
 
-def _winners(desk: Desk, rows: Sequence[Row], fastest: int | None) -> Answer:
+def _winners(ctx: AnswerContext, rows: Sequence[Row], fastest: int | None) -> Answer:
     """The fastest, the most certain to gain, the least memory."""
     legal = [row for row in rows if not row.get("violations")]
     if fastest is None or not legal:
-        yield from desk.say("No configuration of these is legal and priced, so there is no fastest.")
+        yield from ctx.say("No configuration of these is legal and priced, so there is no fastest.")
         return
     best = rows[fastest - 1]
     items = [f"**Fastest by prediction: {name_of(best)}**, {words.ratio(best['speedup_per_token'])} per token"]
@@ -185,10 +185,10 @@ def _winners(desk: Desk, rows: Sequence[Row], fastest: int | None) -> Answer:
     if held:
         least = min(held, key=lambda row: row["hbm_per_chip_bytes"]["total"])
         items.append(f"least memory per chip: {name_of(least)}, {words.memory(least)}")
-    yield from desk.bullets(items)
+    yield from ctx.bullets(items)
     overlap = [r for r in legal if r is not best and (r.get("speedup_high80") or 0) > (best.get("speedup_low80") or 0)]
     if overlap:
-        yield from desk.say("Their 80 % intervals overlap: a measurement decides.")
+        yield from ctx.say("Their 80 % intervals overlap: a measurement decides.")
 
 
 class Preference(Configured):
@@ -203,16 +203,16 @@ class Preference(Configured):
     "I find proposals 2 and 3 more promising.",
     "Would it not be better to take the bolder option?",
 )
-def prefer(desk: Desk, given: Preference) -> Answer:
+def prefer(ctx: AnswerContext, given: Preference) -> Answer:
     """What the user favours against proposal 1 by the numbers: conceded, defended, and the number that would turn
     it."""
-    rows, _, _ = yield from board(desk)
+    rows, _, _ = yield from board(ctx)
     first = rows[0]
     own = f"proposal {first['number']}"
     wanted = given.proposals or ((given.proposal,) if given.proposal else ())
     items = []
     if given.mesh or (not wanted and given.named):
-        found = yield from meant(desk, given.but())
+        found = yield from meant(ctx, given.but())
         items = found[:1]
     absent = [n for n in wanted if all(row["number"] != n for row in rows)]
     if absent:
@@ -222,27 +222,27 @@ def prefer(desk: Desk, given: Preference) -> Answer:
     if not items:
         items = [as_arguments(row) for row in rows[1:] if not wanted or row["number"] in wanted]
     if not items:
-        yield from desk.say(f"That is {own}, which is recommended: predicted {words.speed(first)}.")
+        yield from ctx.say(f"That is {own}, which is recommended: predicted {words.speed(first)}.")
         return
-    compared = yield from get(desk, "compare_meshes", configurations=[as_arguments(first), *items][:6])
+    compared = yield from get(ctx, "compare_meshes", configurations=[as_arguments(first), *items][:6])
     mine, *theirs = compared["configurations"]
     mine = {**mine, "kind": first["kind"], "number": first["number"]}
-    yield from priced_table(desk, [mine, *theirs], compared["what_runs"])
+    yield from priced_table(ctx, [mine, *theirs], compared["what_runs"])
     cases = [(verdict.case(mine, row), row) for row in theirs]
     for _, row in cases:
-        yield from desk.say(*verdict.argued(name_of(row), row, own, mine, row.get("time_per_token_over_fastest")))
+        yield from ctx.say(*verdict.argued(name_of(row), row, own, mine, row.get("time_per_token_over_fastest")))
     better = [row for case, row in cases if case == "better"]
     bolder = [row for case, row in cases if case == "bolder"]
     if better:
         best = max(better, key=lambda row: row["speedup_per_token"])
-        yield from desk.say(f"**Conceded**: by gain and by confidence {name_of(best)} is the better start.")
+        yield from ctx.say(f"**Conceded**: by gain and by confidence {name_of(best)} is the better start.")
     elif bolder:
         best = max(bolder, key=lambda row: row["speedup_per_token"])
-        yield from desk.say(
+        yield from ctx.say(
             f"**Half conceded**: for the larger gain take {name_of(best)}; as the first trial {own} stays, which "
             f"is more certain."
         )
     else:
         turn = [verdict.turns(name_of(row), row, own, mine) for _, row in cases[:2]]
-        yield from desk.say(f"**{words.capital(own)} stays first.**", *turn)
+        yield from ctx.say(f"**{words.capital(own)} stays first.**", *turn)
     yield from offers(theirs)

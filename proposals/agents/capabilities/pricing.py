@@ -9,6 +9,7 @@ from agent.tools import ToolError
 from proposals import facts
 from proposals.agents import words
 from proposals.agents.capabilities import verdict
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability, command, registry
 from proposals.agents.capabilities.common import (
     Row,
@@ -21,46 +22,45 @@ from proposals.agents.capabilities.common import (
     unknown_facts,
 )
 from proposals.agents.capabilities.configured import SETTINGS, Configured, away, configurations, meant, named
-from proposals.agents.capabilities.desk import Answer, Desk
 
 
-def price(desk: Desk, given: Configured) -> Answer:
+def price(ctx: AnswerContext, given: Configured) -> Answer:
     """What a configuration is predicted to do, against the current one."""
-    rows = yield from configurations(desk, given)
+    rows = yield from configurations(ctx, given)
     if len(rows) == 1:
-        yield from priced(desk, rows[0])
+        yield from priced(ctx, rows[0])
     else:
-        if not given.variants and not away(desk, given):
-            yield from desk.say("The sizes named leave open which axis takes the rest; each way is priced:")
+        if not given.variants and not away(ctx, given):
+            yield from ctx.say("The sizes named leave open which axis takes the rest; each way is priced:")
         elif not given.variants and not given.mesh:
-            yield from desk.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
-        yield from priced_table(desk, rows, rows[0].get("what_runs") or {})
+            yield from ctx.say("On the current mesh, as far as it fits these chips, and on the best legal one:")
+        yield from priced_table(ctx, rows, rows[0].get("what_runs") or {})
         illegal = [f"{named(row)}: {words.violations(row)[0]}" for row in rows if row.get("violations")]
-        yield from desk.bullets(illegal)
+        yield from ctx.bullets(illegal)
     note = next((str(row["note"]) for row in rows if row.get("note")), "")
-    yield from desk.say(note)
+    yield from ctx.say(note)
     yield from offers([row for row in rows if not row.get("elsewhere")])
 
 
-def priced(desk: Desk, row: Row) -> Answer:
+def priced(ctx: AnswerContext, row: Row) -> Answer:
     """One configuration as `predict` has it."""
     broken, ran = words.violations(row), row.get("what_runs") or {}
     name, value = named(row), row.get("speedup_per_token")
     if not row.get("changes") and not row.get("elsewhere") and row.get("mesh_text") == ran.get("mesh_text"):
-        yield from desk.say(f"{name} is the current configuration: {words.estimate(ran)} per step, {how(desk)}.")
+        yield from ctx.say(f"{name} is the current configuration: {words.estimate(ran)} per step, {how(ctx)}.")
         return
     if broken:
-        yield from desk.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
+        yield from ctx.say(f"{name} is **not legal**: {broken[0]}", *broken[1:3])
         if any(item["rule"] == "memory" for item in row["violations"]):
-            yield from memory_table(desk, row)
+            yield from memory_table(ctx, row)
         return
     stands = f", which is proposal {row['stands_as_proposal']}," if row.get("stands_as_proposal") else ""
     if value is None:
-        yield from desk.say(
+        yield from ctx.say(
             f"{name}{stands} is legal as far as is known, but no speed-up can be predicted: "
             f"{facts.not_known(row.get('not_known', ()))}."
         )
-        yield from unknown_facts(desk, row.get("not_known", ()))
+        yield from unknown_facts(ctx, row.get("not_known", ()))
         return
     sure = (
         f", with {words.percent(row['confidence_share'])} confidence that it {words.gains(row)}"
@@ -68,15 +68,15 @@ def priced(desk: Desk, row: Row) -> Answer:
         else ""
     )
     each = row.get("speedup_per_token_and_chip")
-    yield from desk.say(
+    yield from ctx.say(
         f"{name}{stands} is predicted at **{words.ratio(value)} per token**{words.within(row)}{sure}"
         f"{f'; per token and chip {words.ratio(each)}' if each else ''}.{words.inconclusive(row)}"
     )
     if ran.get("step_time_s"):
-        yield from desk.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(desk)} now.")
+        yield from ctx.say(f"Step time: {words.step(row)} predicted, {words.estimate(ran)} {how(ctx)} now.")
         if {"global_batch", "seq_len"} & set(row.get("changes") or {}):
-            yield from desk.more("The step holds another number of tokens: compare the time per token.")
-    yield from desk.bullets(list(_effects(row)))
+            yield from ctx.more("The step holds another number of tokens: compare the time per token.")
+    yield from ctx.bullets(list(_effects(row)))
 
 
 def _effects(row: Row) -> Iterator[str]:
@@ -105,33 +105,33 @@ def _effects(row: Row) -> Iterator[str]:
     "What would HSDP with this mesh do?",
     "Predict the step time of this layout.",
 )
-def price_mesh(desk: Desk, given: Configured) -> Answer:
+def price_mesh(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time, memory, legality and confidence of any mesh with any training settings."""
     if not given.named:
-        now = desk.bench.config.mesh.text().replace(" · ", ", ")
+        now = ctx.bench.config.mesh.text().replace(" · ", ", ")
         raise Missing(
             "Name a mesh, such as the current one with other sizes, or a proposal.",
             (command(registry()["price_mesh"], {"proposal": 1}), command(registry()["price_mesh"], {"mesh": now})),
         )
-    yield from price(desk, given)
+    yield from price(ctx, given)
 
 
-def one_setting(desk: Desk, given: Configured, field: str, head: str) -> Answer:
+def one_setting(ctx: AnswerContext, given: Configured, field: str, head: str) -> Answer:
     """The values that are given priced, or the usual ones side by side, everything else as the form has it."""
-    if getattr(given, field) or away(desk, given) or any(text.startswith(f"{field}=") for text in given.variants):
-        yield from price(desk, given)
+    if getattr(given, field) or away(ctx, given) or any(text.startswith(f"{field}=") for text in given.variants):
+        yield from price(ctx, given)
         return
-    yield from varied(desk, given, head, key=SETTINGS[field])
+    yield from varied(ctx, given, head, key=SETTINGS[field])
 
 
-def varied(desk: Desk, given: Configured, head: str, **asked: str) -> Answer:
+def varied(ctx: AnswerContext, given: Configured, head: str, **asked: str) -> Answer:
     of: dict[str, object] = {}
     if given.named:
-        of = (yield from meant(desk, given))[0]
-    data = yield from get(desk, "vary", **asked, **({"of": of} if of else {}))
+        of = (yield from meant(ctx, given))[0]
+    data = yield from get(ctx, "vary", **asked, **({"of": of} if of else {}))
     if given.named:
-        yield from desk.say(f"Everything else as in {words.configuration(_row(of))}:")
-    yield from side_by_side(desk, data, head)
+        yield from ctx.say(f"Everything else as in {words.configuration(_row(of))}:")
+    yield from side_by_side(ctx, data, head)
 
 
 def _row(of: Mapping[str, Any]) -> Row:
@@ -139,28 +139,28 @@ def _row(of: Mapping[str, Any]) -> Row:
     return {"mesh_text": words.mesh_of(mesh).strip("`"), "changes": of.get("changes")}
 
 
-def side_by_side(desk: Desk, data: Row, head: str) -> Answer:
+def side_by_side(ctx: AnswerContext, data: Row, head: str) -> Answer:
     """One key or axis over its values, as `vary` has it."""
     rows = [row for row in data["rows"] if not row.get("reason")]
     if not rows:
         raise ToolError(str(data["rows"][0]["reason"]) if data["rows"] else "There is no value to try.")
     names = [str(row["value"]) + (" (current)" if row.get("now") else "") for row in rows]
     if not any(row.get("speedup_per_token") for row in rows):
-        yield from desk.say("No gain can be predicted while facts of the run are missing; legality is checked.")
-    yield from priced_table(desk, rows, data["what_runs"], head, names)
+        yield from ctx.say("No gain can be predicted while facts of the run are missing; legality is checked.")
+    yield from priced_table(ctx, rows, data["what_runs"], head, names)
     best = max(
         (r for r in rows if r.get("may_run") and r.get("speedup_per_token")),
         key=lambda r: r["speedup_per_token"],
         default=None,
     )
     if best is not None and best.get("now"):
-        yield from desk.say("The current value is predicted fastest.")
+        yield from ctx.say("The current value is predicted fastest.")
     elif best is not None:
-        yield from desk.say(f"Predicted fastest: **{best['value']}**, {words.speed(best)}.{words.inconclusive(best)}")
+        yield from ctx.say(f"Predicted fastest: **{best['value']}**, {words.speed(best)}.{words.inconclusive(best)}")
     illegal = [row for row in rows if row.get("violations")]
-    yield from desk.bullets([f"{row['value']}: {words.violations(row)[0]}" for row in illegal[:4]])
+    yield from ctx.bullets([f"{row['value']}: {words.violations(row)[0]}" for row in illegal[:4]])
     lacking = next((row["not_known"] for row in rows if row.get("not_known")), ())
-    yield from unknown_facts(desk, lacking)
+    yield from unknown_facts(ctx, lacking)
     yield from offers(rows, 1)
 
 
@@ -171,20 +171,18 @@ def side_by_side(desk: Desk, data: Row, head: str) -> Answer:
     "Should I double the batch?",
     "What happens with more sequences per chip?",
 )
-def change_batch(desk: Desk, given: Configured) -> Answer:
+def change_batch(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time per token and memory with another global batch; without one, the powers of two around now."""
-    config = desk.bench.config.training
+    config = ctx.bench.config.training
     if given.batch and config.global_batch is None:
-        yield from desk.say(
-            "The current global batch is not known, so a gain cannot be predicted; legality is checked."
-        )
-        found = yield from meant(desk, Configured(**given.model_dump()))
-        row = yield from get(desk, "legality", **found[0])
+        yield from ctx.say("The current global batch is not known, so a gain cannot be predicted; legality is checked.")
+        found = yield from meant(ctx, Configured(**given.model_dump()))
+        row = yield from get(ctx, "legality", **found[0])
         broken = words.violations(row)
-        yield from desk.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")
-        yield from unknown_facts(desk, ["training.global_batch"])
+        yield from ctx.say(f"It is **not legal**: {broken[0]}" if broken else "It breaks no rule that can be checked.")
+        yield from unknown_facts(ctx, ["training.global_batch"])
         return
-    yield from one_setting(desk, given, "batch", "Global batch")
+    yield from one_setting(ctx, given, "batch", "Global batch")
 
 
 @capability(
@@ -193,15 +191,15 @@ def change_batch(desk: Desk, given: Configured) -> Answer:
     "How does step time scale with context length?",
     "Can I train with a longer context?",
 )
-def change_seq_len(desk: Desk, given: Configured) -> Answer:
+def change_seq_len(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted time per token and memory with another sequence length; without one, powers of two around now."""
-    if desk.bench.config.training.seq_len is None and not given.seq_len and given.named:
-        yield from price(desk, given)
+    if ctx.bench.config.training.seq_len is None and not given.seq_len and given.named:
+        yield from price(ctx, given)
         return
-    if desk.bench.config.training.seq_len is None and not given.seq_len:
-        yield from unknown_facts(desk, ["training.seq_len"])
+    if ctx.bench.config.training.seq_len is None and not given.seq_len:
+        yield from unknown_facts(ctx, ["training.seq_len"])
         return
-    yield from one_setting(desk, given, "seq_len", "Sequence length")
+    yield from one_setting(ctx, given, "seq_len", "Sequence length")
 
 
 @capability(
@@ -211,9 +209,9 @@ def change_seq_len(desk: Desk, given: Configured) -> Answer:
     "How much faster without recompute?",
     "Would offloading the activations to the host help?",
 )
-def change_remat(desk: Desk, given: Configured) -> Answer:
+def change_remat(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time and memory under another remat policy: none, minimal, full, offload."""
-    yield from one_setting(desk, given, "remat", "Remat policy")
+    yield from one_setting(ctx, given, "remat", "Remat policy")
 
 
 @capability(
@@ -223,10 +221,10 @@ def change_remat(desk: Desk, given: Configured) -> Answer:
     "What would ZeRO-1 optimizer sharding change?",
     "Do I need ZeRO-3 here?",
 )
-def change_sharding(desk: Desk, given: Configured) -> Answer:
+def change_sharding(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time and memory with weights and optimizer replicated, optimizer sharded (ZeRO-1) or fully
     sharded."""
-    yield from one_setting(desk, given, "weight_sharding", "Weight sharding")
+    yield from one_setting(ctx, given, "weight_sharding", "Weight sharding")
 
 
 @capability(
@@ -235,9 +233,9 @@ def change_sharding(desk: Desk, given: Configured) -> Answer:
     "Does gradient accumulation help?",
     "How many accumulation steps should I use?",
 )
-def change_micro_batches(desk: Desk, given: Configured) -> Answer:
+def change_micro_batches(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time and memory with another number of micro-batches per step (gradient accumulation)."""
-    yield from one_setting(desk, given, "micro_batches", "Micro-batches")
+    yield from one_setting(ctx, given, "micro_batches", "Micro-batches")
 
 
 @capability(
@@ -246,9 +244,9 @@ def change_micro_batches(desk: Desk, given: Configured) -> Answer:
     "What if I use adafactor instead of adam?",
     "Does the optimizer matter for speed?",
 )
-def change_optimizer(desk: Desk, given: Configured) -> Answer:
+def change_optimizer(ctx: AnswerContext, given: Configured) -> Answer:
     """Predicted step time and memory with another optimizer."""
-    yield from one_setting(desk, given, "optimizer", "Optimizer")
+    yield from one_setting(ctx, given, "optimizer", "Optimizer")
 
 
 @capability(
@@ -259,26 +257,26 @@ def change_optimizer(desk: Desk, given: Configured) -> Answer:
     "Why is my mesh not among the proposals?",
     "Why not leave the remat off?",
 )
-def why_not(desk: Desk, given: Configured) -> Answer:
+def why_not(ctx: AnswerContext, given: Configured) -> Answer:
     """A configuration against the rules, memory and time: the rule it breaks, or how it compares with proposal 1."""
     if not given.named:
         one = registry()["why_not"]
-        axis = max(desk.bench.config.mesh.ici, key=lambda item: item[1])[0]
+        axis = max(ctx.bench.config.mesh.ici, key=lambda item: item[1])[0]
         raise Missing(
             "Say which configuration.", (command(one, {"mesh": f"{axis}=1"}), command(one, {"remat": "none"}))
         )
-    found = yield from configurations(desk, given)
-    rows, _, _ = yield from board(desk)
+    found = yield from configurations(ctx, given)
+    rows, _, _ = yield from board(ctx)
     first = rows[0]
     for row in found[:3]:
         if row.get("stands_as_proposal"):
-            yield from desk.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
-        yield from priced(desk, row)
+            yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
+        yield from priced(ctx, row)
         if (
             row.get("violations")
             or row.get("stands_as_proposal") == first["number"]
             or row.get("speedup_per_token") is None
         ):
             continue
-        yield from desk.say(*verdict.argued(words.configuration(row), row, f"proposal {first['number']}", first))
+        yield from ctx.say(*verdict.argued(words.configuration(row), row, f"proposal {first['number']}", first))
         yield from offers([row])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from agent.tools import NoArguments, ToolError
 from proposals import facts
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import Missing, capability
 from proposals.agents.capabilities.common import Row, Words, get, how, unknown_facts
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import (
     FIGURES,
     basis,
@@ -35,13 +35,13 @@ class OneFigure(NoArguments):
     "Which remat policy and optimizer are set?",
     "How many devices and hosts took part?",
 )
-def configuration(desk: Desk, given: NoArguments) -> Answer:
+def configuration(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The configuration as it ran: chips, mesh, model, batch, sequence length, precision, optimizer, remat, flags."""
-    data = yield from get(desk, "run")
+    data = yield from get(ctx, "run")
     config = data["configuration"]
     hardware, training, model = config["hardware"], config.get("training", {}), config.get("model") or {}
     slices = f" in {hardware['slices']} slices" if hardware.get("slices", 1) > 1 else ""
-    yield from desk.say(f"{words.mesh(data)} on {data['chips']:,} {hardware['chip']} chips{slices}.")
+    yield from ctx.say(f"{words.mesh(data)} on {data['chips']:,} {hardware['chip']} chips{slices}.")
     items = []
     if model:
         name = str(model.get("name") or "custom model")
@@ -56,8 +56,8 @@ def configuration(desk: Desk, given: NoArguments) -> Answer:
                 f"{facts.setting(key)}: {value:,}" if isinstance(value, int) else f"{facts.setting(key)}: {value}"
             )
     items.append(f"XLA flags set: {words.listed([f'`{flag}`' for flag in training.get('xla_flags') or ()]) or 'none'}")
-    yield from desk.bullets(items)
-    yield from unknown_facts(desk, data.get("not_known", ()))
+    yield from ctx.bullets(items)
+    yield from unknown_facts(ctx, data.get("not_known", ()))
 
 
 @capability(
@@ -67,54 +67,54 @@ def configuration(desk: Desk, given: NoArguments) -> Answer:
     "How many seconds per iteration?",
     "Is the step time stable?",
 )
-def step_time(desk: Desk, given: NoArguments) -> Answer:
+def step_time(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured time of a training step, its spread over the recorded steps, and how many were recorded."""
-    kpis = yield from get(desk, "kpis")
-    data = yield from get(desk, "run")
+    kpis = yield from get(ctx, "kpis")
+    data = yield from get(ctx, "run")
     step = kpis.get("step_time_s")
     if not step:
-        yield from desk.say(
+        yield from ctx.say(
             f"The step time was not measured: {kpis['not_measured'].get('step_time_s', 'not reported')}."
         )
         return
-    yield from desk.say(f"**{words.time(step)}** per step, {how(desk)}.")
-    found = yield from get(desk, "steps")
+    yield from ctx.say(f"**{words.time(step)}** per step, {how(ctx)}.")
+    found = yield from get(ctx, "steps")
     count = int(found.get("recorded_steps") or (data.get("profile") or {}).get("steps") or 0)
     if found.get("median_s"):
-        yield from desk.more(
+        yield from ctx.more(
             f"Over {count:,} recorded steps: median {words.time(found['median_s'])}, from "
             f"{words.time(found['shortest_s'])} to {words.time(found['longest_s'])}, standard deviation "
             f"{words.time(found['standard_deviation_s'])} ({words.share(found['standard_deviation_share'])}), "
             f"standard error of the mean {words.time(found['standard_error_s'])}."
         )
         listed = ", ".join(words.time(item["time_s"]) for item in found["first"])
-        yield from desk.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
-        yield from _settling(desk, found)
+        yield from ctx.say(f"{'Steps' if count <= len(found['first']) else 'The first steps'}, in order: {listed}.")
+        yield from _settling(ctx, found)
     elif kpis.get("step_time_min_s") and kpis.get("step_time_max_s"):
-        yield from desk.more(
+        yield from ctx.more(
             f"The shortest step took {words.time(kpis['step_time_min_s'])}, the longest "
             f"{words.time(kpis['step_time_max_s'])}."
         )
     elif count:
-        yield from desk.say(f"{count:,} {'step was' if count == 1 else 'steps were'} recorded.")
+        yield from ctx.say(f"{count:,} {'step was' if count == 1 else 'steps were'} recorded.")
 
 
 #: Spread, standard deviation over mean, from which a mean alone says little.
 SPREADS = 0.05
 
 
-def _settling(desk: Desk, found: Row) -> Answer:
+def _settling(ctx: AnswerContext, found: Row) -> Answer:
     """Whether the steps settle, which number to report, and whether the verdict depends on the slow ones."""
     if found.get("trend") == "falling":
-        yield from desk.say(
+        yield from ctx.say(
             "Each step was shorter than the one before, as in a warm-up; the cause was not recorded. Without the "
             f"first the mean is {words.time(found['mean_without_the_first_s'])}: report steady steps after a warm-up, "
             "with their number and spread, from a longer recording."
         )
     elif found["standard_deviation_share"] > SPREADS:
-        yield from desk.say("The steps differ that much that the median says more than the mean; record more of them.")
+        yield from ctx.say("The steps differ that much that the median says more than the mean; record more of them.")
     if found.get("idle_share_of_the_shortest") is not None and found["standard_deviation_share"] > SPREADS:
-        yield from desk.say(
+        yield from ctx.say(
             f"Busy time is {words.time(found['busy_s'])}: idle is {words.share(found['idle_share'])} of the mean "
             f"step, and would be {words.share(found['idle_share_of_the_shortest'])} of the shortest."
         )
@@ -127,22 +127,22 @@ def _settling(desk: Desk, found: Row) -> Answer:
     "How busy are the chips?",
     "What is the goodput?",
 )
-def kpis(desk: Desk, given: NoArguments) -> Answer:
+def kpis(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measured shares of the step: duty cycle, communication, idle, input, HBM and FLOPs utilisation, MFU, goodput."""
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     step, shares = data.get("step_time_s"), data.get("shares_0_to_1") or {}
     if step:
-        yield from desk.say(f"A step takes {words.time(step)}, {how(desk)}.")
+        yield from ctx.say(f"A step takes {words.time(step)}, {how(ctx)}.")
     rows = [[name, words.share(shares[key])] for key, name in FIGURES.items() if shares.get(key) is not None]
-    yield from desk.table(["Figure", "Measured"], rows)
+    yield from ctx.table(["Figure", "Measured"], rows)
     if data.get("mfu_convention") and shares.get("mfu") is not None:
-        yield from desk.say(f"MFU here is {data['mfu_convention']}.")
+        yield from ctx.say(f"MFU here is {data['mfu_convention']}.")
     missing = [
         f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (data.get("not_measured") or {}).items()
     ]
     if missing:
-        yield from desk.say("Not measured:")
-        yield from desk.bullets(missing[:6])
+        yield from ctx.say("Not measured:")
+        yield from ctx.bullets(missing[:6])
 
 
 @capability(
@@ -153,22 +153,22 @@ def kpis(desk: Desk, given: NoArguments) -> Answer:
     "Are we compute bound?",
     "Where does the time go?",
 )
-def bottleneck(desk: Desk, given: NoArguments) -> Answer:
+def bottleneck(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The verdict on what limits the step, the breakdown of its time by resource, and the costliest findings."""
-    verdict = yield from get(desk, "bottleneck")
-    yield from desk.say(
+    verdict = yield from get(ctx, "bottleneck")
+    yield from ctx.say(
         f"**{str(verdict['primary']).capitalize()}** is the bottleneck, with "
         f"{words.percent(verdict['confidence_share'])} confidence.",
         str(verdict["statement"]),
     )
-    yield from breakdown(desk)
+    yield from breakdown(ctx)
     if verdict.get("contradictions"):
-        yield from desk.say("Figures that point elsewhere, and why they do not decide:")
-        yield from desk.bullets([str(item) for item in verdict["contradictions"][:2]])
-    found = yield from get(desk, "findings")
+        yield from ctx.say("Figures that point elsewhere, and why they do not decide:")
+        yield from ctx.bullets([str(item) for item in verdict["contradictions"][:2]])
+    found = yield from get(ctx, "findings")
     if found.get("rows"):
-        yield from desk.say("The costliest findings:")
-        yield from desk.bullets([f"{item['title']}: {item['insight']}" for item in found["rows"][:3]])
+        yield from ctx.say("The costliest findings:")
+        yield from ctx.bullets([f"{item['title']}: {item['insight']}" for item in found["rows"][:3]])
 
 
 @capability(
@@ -178,29 +178,27 @@ def bottleneck(desk: Desk, given: NoArguments) -> Answer:
     "Explain the situation in plain words for someone who is not an ML engineer.",
     "What are the key takeaways?",
 )
-def summary(desk: Desk, given: NoArguments) -> Answer:
+def summary(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Step time, the bottleneck, the recommended change with its predicted gain and confidence, in a few sentences."""
-    verdict = yield from get(desk, "bottleneck")
-    data = yield from get(desk, "proposals")
+    verdict = yield from get(ctx, "bottleneck")
+    data = yield from get(ctx, "proposals")
     ran, first = data["what_runs"], data["proposals"][0]
-    step = f"One training step takes {words.estimate(ran)} ({how(desk)}). " if ran.get("step_time_s") else ""
-    yield from desk.say(
+    step = f"One training step takes {words.estimate(ran)} ({how(ctx)}). " if ran.get("step_time_s") else ""
+    yield from ctx.say(
         f"{step}It is limited by **{verdict['primary']}** ({words.percent(verdict['confidence_share'])} confidence)."
     )
     if first["kind"] == "keep":
-        yield from desk.say(
+        yield from ctx.say(
             "Recommendation: keep the current configuration; no legal change is predicted to gain what it costs to "
             f"try ({words.percent(first['confidence_share'])} confidence)."
         )
     elif first.get("speedup_per_token"):
-        yield from desk.say(
+        yield from ctx.say(
             f"Recommendation: proposal {first['number']}, {words.configuration(first)}: predicted "
             f"{words.speed(first)}, with {words.percent(first['confidence_share'])} confidence that it "
             f"{words.gains(first)}."
         )
-    yield from desk.say(
-        "A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal."
-    )
+    yield from ctx.say("A trial of a few dozen steps decides it; nothing changes until a reviewer approves a proposal.")
 
 
 @capability(
@@ -210,19 +208,19 @@ def summary(desk: Desk, given: NoArguments) -> Answer:
     "Which figures could not be measured, and why?",
     "Are there warnings about the trace?",
 )
-def missing(desk: Desk, given: NoArguments) -> Answer:
+def missing(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Figures that were not measured and why, facts that are not known, and warnings of the analysis."""
-    data = yield from get(desk, "run")
-    figures = yield from get(desk, "kpis")
+    data = yield from get(ctx, "run")
+    figures = yield from get(ctx, "kpis")
     items = [
         f"{FIGURES.get(key, key.replace('_', ' '))}: {why}" for key, why in (figures.get("not_measured") or {}).items()
     ]
     items += [str(text) for text in data.get("warnings") or ()]
     if items:
-        yield from desk.bullets(items[:10])
+        yield from ctx.bullets(items[:10])
     else:
-        yield from desk.say("Every figure was measured, and the analysis gave no warning.")
-    yield from unknown_facts(desk, data.get("not_known", ()))
+        yield from ctx.say("Every figure was measured, and the analysis gave no warning.")
+    yield from unknown_facts(ctx, data.get("not_known", ()))
 
 
 @capability(
@@ -232,27 +230,27 @@ def missing(desk: Desk, given: NoArguments) -> Answer:
     "Where does this figure come from and how was it calculated?",
     "Explain the number for exposed communication.",
 )
-def explain_figure(desk: Desk, given: OneFigure) -> Answer:
+def explain_figure(ctx: AnswerContext, given: OneFigure) -> Answer:
     """A figure of the run with its origin (measured, computed or predicted), formula and source."""
-    said = whole_message(desk, given.text)
-    found = yield from traced(desk, said)
+    said = whole_message(ctx, given.text)
+    found = yield from traced(ctx, said)
     key = figure_key(said)
     if found.get("numbers"):
-        yield from numbers(desk, found)
+        yield from numbers(ctx, found)
         rows = [item for row in found["numbers"] for item in row["found"][:1]]
         if any(item["origin"] == "predicted" for item in rows) or not rows:
-            yield from desk.say(basis(desk))
-        yield from what_it_contains(desk, rows)
-        yield from unmeasured(desk, said)
+            yield from ctx.say(basis(ctx))
+        yield from what_it_contains(ctx, rows)
+        yield from unmeasured(ctx, said)
         return
     if key:
-        yield from one_figure(desk, key)
+        yield from one_figure(ctx, key)
         return
     if found.get("named"):
-        yield from desk.bullets([explain(row) for row in found["named"]])
-        yield from desk.say(basis(desk))
+        yield from ctx.bullets([explain(row) for row in found["named"]])
+        yield from ctx.say(basis(ctx))
         return
-    data = yield from get(desk, "kpis")
+    data = yield from get(ctx, "kpis")
     shares = data.get("shares_0_to_1") or {}
     names = [name for key, name in FIGURES.items() if shares.get(key) is not None or key == "step_time_s"]
     raise Missing(
@@ -268,14 +266,14 @@ def explain_figure(desk: Desk, given: OneFigure) -> Answer:
     "What data do you still need from me?",
     "Should I capture a longer trace?",
 )
-def measure_next(desk: Desk, given: NoArguments) -> Answer:
+def measure_next(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Measurements that would narrow the predictions most: missing facts, memory, a profile, a trial of a proposal."""
-    data = yield from get(desk, "proposals")
-    figures = yield from get(desk, "kpis")
+    data = yield from get(ctx, "proposals")
+    figures = yield from get(ctx, "kpis")
     items, unknown = [], data.get("not_known", ())
     if unknown:
         items.append(f"**{facts.in_words(unknown).capitalize()}**: needs no measurement, and narrows every prediction.")
-    if no_profile(desk):
+    if no_profile(ctx):
         items.append(
             "**A profile of the current configuration**: every prediction here is calibrated with a step time at most."
         )
@@ -283,7 +281,7 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
     if first["kind"] != "keep" and ran.get("step_time_s"):
         items.append(
             f"**A short run of proposal {first['number']} with a profile**: predicted {words.step(first)} per step "
-            f"against {words.estimate(ran)} {how(desk)}."
+            f"against {words.estimate(ran)} {how(ctx)}."
         )
     missing_now = figures.get("not_measured") or {}
     items += [f"**Peak memory**: {why}" for key, why in missing_now.items() if key in ("memory", "memory_peak_share")][
@@ -297,5 +295,5 @@ def measure_next(desk: Desk, given: NoArguments) -> Answer:
         )
     if not items:
         raise ToolError("Nothing decisive is missing: a trial of a proposal is the next measurement.")
-    yield from desk.bullets(items)
-    yield from unknown_facts(desk, unknown)
+    yield from ctx.bullets(items)
+    yield from unknown_facts(ctx, unknown)

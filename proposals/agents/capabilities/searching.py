@@ -12,6 +12,7 @@ from pydantic import Field
 from agent.tools import NoArguments, ToolError
 from perfmodel.execution import framework_of
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.capability import capability
 from proposals.agents.capabilities.common import (
     About,
@@ -22,7 +23,6 @@ from proposals.agents.capabilities.common import (
 )
 from proposals.agents.capabilities.communication import explain_flags
 from proposals.agents.capabilities.configured import Configured, meant
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.grounding_match import proposals_named
 
 
@@ -33,9 +33,9 @@ from proposals.agents.grounding_match import proposals_named
     "List the top ten candidates of the search.",
     "What is the optimal mesh?",
 )
-def search(desk: Desk, given: NoArguments) -> Answer:
+def search(ctx: AnswerContext, given: NoArguments) -> Answer:
     """The best of all legal candidates as the ranking has them, within what the conversation holds."""
-    data = yield from get(desk, "search", top=8)
+    data = yield from get(ctx, "search", top=8)
     rows = [row for row in data["candidates"] if row.get("speedup_per_token")]
     names = [
         words.configuration(row)
@@ -47,8 +47,8 @@ def search(desk: Desk, given: NoArguments) -> Answer:
         [name, words.ratio(row["speedup_per_token"]), words.span(row), words.percent(row["confidence_share"])]
         for name, row in zip(names, rows, strict=True)
     ]
-    yield from desk.table(["Configuration", "Per token, predicted", "80 % interval", "Confidence"], lines)
-    yield from desk.say("Ranked by gain against uncertainty and against what a change costs to try.")
+    yield from ctx.table(["Configuration", "Per token, predicted", "80 % interval", "Confidence"], lines)
+    yield from ctx.say("Ranked by gain against uncertainty and against what a change costs to try.")
     yield from offers([{**row, "may_run": not row.get("is_what_runs")} for row in rows], 1)
 
 
@@ -59,17 +59,17 @@ def search(desk: Desk, given: NoArguments) -> Answer:
     "How many configurations were ruled out by memory?",
     "Which rule excludes most candidates?",
 )
-def rejected(desk: Desk, given: NoArguments) -> Answer:
+def rejected(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Meshes that were left out, nearest to the current one first, each with the rule that it breaks."""
-    data = yield from get(desk, "rejected", top=8)
+    data = yield from get(ctx, "rejected", top=8)
     rows = data["rows"]
     if not rows:
         raise ToolError("No mesh was rejected.")
-    yield from desk.table(
+    yield from ctx.table(
         ["Mesh", "Rule", "Why"], [[words.mesh(row), words.rule(row["rule"]), str(row["reason"])] for row in rows]
     )
     counts = [f"{words.rule(rule)} {count}" for rule, count in data["count_by_rule"].items()]
-    yield from desk.say(
+    yield from ctx.say(
         f"Of {data['meshes_considered']:,} meshes considered, by the first rule each broke: {words.listed(counts)}."
     )
 
@@ -82,34 +82,34 @@ def rejected(desk: Desk, given: NoArguments) -> Answer:
     "Is this mesh valid for the topology?",
     "What are the divisibility rules?",
 )
-def legal(desk: Desk, given: Configured) -> Answer:
+def legal(ctx: AnswerContext, given: Configured) -> Answer:
     """What the batch must divide by, the model sizes that axes must divide, and whether a mesh is legal."""
     if given.named:
-        found = yield from meant(desk, given)
-        row = yield from get(desk, "legality", **found[0])
+        found = yield from meant(ctx, given)
+        row = yield from get(ctx, "legality", **found[0])
         broken = words.violations(row)
-        yield from desk.say(
+        yield from ctx.say(
             f"{words.configuration(row)} is **not legal**: {broken[0]}"
             if broken
             else f"{words.configuration(row)} is **legal**, as far as is known."
         )
-        yield from desk.bullets(broken[1:4])
+        yield from ctx.bullets(broken[1:4])
         return
-    data = yield from get(desk, "divisors")
-    yield from desk.say(
+    data = yield from get(ctx, "divisors")
+    yield from ctx.say(
         f"On {words.mesh(data)} the global batch must be a multiple of **{data['batch_must_divide_by']:,}** "
         f"({data['batch_shards']:,} batch shards, {data['grad_accum']:,} micro-batches)."
     )
     if data.get("model_sizes"):
         sizes = [f"{words.rule(name)} {value:,}" for name, value in data["model_sizes"].items()]
-        yield from desk.say(f"Axes must divide the model's sizes: {words.listed(sizes)}.")
-    rows = yield from get(desk, "rejected", top=1)
+        yield from ctx.say(f"Axes must divide the model's sizes: {words.listed(sizes)}.")
+    rows = yield from get(ctx, "rejected", top=1)
     counts = [f"{words.rule(rule)} {count}" for rule, count in rows["count_by_rule"].items()]
-    yield from desk.say(
+    yield from ctx.say(
         f"Of {rows['meshes_considered']:,} meshes considered, by the first rule each broke: "
         f"{words.listed(counts) or 'none'}."
     )
-    yield from search(desk, NoArguments())
+    yield from search(ctx, NoArguments())
 
 
 class Launch(About):
@@ -124,30 +124,30 @@ class Launch(About):
     "Write the config file for this mesh.",
     "How do I apply proposal 1 in my code?",
 )
-def launch(desk: Desk, given: Launch) -> Answer:
+def launch(ctx: AnswerContext, given: Launch) -> Answer:
     """Flags and files that would launch a proposal with MaxText, plain JAX, AXLearn or Megatron-LM, as text to copy."""
-    named = sorted(proposals_named(desk.message)) or [int(n) for n in _FOR.findall(desk.message)]
-    number = given.proposal or next((n for n in named if n <= len(desk.bench.proposals)), which(desk, given))
+    named = sorted(proposals_named(ctx.message)) or [int(n) for n in _FOR.findall(ctx.message)]
+    number = given.proposal or next((n for n in named if n <= len(ctx.bench.proposals)), which(ctx, given))
     target = {"number": number}
-    every = yield from get(desk, "launch_files", **target)
+    every = yield from get(ctx, "launch_files", **target)
     if not every.get("may_run", True):
-        yield from desk.say("It is not legal as it is:", *words.violations(every))
+        yield from ctx.say("It is not legal as it is:", *words.violations(every))
     kinds = [item["kind"] for item in every["files"]]
-    kind = _kind(desk, given.tool, kinds)
-    found = yield from get(desk, "launch_files", **target, kind=kind)
+    kind = _kind(ctx, given.tool, kinds)
+    found = yield from get(ctx, "launch_files", **target, kind=kind)
     file = found["files"][0]
     body = (
         f"; nothing is started:\n\n```\n{str(file['text']).strip()}\n```" if file.get("text") else " cannot be written:"
     )
-    yield from desk.say(f"`{file['name']}` of proposal {target['number']}{body}")
-    yield from desk.bullets([str(note) for note in file.get("notes", ())])
-    if desk.message:
-        flags = yield from get(desk, "flag", text=desk.message[:600])
+    yield from ctx.say(f"`{file['name']}` of proposal {target['number']}{body}")
+    yield from ctx.bullets([str(note) for note in file.get("notes", ())])
+    if ctx.message:
+        flags = yield from get(ctx, "flag", text=ctx.message[:600])
         if flags.get("flags"):
-            yield from explain_flags(desk, flags)
+            yield from explain_flags(ctx, flags)
     rest = [f"`{item['name']}`" for item in every["files"] if item["name"] != file["name"]]
     if rest:
-        yield from desk.say(f"Also available on the proposal's page: {words.listed(rest)}.")
+        yield from ctx.say(f"Also available on the proposal's page: {words.listed(rest)}.")
 
 
 #: How a message names a proposal beside a tool: `megatron arguments for 3`.
@@ -158,10 +158,10 @@ _TOOLS = {
 }  # fmt: skip
 
 
-def _kind(desk: Desk, tool: str, kinds: Sequence[str]) -> str:
+def _kind(ctx: AnswerContext, tool: str, kinds: Sequence[str]) -> str:
     """The file of the tool that is named, in the form or in the message, else of the program that ran."""
-    wanted = tool.lower() or next((k for k, p in _TOOLS.items() if re.search(p, desk.message, re.IGNORECASE)), "")
-    ran = (framework_of(desk.bench.config) or "").lower()
+    wanted = tool.lower() or next((k for k, p in _TOOLS.items() if re.search(p, ctx.message, re.IGNORECASE)), "")
+    ran = (framework_of(ctx.bench.config) or "").lower()
     wanted = wanted or next((kind for kind in ("megatron", "axlearn", "maxtext") if kind in ran), "")
     return next((kind for kind in kinds if wanted and kind.startswith(wanted)), kinds[0])
 
@@ -177,20 +177,20 @@ class Outcome(About):
     "The trial came out slower, what now?",
     "How do I report the measured result?",
 )
-def result(desk: Desk, given: Outcome) -> Answer:
+def result(ctx: AnswerContext, given: Outcome) -> Answer:
     """A measured step time of a proposal beside its prediction, and how the measurement is entered so that it
     counts."""
-    number = which(desk, given)
-    row = yield from whole(desk, number)
+    number = which(ctx, given)
+    row = yield from whole(ctx, number)
     time = row.get("step_time_s")
     if given.step_time_s and isinstance(time, Mapping):
         got = given.step_time_s
         where = "above" if got > time["high80"] else "below" if got < time["low80"] else "within"
-        yield from desk.say(
+        yield from ctx.say(
             f"{got:g} s per step, as you state, lies **{where}** the 80 % interval of proposal {number}: "
             f"{words.step(row)} was predicted."
         )
-    yield from desk.say(
+    yield from ctx.say(
         f"It counts once the profile of that run is uploaded on the card of proposal {number}; the confidence of "
         "further proposals is then recalibrated."
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from agent.tools import ToolError
 from proposals.agents import words
+from proposals.agents.capabilities.answer_context import Answer, AnswerContext
 from proposals.agents.capabilities.common import Row, get
-from proposals.agents.capabilities.desk import Answer, Desk
 from proposals.agents.capabilities.explaining import no_profile, predicted_instead
 
 NO_OPS = "No profile was recorded, so neither ops nor collectives were measured"
@@ -28,19 +28,19 @@ def time_of(row: Row, key: str = "time_s") -> str:
     return words.time(row[key]) if row.get(key) else "–"
 
 
-def shares(desk: Desk, by: str, head: str, empty: str, then_by: str = "") -> Answer:
+def shares(ctx: AnswerContext, by: str, head: str, empty: str, then_by: str = "") -> Answer:
     """Time per step and share of the step by a property of the ops, and of each group by another; what is named in the
     message first, in words."""
-    if no_profile(desk):
-        yield from predicted_instead(desk, NO_OPS)
+    if no_profile(ctx):
+        yield from predicted_instead(ctx, NO_OPS)
         return
-    data = yield from get(desk, "ops", group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
+    data = yield from get(ctx, "ops", group_by=by, top=20, **({"then_by": then_by} if then_by else {}))
     rows = [row for row in data.get("rows") or [] if row.get("time_share")]
     if not [row for row in rows if row.get(by)]:
         raise ToolError(empty)
-    named = [row for row in rows if row.get(by) and _names(desk.message, str(row[by]))]
+    named = [row for row in rows if row.get(by) and _names(ctx.message, str(row[by]))]
     lead = named or [row for row in rows if row.get(by)][:1]
-    yield from desk.say(*(_sentence(row, by, then_by, not named) for row in lead[:3]), "Measured, per step and core.")
+    yield from ctx.say(*(_sentence(row, by, then_by, not named) for row in lead[:3]), "Measured, per step and core.")
     parts = _columns(rows, then_by)
     lines = [
         [
@@ -49,7 +49,7 @@ def shares(desk: Desk, by: str, head: str, empty: str, then_by: str = "") -> Ans
         ]
         for row in rows[:MOST_ROWS]
     ]  # fmt: skip
-    yield from desk.table([head, "Time per step", "Share of device time", *(f"of it {name}" for name in parts)], lines)
+    yield from ctx.table([head, "Time per step", "Share of device time", *(f"of it {name}" for name in parts)], lines)
 
 
 def _names(message: str, group: str) -> bool:
@@ -84,12 +84,12 @@ def _part(row: Row, then_by: str, name: str) -> str:
     return words.share(found["time_share"]) if found else "–"
 
 
-def ops_named(desk: Desk) -> list[str]:
+def ops_named(ctx: AnswerContext) -> list[str]:
     """Ops of the profile that the message names: whole, or by a part that only one of them has."""
-    message = desk.message
+    message = ctx.message
     if not message:
         return []
-    names = [op.name.lstrip("%") for op in desk.bench.diagnosis.ops]
+    names = [op.name.lstrip("%") for op in ctx.bench.diagnosis.ops]
     found: list[tuple[int, str]] = []
     for match in re.finditer(r"[A-Za-z_][\w.:\-]{3,}", message):
         word = match[0].rstrip(".:-")
@@ -102,12 +102,12 @@ def ops_named(desk: Desk) -> list[str]:
     return list(dict.fromkeys(name for _, name in sorted(found)))
 
 
-def beside(desk: Desk, names: Sequence[str]) -> Answer:
+def beside(ctx: AnswerContext, names: Sequence[str]) -> Answer:
     """Ops side by side: time, rate, roofline, intensity, and what sets them apart."""
     rows = []
     for name in names[:5]:
-        rows.append((yield from get(desk, "op", op=name, hops=0)))
-    yield from desk.table(
+        rows.append((yield from get(ctx, "op", op=name, hops=0)))
+    yield from ctx.table(
         ["Op", "Time per step", "Share", "Bound by", "Of its roofline", "FLOP/byte", "FLOP rate"],
         [
             [
@@ -123,7 +123,7 @@ def beside(desk: Desk, names: Sequence[str]) -> Answer:
     if one.get("time_s") and other.get("time_s"):
         slow, fast = (one, other) if one["time_s"] >= other["time_s"] else (other, one)
         took = f"{time_of(slow)} against {time_of(fast)}"
-        yield from desk.say(f"`{slow['name']}` takes longer: {took}.", *_apart(slow, fast))
+        yield from ctx.say(f"`{slow['name']}` takes longer: {took}.", *_apart(slow, fast))
 
 
 def _apart(slow: Row, fast: Row) -> Sequence[str]:

@@ -13,7 +13,7 @@ from proposals.agents.figures.figure import KEY_FIGURES, Figure, figure
 from proposals.agents.figures.lookup import Named, by_words, look_up, relations, said_numbers, spelt, to_json
 from proposals.agents.figures.measured import measured
 from proposals.agents.figures.predicted import predicted, stated
-from proposals.agents.same import Same
+from proposals.agents.identity import ByIdentity
 from proposals.agents.workbench import Workbench
 from proposals.candidate import changes_chips
 
@@ -22,7 +22,7 @@ __all__ = ["Figure", "Named", "by_words", "figures_of", "look_up", "relations", 
 
 def figures_of(bench: Workbench) -> tuple[Figure, ...]:
     """All figures of a run, under what the conversation holds."""
-    return _figures(Same(bench))
+    return _figures(ByIdentity(bench))
 
 
 def _utilisation(bench: Workbench) -> Iterator[Figure]:
@@ -53,7 +53,7 @@ def _utilisation(bench: Workbench) -> Iterator[Figure]:
 
 
 @lru_cache(maxsize=8)
-def _figures(bench: Same[Workbench]) -> tuple[Figure, ...]:
+def _figures(bench: ByIdentity[Workbench]) -> tuple[Figure, ...]:
     of = bench.value
     found = [*measured(of.profile, of.diagnosis), *stated(of.config, chip_of(of.config.hardware))]
     with suppress(ConfigError):  # where nothing can be proposed there is nothing predicted

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from agent.events import TextDelta
 from agent.tools import ToolError
 from perfmodel.config import ConfigError
-from proposals.agents.capabilities import Capability, Desk, arguments, command, registry
+from proposals.agents.capabilities import AnswerContext, Capability, arguments, command, registry
 from proposals.agents.capabilities import answer as computed
 from proposals.agents.capabilities.explaining import EXPLAINED, left_over
-from proposals.agents.conversation import Ask, ConstraintTold, FactTold, Question, Said
+from proposals.agents.conversation import Ask, ConstraintStated, FactStated, Question, Said
 from proposals.agents.notation import Knows
 from proposals.agents.reasoner import certainty
 from proposals.agents.reasoner.form import SETTINGS
@@ -41,55 +41,53 @@ def answer(workbench: Workbench, ask: Ask) -> Iterator[Said]:
     """
     heard = (ask.text, *(turn.text for turn in reversed(ask.earlier) if turn.role == "user"))
     try:
-        desk = Desk(workbench.under(ask.facts, ask.constraints), heard)
+        ctx = AnswerContext(workbench.under(ask.facts, ask.constraints), heard)
     except ConfigError as error:
-        desk = Desk(workbench)
-        yield from desk.say(
-            f"What this conversation holds does not fit this run: {error}. Take it back, and ask again."
-        )
-        yield from desk.final()
+        ctx = AnswerContext(workbench)
+        yield from ctx.say(f"What this conversation holds does not fit this run: {error}. Take it back, and ask again.")
+        yield from ctx.final()
         return
     found = understand(ask.text, knows_of(workbench), ask.earlier)
     if not found:
         nearest = tuple(f"{registry()[key].title}:" for key in ("recommend", "bottleneck", "help"))
         found = [Offer(ask.text, nearest)]
-    yield from _answered(desk, found, ask.text)
-    yield from desk.final()
+    yield from _answered(ctx, found, ask.text)
+    yield from ctx.final()
 
 
-def _answered(desk: Desk, found: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
+def _answered(ctx: AnswerContext, found: Sequence[Request | Offer | Outside], text: str) -> Iterator[Said]:
     """What is stated first; then what is asked, computed and judged together, in the order of the message."""
-    asked = [item for item in found if not (isinstance(item, Request) and item.told)]
+    asked = [item for item in found if not (isinstance(item, Request) and item.stated)]
     for item in found:
-        if isinstance(item, Request) and item.told:
-            yield from _computed(desk, item)
+        if isinstance(item, Request) and item.stated:
+            yield from _computed(ctx, item)
     requests = [item for item in asked if isinstance(item, Request)]
-    before = (desk.text, desk.calls)
+    before = (ctx.text, ctx.calls)
     if not requests and any(isinstance(item, Offer) for item in asked):
-        yield from left_over(desk)
-    said = [(item, list(_of(desk, item, len(asked) > 1))) for item in asked]
+        yield from left_over(ctx)
+    said = [(item, list(_of(ctx, item, len(asked) > 1))) for item in asked]
     for item in found:  # what is held or offered by itself is no part of what is judged
         if item not in requests:
             text = text.replace(item.read.text if isinstance(item, Request) else item.text, " ")
     if commanded(text) is None and requests and not _likely(asked, said, text):
-        desk.text, desk.calls = before
-        yield from left_over(desk)
-        yield from _offered(desk, _instead(requests), bool(desk.text))
+        ctx.text, ctx.calls = before
+        yield from left_over(ctx)
+        yield from _offered(ctx, _instead(requests), bool(ctx.text))
         return
     for _, events in said:
         yield from events
     # After judging: a number that is named again because it was asked is no sign that the rest is right.
     if requests and all({item.of.area, item.of.key} & EXPLAINED for item in requests) and commanded(text) is None:
-        yield from left_over(desk)
+        yield from left_over(ctx)
 
 
-def _of(desk: Desk, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:
+def _of(ctx: AnswerContext, item: Request | Offer | Outside, beside: bool) -> Iterator[Said]:
     if isinstance(item, Request):
-        yield from _computed(desk, item)
+        yield from _computed(ctx, item)
     elif isinstance(item, Offer):
-        yield from _offered(desk, item, beside)
+        yield from _offered(ctx, item, beside)
     else:
-        yield from desk.say(
+        yield from ctx.say(
             f"“{_quoted(item.text)}” cannot be answered here: only performance, memory, cost and sharding of this "
             "training run can."
         )
@@ -127,33 +125,33 @@ def _instead(requests: Sequence[Request]) -> Offer:
     return Offer(text, tuple(dict.fromkeys([*mine, *others]))[:OFFERED])
 
 
-def _computed(desk: Desk, item: Request) -> Iterator[Said]:
-    held = desk.bench
+def _computed(ctx: AnswerContext, item: Request) -> Iterator[Said]:
+    held = ctx.bench
     if item.supposed:
         try:
-            desk.over(held.with_facts({**dict(held.facts), **item.supposed}))
+            ctx.over(held.with_facts({**dict(held.facts), **item.supposed}))
         except ConfigError as error:
-            yield from desk.say(f"That cannot be supposed of this run: {error}.")
+            yield from ctx.say(f"That cannot be supposed of this run: {error}.")
             return
-        yield from desk.say(f"Supposing that the model is {item.supposed['model.name']}:")
+        yield from ctx.say(f"Supposing that the model is {item.supposed['model.name']}:")
     try:
         given = arguments(item.of, item.values)
     except ToolError as error:
-        yield from desk.say(f"**{item.of.title}:**", f"A value does not fit: {error}")
+        yield from ctx.say(f"**{item.of.title}:**", f"A value does not fit: {error}")
         return
-    yield from computed(desk, item.of, given)
+    yield from computed(ctx, item.of, given)
     if item.supposed:
-        desk.over(held)
+        ctx.over(held)
 
 
-def _offered(desk: Desk, item: Offer, beside: bool = False) -> Iterator[Said]:
+def _offered(ctx: AnswerContext, item: Offer, beside: bool = False) -> Iterator[Said]:
     """beside: another part of the message is answered."""
     of = f"“{_quoted(item.text)}”" if beside else "this"
     why = f"No single computation takes {' and '.join(item.lost)} together with the rest, so" if item.lost else (
         f"No computation here is certain to answer {of}, so"
     )  # fmt: skip
-    yield from desk.say(f"{why} nothing was computed for it. Nearest, with the values that were read:")
-    yield from desk.bullets([_shown(text) for text in item.options])
+    yield from ctx.say(f"{why} nothing was computed for it. Nearest, with the values that were read:")
+    yield from ctx.bullets([_shown(text) for text in item.options])
     yield Question("Which of these is meant?", item.options)
 
 
@@ -177,12 +175,12 @@ def _quoted(text: str) -> str:
     return " ".join(text.split())[:QUOTED]
 
 
-def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintTold | FactTold]:
+def stated(workbench: Workbench, ask: Ask) -> Iterator[ConstraintStated | FactStated]:
     """What the message holds or takes back, and nothing else of the answer.  Raises ConfigError where it makes no
     sense."""
-    desk = Desk(workbench.under(ask.facts, ask.constraints))
+    ctx = AnswerContext(workbench.under(ask.facts, ask.constraints))
     for item in understand(ask.text, knows_of(workbench), ()):
         if isinstance(item, Request) and item.of.key in ("hold", "forget") and item.values:
-            for said in _computed(desk, item):
-                if isinstance(said, ConstraintTold | FactTold):
+            for said in _computed(ctx, item):
+                if isinstance(said, ConstraintStated | FactStated):
                     yield said

@@ -79,7 +79,7 @@ class Request:
     implied: bool = False
 
     @property
-    def told(self) -> bool:
+    def stated(self) -> bool:
         """Whether it is no question, but something stated, or a deed that is a person's."""
         return self.of.key in ("hold", "forget", "decide")
 
@@ -113,12 +113,12 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
     parts = [notation.read(clause, knows) for clause in list(clauses(text))[: 2 * MOST]]
     questions = any("?" in read.text for read in parts)
     for read in parts:
-        told = statement(read, knows.config)
-        if told is not None:
-            key = "forget" if isinstance(told, Released) else "hold"
-            found.append(Request(registry()[key], told.model_dump(exclude_defaults=True), read))
+        stated = statement(read, knows.config)
+        if stated is not None:
+            key = "forget" if isinstance(stated, Released) else "hold"
+            found.append(Request(registry()[key], stated.model_dump(exclude_defaults=True), read))
             continue
-        before = next((item for item in reversed(found) if isinstance(item, Request) and not item.told), last)
+        before = next((item for item in reversed(found) if isinstance(item, Request) and not item.stated), last)
         if questions and read.names & SETTINGS and not asks(read.text):
             continue  # a condition of the question beside it
         if found and not read.values and not wanted.tokens(read.rest) - _EMPTY - _PRICE:
@@ -131,8 +131,8 @@ def understand(text: str, knows: Knows, earlier: Sequence[Turn] = ()) -> Underst
 
 def _with_conditions(found: Understood, text: str, knows: Knows) -> Understood:
     """The one question of a message is asked of the configuration that the whole message names."""
-    asked = [item for item in found if isinstance(item, Request) and not item.told]
-    if len(asked) != 1 or any(isinstance(item, Request) and item.told for item in found):
+    asked = [item for item in found if isinstance(item, Request) and not item.stated]
+    if len(asked) != 1 or any(isinstance(item, Request) and item.stated for item in found):
         return found
     (one,) = asked
     read = notation.read(text, knows)
@@ -271,10 +271,10 @@ def _settled(found: list[Request | Offer | Outside], text: str, knows: Knows, la
         return (whole,) if whole is not None else found[:1]
     if not asked:
         return found[:1]
-    least = min(wanted.weights().least, max((item.chance for item in asked if not item.told), default=1.0))
+    least = min(wanted.weights().least, max((item.chance for item in asked if not item.stated), default=1.0))
     kept: list[Request | Offer | Outside] = []
     offered = False
-    later = [item for item in asked if not item.implied and not item.told and item.chance >= least]
+    later = [item for item in asked if not item.implied and not item.stated and item.chance >= least]
     found = [
         item
         for item in found
@@ -297,16 +297,16 @@ def _plain(values: dict[str, Any]) -> str:
 
 def _one_hold(kept: list[Request | Offer | Outside]) -> Understood:
     """Statements of one message held together, before what it asks is answered."""
-    told = [item for item in kept if isinstance(item, Request) and item.of.key in ("hold", "forget")]
-    rest = [item for item in kept if item not in told]
-    holds = [item for item in told if item.of.key == "hold"]
+    stated = [item for item in kept if isinstance(item, Request) and item.of.key in ("hold", "forget")]
+    rest = [item for item in kept if item not in stated]
+    holds = [item for item in stated if item.of.key == "hold"]
     if len(holds) < 2:
-        return [*told, *rest]
+        return [*stated, *rest]
     values: dict[str, Any] = {}
     for item in holds:
         values |= item.values
     values["sentence"] = " ".join(str(item.values.get("sentence", "")) for item in holds)[:300]
-    released = [item for item in told if item.of.key != "hold"]
+    released = [item for item in stated if item.of.key != "hold"]
     return [Request(holds[0].of, values, holds[0].read), *released, *rest]
 
 

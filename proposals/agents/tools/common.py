@@ -14,7 +14,7 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, STEP_TIME
 from perfmodel.config import ConfigError
-from proposals.agents.surroundings import Unavailable
+from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Standing, Workbench
 from proposals.constraints import Constraints, mesh_text
 from proposals.plan import Citation, Plan, Predicted, ProposalPlan, is_same

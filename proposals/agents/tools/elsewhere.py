@@ -18,12 +18,12 @@ from perfmodel.config_file import read_training
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.from_baseline import Baseline, baseline_of
 from perfmodel.search import search
-from perfmodel.space import Constraints as Space
+from perfmodel.space import SearchBounds
 from perfmodel.step_time import Prediction, predict
 from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
-from proposals.agents.same import Same
+from proposals.agents.identity import ByIdentity
 from proposals.agents.tools.common import Configuration, evaluated, numbers_of, present, told
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
@@ -78,8 +78,8 @@ class ElsewhereTools:
         chip = chip_named(asked.chip or config.hardware.chip)
         chips = asked.chips or config.hardware.chips
         with told():
-            mesh = Same(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
-            found = best(Same(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
+            mesh = ByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
+            found = best(ByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
         return {"current": self._current(), "there": _row(found, config), "note": _note(found, config)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class ElsewhereTools:
         reached = None
         for chips in _counts(config.hardware.chips if chip.name == config.hardware.chip else 0):
             try:
-                found = best(Same(config), _measured(bench), chip.name, chips, ())
+                found = best(ByIdentity(config), _measured(bench), chip.name, chips, ())
             except ConfigError as error:
                 rows.append({"chips": chips, "fits": False, "reason": error.message})
                 continue
@@ -239,7 +239,7 @@ def _measured(bench: Workbench) -> Measured:
 
 
 @lru_cache(maxsize=16)
-def _baseline(config: Same[ExperimentConfig], measured: Measured) -> Baseline | None:
+def _baseline(config: ByIdentity[ExperimentConfig], measured: Measured) -> Baseline | None:
     return baseline_of(replace(config.value, measured=measured)) if measured.step_time_s else None
 
 
@@ -248,12 +248,12 @@ Priced = tuple[ExperimentConfig, Prediction, Mapping[str, Any]]
 
 @lru_cache(maxsize=256)
 def best(
-    own: Same[ExperimentConfig],
+    own: ByIdentity[ExperimentConfig],
     measured: Measured,
     chip: str,
     chips: int,
     changes: tuple[tuple[str, Any], ...],
-    mesh: Same[Mesh] | None = None,
+    mesh: ByIdentity[Mesh] | None = None,
 ) -> Priced:
     """The configuration on these chips, its prediction, and what it was calibrated from.
 
@@ -301,7 +301,7 @@ def _candidates(there: ExperimentConfig) -> list[ExperimentConfig]:
         mesh=Mesh(tuple(sizes.items()), ((across, hardware.slices),) if hardware.slices > 1 else (), mesh.axis_roles),
     )
     table = load_efficiencies().for_config(start)
-    found = search(start, CLOSER, Space(axes=tuple(sizes)), table)
+    found = search(start, CLOSER, SearchBounds(axes=tuple(sizes)), table)
     if not found.candidates:
         found = search(start, CLOSER, None, table)
     if not found.candidates:

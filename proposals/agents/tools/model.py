@@ -38,14 +38,14 @@ class Sought(Arguments):
     top: int = Field(8, ge=1, le=25)
 
 
-class Around(Arguments):
+class SensitivityOf(Arguments):
     """A proposal by its number, or a configuration."""
 
     number: int | None = Field(None, description="Of a proposal.")
     configuration: Configuration | None = Field(None, description="Or any configuration.")
 
     @model_validator(mode="after")
-    def one_of_both(self) -> Around:
+    def one_of_both(self) -> SensitivityOf:
         if (self.number is None) == (self.configuration is None):
             raise ValueError("give either the number of a proposal or a configuration")
         return self
@@ -86,7 +86,7 @@ class ModelTools:
                 "meshes_rejected": len(made.rejected),
                 "not_known": list(made.missing),
                 "held_fast_by_the_user": bench.constraints.to_json(),
-                "told_by_the_user": dict(bench.facts),
+                "stated_by_the_user": dict(bench.facts),
                 "notes": list(made.notes),
             }
         )
@@ -134,7 +134,7 @@ class ModelTools:
             rows.append(present(row))
         return {"constraints": held.to_json(), "candidates": rows, "what_runs": self._baseline()}
 
-    def sensitivity(self, asked: Around) -> dict[str, Any]:
+    def sensitivity(self, asked: SensitivityOf) -> dict[str, Any]:
         """What lies one step from a proposal or a configuration: each axis doubled against another, the batch, the
         remat policy; each with its time, its gain against that configuration, and the rule it breaks."""
         if asked.number is not None:

@@ -58,7 +58,7 @@ class RunTools:
                 "global_batch_tokens": tokens,
                 "global_batch_tokens_over_chips": tokens / config.hardware.chips if tokens else None,
                 "not_known": list(missing_facts(config)),
-                "told_by_the_user": dict(bench.facts),
+                "stated_by_the_user": dict(bench.facts),
                 "held_fast_by_the_user": bench.constraints.to_json(),
                 "profile": present(
                     {
@@ -174,15 +174,15 @@ class RunTools:
     def compare(self, asked: Compared) -> dict[str, Any]:
         """Another experiment of the team (before) beside this one (after): whether they compare, what differs in the
         configuration, KPIs, breakdown, ops and collectives. Without an id: the experiments there are."""
-        around = self._bench.surroundings
+        retrieval = self._bench.retrieval
         if asked.experiment is None:
-            peers = around.experiments(asked.name, 20)
+            peers = retrieval.experiments(asked.name, 20)
             if not peers:
                 also = f" with {asked.name!r} in its name" if asked.name else ""
                 raise ToolError(f"The team has no other diagnosed experiment{also} to compare with.")
             return {"experiments": [present(asdict(peer)) for peer in peers]}
         with told():
-            data = around.compare(asked.experiment).to_json(asked.top)
+            data = retrieval.compare(asked.experiment).to_json(asked.top)
         for row in data["ops"]:
             row["before_ops"], row["after_ops"] = row["before_ops"][:2], row["after_ops"][:2]
         return {"before_experiment": asked.experiment, "after": "this experiment", **data}

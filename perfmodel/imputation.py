@@ -1,4 +1,4 @@
-"""Gaps: what a configuration leaves open, filled from what its profile measured and from usual sizes."""
+"""Imputation: what a configuration leaves open, filled from what its profile measured and from usual sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies around a run: the optimization database, the knowledge base, and the team's other experiments.
+"""What is looked up for a run: the optimization database, the knowledge base, and the team's other experiments.
 
 `stored` answers from the database, within what the team may see; `shipped` from the files of the product alone.
 """
@@ -69,7 +69,7 @@ class Unavailable(LookupError):
     """This cannot be had here.  The text is a sentence for the user."""
 
 
-class Surroundings(Protocol):
+class Retrieval(Protocol):
     """Everything is read, nothing written; what the team may not see does not exist."""
 
     def search_history(self, query: str, narrowed: Narrowed, k: int) -> tuple[Sequence[RecordFound], Sequence[str]]:

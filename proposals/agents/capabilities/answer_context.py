@@ -1,4 +1,4 @@
-"""The desk at which capabilities are answered: it calls the tools that models call, and says what it writes piece by
+"""What a capability is answered with: it calls the tools that models call, and says what it writes piece by
 piece."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Answer = Generator[Said, None, None]
 Looked = Generator[Said, None, Result]
 
 
-class Desk:
+class AnswerContext:
     """One answer in the making.  bench: as the conversation stands.  heard: what the user wrote, the newest first."""
 
     def __init__(self, bench: Workbench, heard: Sequence[str] = ()) -> None:
