@@ -10,7 +10,7 @@ import experiments.fields
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0004_sign_in_attempts"),
-        ("proposals", "0007_measurement_analysis"),
+        ("proposals", "0009_proposal_by_mesh"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
