@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.hlo import groups
 from experiments.hlo.program import Program
 from perfmodel.config import Mesh
 from proposals.compiling import collectives
@@ -97,6 +98,14 @@ def test_loops_multiply_and_channels_count_once() -> None:
     assert scattered.sent_bytes == 4 * 8 * 64 * 4 * 3 / 4 and scattered.source == "jit(train_step)/attention"
     gathered = found["all-gather"]
     assert (gathered.times, gathered.sent_bytes, gathered.source) == (1, 8 * 64 * 2 * 3 / 4, "jit(train_step)/mlp")
+
+
+def test_a_mesh_in_an_order_of_its_own_is_read() -> None:
+    """As libtpu writes groups over the minor axis of a 4 x 4 mesh: it calls the minor axis its major one."""
+    line = "x = f32[4] all-gather(y), replica_groups=mesh['axis_0'=4,'axis_1'=1,'axis_2'=4], device_ids=([4,4]T(1,0)) "
+    found = groups.parse(line + "{'axis_0'}, dimensions={0}")
+    assert found is not None
+    assert found.members.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
 
 
 def test_a_loop_that_cannot_be_read_counts_once() -> None:
