@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 from math import log
 
 import numpy as np
@@ -60,15 +61,11 @@ def mesh_distance(old: Mesh, new: Mesh) -> float:
 
 
 def same_training(workload: Workload, base: Workload) -> np.ndarray:
+    """Whether every setting of the training, precision and states of the optimizer included, is that of `base`."""
     mine, theirs = workload.training, base.training
-    same: np.ndarray = (
-        (mine.global_batch == theirs.global_batch)
-        & (mine.seq_len == theirs.seq_len)
-        & (mine.micro_batches == theirs.micro_batches)
-        & (mine.virtual_stages == theirs.virtual_stages)
-        & (mine.remat == theirs.remat)
-        & (mine.sharding == theirs.sharding)
-    )
+    pairs = [(getattr(mine, field.name), getattr(theirs, field.name)) for field in fields(mine)]
+    # What neither says, such as the year of the software, is not a number on both sides.
+    same: np.ndarray = reduce(np.logical_and, [(a == b) | (np.isnan(a) & np.isnan(b)) for a, b in pairs])
     return same
 
 

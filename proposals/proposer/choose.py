@@ -168,16 +168,13 @@ def left_out(
     settings = [f"{name} {value}" for name, value in c.change(best).items() if name != "xla_flags"]
     settings += ["XLA flags"] if "xla_flags" in c.change(best) else []
     which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
-    gain = float(np.exp(prices.gain[best]))
-    why = (
-        "another at the same batch is faster, likelier to be so and needs no more memory"
-        if _dominated(c, ranked)[best]
-        else "others gain more"
-    )
-    return (
-        f"{start} the best configuration that reduces it, {which}, is predicted at {gain:.2f}× per token; {why}, so "
-        "none is proposed."
-    )
+    if prices.gain[best] < 0:
+        why = "is predicted to be slower than the current one"
+    elif _dominated(c, ranked)[best]:
+        why = "is worse than another at the same batch, which is faster, likelier to be so and needs no more memory"
+    else:
+        why = "is predicted to gain less than the others"
+    return f"{start} the best configuration that reduces it, {which}, {why}, so none is proposed."
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:

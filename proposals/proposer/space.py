@@ -156,8 +156,8 @@ class Candidates:
     @cached_property
     def tokens_ratio(self) -> Floats:
         """Tokens of a candidate's step over those of what ran."""
-        batch = self.flat(self.work.training.global_batch)
-        return np.asarray(batch / batch[self.baseline])
+        tokens = self.flat(self.work.training.global_batch * self.work.training.seq_len)
+        return np.asarray(tokens / tokens[self.baseline])
 
     @cached_property
     def chips(self) -> Floats:

@@ -116,6 +116,24 @@ def test_uncertainty_grows_with_distance():
     assert np.all(prices.step_time_s <= prices.high80_s)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"precision": "int8"},
+        {"optimizer": "sgd"},
+        {"remat": "none"},
+        {"global_batch": 1024},
+        {"weight_sharding": "zero1"},
+    ],
+    ids=str,
+)
+def test_only_what_ran_is_certain_any_other_setting_has_a_range(change):
+    config = tpu({"data": 8, "seq": 8, "model": 8})
+    prices = calibrate(config, SEEN).price([config, replace(config, training=replace(config.training, **change))])
+    assert prices.low80_s[0] == prices.step_time_s[0] == prices.high80_s[0]
+    assert prices.low80_s[1] < prices.step_time_s[1] < prices.high80_s[1]
+
+
 def test_an_axis_the_baseline_lacked_is_uncertain_and_more_so_without_the_model():
     config = tpu({"data": 64, "seq": 8, "model": 1}, batch=1024)
     seen = as_modelled(config)
