@@ -90,4 +90,5 @@ class TokenScheme(KnoxTokenScheme):
 
 
 class AnyTokenScheme(KnoxTokenScheme):
+    name = "scopedToken"
     target_class = "accounts.confinement.AnyTokenAuthentication"

@@ -201,6 +201,10 @@ SPECTACULAR_SETTINGS = {
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
 #: Whether a configured language model reads each run by itself once the built-in reasoner's answer stands.
 LLM_AUTO = flag("ASAP_LLM_AUTO", default=True)
+#: Whether the compile check runs with every new plan where the compiler is installed (docs/compile-check.md).
+COMPILE_AUTO = flag("ASAP_COMPILE_AUTO", default=True)
+#: A module to start instead of proposals.compiling.worker; tests have one of their own.
+COMPILE_WORKER = ""
 
 #: The operator's file of backends that launches may use (docs/launches.md); empty: bundles are run by hand.
 LAUNCH_CONFIG = os.environ.get("ASAP_LAUNCH_CONFIG", "")

@@ -7,8 +7,11 @@ in a fused kernel.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from perfmodel.shapes import ModelShape
 from reference_step.layout import Layout
@@ -27,13 +30,17 @@ def attention(x: jax.Array, weights: Weights, is_global: jax.Array, shape: Model
     Returns [B, S, heads, v_head_dim], before the output projection.
     """
     query, key, value = _latent(x, weights, shape) if shape.attention == "mla" else _grouped(x, weights)
-    query = layout.constrain(query, "BATCH", "SEQ", "MODEL", None)
-    key, value = (
-        layout.gather(a, ("BATCH", "SEQ", "MODEL", None), ("BATCH", None, "MODEL", None)) for a in (key, value)
-    )
     window = shape.sliding_window if 0 < shape.sliding_window < x.shape[1] else 0
-    mixed = _scores_by_block(query, key, value, is_global, window, layout)
-    return layout.constrain(mixed, "BATCH", "SEQ", "MODEL", None)
+    of_queries = layout.sharding(query.shape, "BATCH", "SEQ", "MODEL", None).spec
+    of_keys = layout.sharding(key.shape, "BATCH", "SEQ", "MODEL", None).spec
+    mapped = jax.shard_map(
+        partial(_on_one_device, window=window, seq=layout.groups["SEQ"]),
+        mesh=layout.mesh,
+        in_specs=(of_queries, of_keys, of_keys, PartitionSpec()),
+        out_specs=of_queries,
+    )
+    found: jax.Array = mapped(query, key, value, is_global)
+    return found
 
 
 def _grouped(x: jax.Array, weights: Weights) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -64,45 +71,39 @@ def _rotated(x: jax.Array) -> jax.Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
 
-def _queries_per_block(query: jax.Array, keys: int, layout: Layout) -> int:
-    """Divides the queries of a sequence shard."""
+def _queries_per_block(query: jax.Array, keys: int) -> int:
+    """Divides the queries of a device, [b, s, heads, H]."""
     batch, length, heads, _ = query.shape
-    local = length // layout.size("SEQ")
-    per_query = 4 * keys * max(1, batch // layout.size("BATCH")) * max(1, heads // layout.size("MODEL"))
-    most = min(local, MOST_QUERIES, max(LEAST_QUERIES, SCORE_BYTES // per_query))
-    return next(size for size in range(most, 0, -1) if local % size == 0)
+    most = min(length, MOST_QUERIES, max(LEAST_QUERIES, SCORE_BYTES // (4 * keys * batch * heads)))
+    return next(size for size in range(most, 0, -1) if length % size == 0)
 
 
-def _scores_by_block(
-    query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array, window: int, layout: Layout
+def _on_one_device(
+    query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array, *, window: int, seq: tuple[str, ...]
 ) -> jax.Array:
+    """What a device does with its queries, once it has the keys and values of the whole sequence.
+
+    The gradients of the keys are summed over its blocks before they are reduce-scattered, which the compiler does not
+    find by itself: it would scatter those of every block.
+    """
     batch, length, heads, width = query.shape
-    shards, kv_heads = layout.size("SEQ"), key.shape[2]
-    block = _queries_per_block(query, key.shape[1], layout)
-    blocks = length // shards // block
-    # [block, B, shard, query, KV head, group, H]: every device works on a block of its own shard.
-    query = query.reshape(batch, shards, blocks, block, kv_heads, heads // kv_heads, width).transpose(
-        2, 0, 1, 3, 4, 5, 6
-    )
-    query = layout.constrain(query, None, "BATCH", "SEQ", None, "MODEL", None, None)
+    start = jax.lax.axis_index(seq) * length if seq else 0
+    if seq:
+        key, value = (jax.lax.all_gather(x, seq, axis=1, tiled=True) for x in (key, value))
+    kv_heads, block = key.shape[2], _queries_per_block(query, key.shape[1])
+    query = query.reshape(batch, length // block, block, kv_heads, heads // kv_heads, width).swapaxes(0, 1)
     keys = jnp.arange(key.shape[1])
 
     @jax.checkpoint
     def mixed(number: jax.Array, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-        start = jnp.arange(shards)[:, None] * (length // shards) + number * block
-        position = (start + jnp.arange(block))[..., None]
-        scores = jnp.einsum("bptkgh,bskh->bkgpts", query, key, preferred_element_type=jnp.float32) * width**-0.5
+        position = (start + number * block + jnp.arange(block))[:, None]
+        scores = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * width**-0.5
         seen = keys <= position
         if window:
             seen &= is_global | (keys > position - window)
         shares = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1).astype(value.dtype)
-        return jnp.einsum("bkgpts,bskh->bptkgh", shares, value)
+        return jnp.einsum("bkgts,bskh->btkgh", shares, value)
 
-    if blocks == 1:
-        found = mixed(jnp.zeros((), jnp.int32), query[0], key, value)[None]
-    else:
-        _, found = jax.lax.scan(
-            lambda none, one: (none, mixed(one[0], one[1], key, value)), None, (jnp.arange(blocks), query)
-        )
-    found = found.transpose(1, 2, 0, 3, 4, 5, 6)
-    return found.reshape(batch, length, heads, value.shape[-1])
+    blocks = jnp.arange(length // block)
+    _, found = jax.lax.scan(lambda none, one: (none, mixed(*one, key, value)), None, (blocks, query))
+    return found.swapaxes(0, 1).reshape(batch, length, heads, value.shape[-1])

@@ -27,18 +27,17 @@ from reference_step.mixture import PRODUCT, routed_experts
 Params = dict[str, jax.Array]
 
 LAYER_INPUT = "layer_input"
-#: Recomputed rather than kept where everything else is kept: gathered weights would be all of them, on every chip.
-_GATHERS = ("sharding_constraint", "convert_element_type", "all_gather")
-
-
-def _keep_all_but_gathers(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name not in _GATHERS
+#: Kept besides the outputs of matmuls where nothing is to be recomputed.
+KEPT = "kept"
 
 
 def _policies() -> dict[str, Callable[..., Any]]:
     known = jax.checkpoint_policies
     return {
-        "none": _keep_all_but_gathers,
+        # Named, since a policy that keeps everything would keep gathered weights and attention scores too.
+        "none": known.save_from_both_policies(
+            known.dots_with_no_batch_dims_saveable, known.save_only_these_names(PRODUCT, KEPT)
+        ),
         "minimal": known.save_from_both_policies(
             known.dots_with_no_batch_dims_saveable, known.save_only_these_names(PRODUCT)
         ),
@@ -150,11 +149,13 @@ class Decoder:
                 for n, w in weights.items()
                 if n in self.weights and n.startswith(("wq", "wk", "wv"))
             }
-            normed = self._whole(_norm(x, weights["norms"][0]))
+            normed = self._whole(checkpoint_name(_norm(x, weights["norms"][0]), KEPT))
             mixed = attention(normed, own, weights["sees_everything"], self.shape, self.layout)
+            mixed = checkpoint_name(mixed, KEPT)
             x = x + self._between(jnp.einsum("bsnh,nhd->bsd", mixed, self._weight("wo", weights["wo"])))
         with jax.named_scope("mlp"):
-            normed = _norm(x, weights["norms"][1])
+            x = checkpoint_name(x, KEPT)
+            normed = checkpoint_name(_norm(x, weights["norms"][1]), KEPT)
             if kind == "dense":
                 return x + self._between(self._mlp("w", self._whole(normed), weights))
             found = self._routed(normed, weights)

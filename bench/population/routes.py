@@ -24,6 +24,7 @@ NOT_OPENED = {
     "progress": "a part of the diagnosis", "dialogue-news": "a part of the dialogue",
     "answer": "a part of the dialogue", "answer-step": "a part of the dialogue",
     "plan-request": "a part of the proposals", "consultation": "a part of the proposals",
+    "compile-state": "a part of the proposals",
     "history-file": "needs an import", "history-import-detail": "needs an import",
     "planrequest-detail": "needs a request", "held-detail": "needs something held",
     "timeline_tile": _EVENTS, "timeline_sums": _EVENTS, "timeline_event": _EVENTS, "timeline_spans": _EVENTS,
@@ -203,6 +204,7 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "diagnosisrecord-ops": [f"{api}/diagnoses/{rows.diagnosis}/ops/?sort=-time_share&q=fusion"],
         "planrecord-list": [f"{api}/plans/", f"{api}/plans/?{one}", f"{api}/plans/?offset=5000"],
         "planrecord-detail": [f"{api}/plans/{rows.plan}/"],
+        "api-plan-compilations": [f"{api}/plans/{rows.plan}/compilations/"],
         "planrequest-list": [f"{api}/plan-requests/"],
         "proposal-list": [
             f"{api}/proposals/", f"{api}/proposals/?{one}", f"{api}/proposals/?status=approved",

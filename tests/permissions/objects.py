@@ -21,6 +21,7 @@ from history.services import imports, store
 from knowledge.models import Passage
 from knowledge.services import documents
 from launches.services import launching, reporting
+from proposals.models import Compilation
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import CONFIG, People, make_experiment, make_people, make_ready, upload
 from tests.backend.measured_runs import config_of, make_run
@@ -86,6 +87,8 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     answer.save()
     held = Held.objects.create(thread=thread, kind=Held.Kind.CONSTRAINT, key="keep_batch", value=True, message=answer)
     queued = asking.ask(asking.open_thread(other.experiment, author), author, f"Why is {mark} slow?")
+
+    Compilation.objects.create(team=people.team, plan=ready.plan)
 
     notes = upload(f"{mark}.md", f"# Notes on {mark}\n\nAll-gathers of {mark}.\n".encode())
     document = documents.receive(people.team, author, notes, title=f"Notes on {mark}").document

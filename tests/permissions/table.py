@@ -234,7 +234,8 @@ PROPOSALS = (
         /experiments/{experiment}/proposals/ /experiments/{experiment}/proposals/rejected/
         /experiments/{experiment}/proposals/asked/ /experiments/{experiment}/consultation/
         /experiments/{experiment}/launch/ /plans/{plan}/own/ /proposals/{proposal}/launch/
-        /proposals/{proposal}/launch/launch.zip /measurements/
+        /proposals/{proposal}/launch/launch.zip /measurements/ /plans/{plan}/compile/state/
+        /api/plans/{plan}/compilations/
         /api/plans/{plan}/ /api/proposals/{proposal}/ /api/proposals/{proposal}/launch/
         /api/measurements/{measurement}/ /api/plan-requests/{request}/
         """,
@@ -251,6 +252,10 @@ PROPOSALS = (
     stores(ENGINEER, "/experiments/{experiment}/proposals/again/"),
     stores(ENGINEER, "/api/plan-requests/", experiment="{experiment}"),
     asks(ENGINEER, "/experiments/{experiment}/consultation/ask/"),  # no model is configured here
+    asks(ENGINEER, "/plans/{plan}/compile/"),  # no compiler is installed here
+    stores(ENGINEER, "/plans/{plan}/compile/cancel/"),
+    asks(ENGINEER, "/api/plans/{plan}/compilations/"),
+    deletes(ENGINEER, "/api/plans/{plan}/compilations/"),
     asks(VIEWER, "/plans/{plan}/own/price/", **MESH_FORM),
     asks(VIEWER, "/api/plans/{plan}/evaluate/", mesh=MESH, changes={}),
     stores(ENGINEER, "/plans/{plan}/own/add/", **MESH_FORM),

@@ -13,6 +13,10 @@ from perfmodel.config_file import parse_config
 from reference_step import UnsupportedStep, build, device_mesh
 
 
+def axes(entry: Any) -> list[str]:
+    return [entry] if isinstance(entry, str) else list(entry or ())
+
+
 def report(case: dict[str, Any]) -> dict[str, Any]:
     config, _ = parse_config(case["config"])
     try:
@@ -24,7 +28,7 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
         "parameters": reference.parameters,
         "counted": accounting.parameters(config.model).total,
         "specs": {
-            part: {name: [list(d) if d else [] for d in a.sharding.spec] for name, a in arrays.items()}
+            part: {name: [axes(d) for d in a.sharding.spec] for name, a in arrays.items()}
             for part, arrays in reference.abstract_state.items()
             if part != "count"
         },

@@ -54,7 +54,7 @@ def run(cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "tests.reference_step.program"], input=json.dumps(cases), capture_output=True, text=True,
-        env=environment, timeout=280, check=False,
+        env=environment, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout)
