@@ -158,7 +158,7 @@ def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None
 
     points, best, corners = [], np.inf, []
     for trial in ended:
-        name = "what runs" if trial.number == 0 else f"trial {trial.number}"
+        name = "current configuration" if trial.number == 0 else f"trial {trial.number}"
         if trial.step_time_s is None:
             points.append(Point(x(trial.number), 94.0, "failed", f"{name}: {cause_words(trial.failure) or 'failed'}"))
             continue
@@ -174,7 +174,7 @@ def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None
     marks = [Mark(y(value), str(seconds(value))) for value in np.exp(np.linspace(low + 0.05, high - 0.05, 4))]
     first = next((trial for trial in ended if trial.number == 0 and trial.step_time_s), None)
     if first is not None:
-        marks.append(Mark(y(float(first.step_time_s or 1.0)), "what runs", "baseline"))
+        marks.append(Mark(y(float(first.step_time_s or 1.0)), "current configuration", "baseline"))
     if campaign.expert_step_time_s:
         marks.append(Mark(y(campaign.expert_step_time_s), "by hand", "expert"))
     return Trajectory(_thinned(points), corners, marks, last, min(len(points), MOST_POINTS), len(points))

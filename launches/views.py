@@ -116,9 +116,10 @@ def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def settings(request: HttpRequest) -> HttpResponse:
     """Where this team's launches run, and what every bundle begins with."""
-    team = request.membership.team  # type: ignore[attr-defined]
+    membership = request.membership  # type: ignore[attr-defined]
+    team = membership.team
     chosen = choices.of_team(team)
-    context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL}
+    context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL, "membership": membership}
     key, values = chosen.backend, chosen.values
     if request.method == "POST":
         key, values = request.POST.get("backend", ""), values_of(request.POST)

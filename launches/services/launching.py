@@ -44,7 +44,7 @@ def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: in
     check(user, proposal, Role.ENGINEER)
     _may_be_launched(proposal)
     if tool not in choices.TOOLS:
-        raise LaunchError(f"Choose what runs it: {', '.join(choices.TOOLS.values())}.")
+        raise LaunchError(f"Choose the training program: {', '.join(choices.TOOLS.values())}.")
     if not (1 <= repeats <= choices.MOST_REPEATS and 1 <= steps <= choices.MOST_STEPS):
         raise LaunchError(f"Give 1 to {choices.MOST_REPEATS} repeats and 1 to {choices.MOST_STEPS:,} steps.")
     chosen = choices.of_team(proposal.team_id)

@@ -70,6 +70,11 @@ def test_an_administrator_chooses_among_them(people, tmp_path, settings):
     administrator = people.client("administrator")
     page = administrator.get("/settings/launching/").content.decode()
     assert 'value="slurm"' in page and 'value="kubernetes"' not in page
+    assert people.team.name in page and ">Save</button>" in page
+    assert (
+        "An administrator of the team changes these."
+        in people.client("engineer").get("/settings/launching/").content.decode()
+    )
     body = {"backend": "slurm", "partition": "train", "setup": "module load jax", "time_limit_min": "90"}
     assert administrator.post("/settings/launching/", body).status_code == 302
     saved = choices.of_team(people.team)
