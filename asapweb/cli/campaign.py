@@ -26,7 +26,7 @@ MOST_BYTES = 100_000_000
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("campaign", help="tune a configuration trial by trial")
-    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML: what runs now")
+    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML: the current one")
     parser.add_argument("--trials", default="12", metavar="N", help="trials at most, beside the first (default 12)")
     parser.add_argument(
         "--backend", choices=("modelled", "local"), default="modelled",
@@ -67,7 +67,7 @@ def _played(c: Candidates, baseline: int | None, backend: Backend, most: int) ->
     pool, whys = Pool(), []
     if baseline is not None:
         pool = pool.with_(_tried(c, baseline, backend))
-        whys.append("What runs now.")
+        whys.append("The current configuration.")
     first = len(pool)
     scale = isinstance(backend, Local)
     while len(pool) - first < most:

@@ -82,7 +82,7 @@ def _first(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
     if known:
         trial = Trial.objects.create(
             campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
-            why="What runs before the campaign, measured as its trials are.",
+            why="The current configuration, measured as the trials of the campaign are.",
         )  # fmt: skip
         TRIALS.enqueue(trial.pk)
 
