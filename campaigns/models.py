@@ -134,3 +134,8 @@ class Trial(Job):
         """Sizes of the axes, then the training, as a table shows them."""
         across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}
         return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}
+
+    @property
+    def shown_failure(self) -> dict[str, Any] | None:
+        """The failure without what it forbids further trials, which is of the engine."""
+        return self.failure and {key: value for key, value in self.failure.items() if key != "forbids"}

@@ -56,7 +56,7 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
     mesh = serializers.DictField(read_only=True)
     training = serializers.DictField(read_only=True)
     why = serializers.SerializerMethodField()
-    failure = serializers.SerializerMethodField()
+    failure = serializers.DictField(source="shown_failure", read_only=True, allow_null=True)
 
     class Meta:
         model = Trial
@@ -69,12 +69,6 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
 
     def get_why(self, trial: Trial) -> str:
         return str(presentation.said(trial.why))
-
-    @extend_schema_field(OpenApiTypes.OBJECT)
-    def get_failure(self, trial: Trial) -> dict[str, Any] | None:
-        if trial.failure is None:
-            return None
-        return {key: value for key, value in trial.failure.items() if key != "forbids"}
 
 
 class BeginSerializer(serializers.Serializer[Any]):

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+from campaigns.services import campaigns
 from dialogue.models import Held
 from dialogue.services import asking
 from history.services import imports, store
 from knowledge.services import documents
+from launches.services import launching
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import make_people, make_ready, upload
 from tests.history.records import record
@@ -51,6 +53,12 @@ def api(db):
         "history/records": store.add(record("fuzzed"), people.team).pk,
         "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }
+    schema.ids["campaigns"] = campaigns.begin(ready.experiment, people.engineer, campaigns.Asked()).pk
+    approved = ready.plan.proposals.get(rank=2)
+    reviews.decide(approved, people.reviewer, "approved", "Fuzzed.")
+    schema.ids["launches"] = launching.launch(
+        approved, people.engineer, tool="maxtext", repeats=2, steps=10, server="http://asap"
+    ).pk
     added = documents.receive(people.team, people.engineer, upload("notes.md", b"# Notes"))
     schema.ids["knowledge/documents"] = added.document.pk
     thread = asking.open_thread(ready.experiment, people.engineer)
