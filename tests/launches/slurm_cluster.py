@@ -32,6 +32,7 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 SchedulerType=sched/backfill
+EnforcePartLimits=ALL
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 AccountingStorageType=accounting_storage/none
