@@ -50,7 +50,8 @@ class Evidence:
         for item in every:
             found.axes |= set(_axes_in(item.result))
             if item.name == "run" and isinstance(item.result, dict):
-                found.without_profile = not (item.result.get("profile") or {}).get("ops")
+                profile = item.result.get("profile")
+                found.without_profile = not (isinstance(profile, dict) and profile.get("ops"))
         foreign = {text for item in every for text in _names_in(item.result, "")}
         for item in every:
             _Walk(found, item, foreign).value(item.result, _At())
@@ -79,15 +80,13 @@ class Evidence:
 
 
 #: The unit that a key says; what its value was estimated from, or is set against, is none.
-_KEYED: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
-    (re.compile(rf"(?<!_from)(?<!_per)(?<!_over)(?:^|_){unit}(?:_|$)"), kind)
-    for unit, kind in (
-        ("bytes_per_s", "bytes_per_s"), ("flops_per_s", "flops_per_s"), ("flops_per_byte", "intensity"),
-        ("operational_intensity", "intensity"), ("bytes", "bytes"),
-        (r"(?:shares?|\w*utilization|\w*efficiency|confidence|mfu)", "share"),
-        (r"(?:speedup|over_fastest|over_this|over_own|ratio)", "ratio"), ("flops", "flops"), ("s", "time"),
-    )
+_UNITS: tuple[tuple[str, Kind], ...] = (
+    ("bytes_per_s", "bytes_per_s"), ("flops_per_s", "flops_per_s"), ("flops_per_byte", "intensity"),
+    ("operational_intensity", "intensity"), ("bytes", "bytes"),
+    (r"(?:shares?|\w*utilization|\w*efficiency|confidence|mfu)", "share"),
+    (r"(?:speedup|over_fastest|over_this|over_own|ratio)", "ratio"), ("flops", "flops"), ("s", "time"),
 )  # fmt: skip
+_KEYED = [(re.compile(rf"(?<!_from)(?<!_per)(?<!_over)(?:^|_){unit}(?:_|$)"), kind) for unit, kind in _UNITS]
 _BY_UNIT: dict[str, Kind] = {
     "s": "time", "share": "share", "bytes": "bytes", "bytes_per_s": "bytes_per_s", "flops_per_s": "flops_per_s",
     "flops": "flops", "speedup": "ratio", "FLOP/byte": "intensity",

@@ -9,12 +9,12 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations, permutations
 
 from proposals.agents.grounding_claims import Kind, Number, Sentence
+from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, unshown
 from proposals.agents.grounding_evidence import Evidence, mesh_name
 from proposals.agents.grounding_facts import CURRENT, Fact, axis_sizes, groups
 
@@ -34,17 +34,8 @@ _SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
 _SAYS_PREDICTED = re.compile(r"predict|estimat|expect|model|would|priced|bound|not measured|un", re.IGNORECASE)
 _CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s|\b(?:and|but|against|from|than|to|vs)\b")
 
-#: (seconds, bytes, FLOPs) of a kind, as exponents.
-_DIMENSIONS: dict[Kind, tuple[int, int, int]] = {
-    "time": (1, 0, 0), "bytes": (0, 1, 0), "flops": (0, 0, 1), "bytes_per_s": (-1, 1, 0), "flops_per_s": (-1, 0, 1),
-    "intensity": (0, -1, 1), "share": (0, 0, 0), "ratio": (0, 0, 0), "bare": (0, 0, 0),
-}  # fmt: skip
-_PER_S = (-1, 0, 0)
-#: Numbers of a paragraph or table that are set against each other; of a longer one, only those of the same sentence.
-_MOST_TOGETHER = 16
 #: Numbers of the question that an answer may reckon with.
 _MOST_TOLD = 8
-_TWO = Fact(2.0, "bare", path="two")
 
 
 def proposals_named(text: str) -> set[int]:
@@ -118,8 +109,8 @@ class Facts:
         table = self._tables.setdefault(named, {})
         if number.kind not in table:
             facts = [f for f in self._plain if not f.owners or named & f.owners]
-            found = [*_alone(facts), *_parts(facts), *_rates(facts), *_between(facts)]
-            for kind in _DIMENSIONS:
+            found = list(unshown(facts))
+            for kind in DIMENSIONS:
                 table[kind] = _Sorted((value, of) for value, of_kind, of in found if of_kind == kind)
         return next(iter(table[number.kind].within(number.value, number.half)), None)
 
@@ -137,74 +128,10 @@ class Facts:
         """The two facts, shown beside a number, from which it follows."""
         for at, one in enumerate(operands):
             for other in operands[at + 1 :]:
-                for value in _operations(number.kind, one, other):
+                for value in operations(number.kind, one, other):
                     if abs(abs(value) - number.value) <= number.half * (1 + 1e-9):
                         return one, other
         return None
-
-
-_Derived = Iterator[tuple[float, Kind, tuple[Fact, ...]]]
-
-
-def _alone(facts: Sequence[Fact]) -> _Derived:
-    """What a speed-up leaves of the time, and a share of its whole."""
-    for fact in facts:
-        if fact.kind == "ratio":
-            yield from ((abs(v), "share", (fact,)) for v in (fact.value - 1, 1 - 1 / fact.value))
-        elif fact.kind == "share" and fact.value < 1:
-            yield 1 - fact.value, "share", (fact,)
-            yield 1 / (1 - fact.value), "ratio", (fact,)
-
-
-def _parts(facts: Sequence[Fact]) -> _Derived:
-    """Times of the step as shares of it, and bytes of a chip as shares of all that it holds or can hold."""
-    steps = [fact for fact in facts if fact.kind == "time" and fact.term == "step_time_s"]
-    current = next((fact for fact in steps if CURRENT in fact.owners), None)
-    held: dict[tuple[str, str, frozenset[str]], list[Fact]] = defaultdict(list)
-    times: dict[tuple[str, str, frozenset[str]], list[Fact]] = defaultdict(list)
-    for fact in facts:
-        if fact.kind == "time":
-            own = next((step for step in steps if step.owners == fact.owners), None) if fact.owners else current
-            if own is not None and fact.value < own.value:
-                yield fact.value / own.value, "share", (fact, own)
-            if "breakdown" in fact.path:
-                times[fact.result, fact.path.rpartition(".")[0], fact.owners].append(fact)
-        elif fact.kind == "bytes" and fact.owners:
-            held[fact.result, fact.path.rpartition(".")[0], fact.owners].append(fact)
-    for row in times.values():
-        for one, other in combinations(row[:_MOST_TOGETHER], 2):
-            yield one.value + other.value, "time", (one, other)
-    for row in held.values():
-        for part, whole in permutations(row, 2):
-            if part.value < whole.value and whole.path.endswith(("capacity", "total")):
-                yield part.value / whole.value, "share", (part, whole)
-
-
-def _rates(facts: Sequence[Fact]) -> _Derived:
-    """Tokens and sequences per second, of all chips and of one."""
-    known = {
-        key: {fact.value: fact for fact in facts if fact.path.endswith(key)}.values()
-        for key in ("global_batch", "seq_len", "chips", "global_batch_tokens")
-    }
-    tokens = {fact.value: fact for fact in (*known["global_batch_tokens"], *known["global_batch"])}
-    tokens |= {batch.value * length.value: batch for batch in known["global_batch"] for length in known["seq_len"]}
-    for time in facts:
-        if time.kind == "time" and time.term.startswith("step_time_s"):
-            for value, fact in tokens.items():
-                for chips in {chip.value for chip in known["chips"]} | {1.0}:
-                    yield value / time.value / chips, "bare", (fact, time)
-
-
-def _between(facts: Sequence[Fact]) -> _Derived:
-    """The same quantity of two configurations, set against each other."""
-    terms: dict[tuple[str, Kind], dict[float, Fact]] = defaultdict(dict)
-    for fact in facts:
-        if fact.owners and fact.term:
-            terms[fact.term, fact.kind].setdefault(fact.value, fact)
-    for same in terms.values():
-        for one, other in combinations(list(same.values())[:_MOST_TOGETHER], 2):
-            if one.owners != other.owners:
-                yield from _set_against(one, other)
 
 
 class _Sorted:
@@ -228,39 +155,6 @@ def _kinds(number: Number) -> tuple[Kind, ...]:
 
 def _is_named(fact: Fact, text: str) -> bool:
     return any(name in text for name in fact.within)
-
-
-def _set_against(one: Fact, other: Fact) -> _Derived:
-    both = (one, other)
-    yield abs(one.value - other.value), one.kind, both
-    for value in (one.value / other.value, other.value / one.value):
-        yield value, "ratio", both
-        yield value, "bare", both
-        yield abs(1 - value), "share", both
-
-
-def _operations(kind: Kind, one: Fact, other: Fact) -> Iterator[float]:
-    """What follows from two numbers and has the unit of a kind."""
-    a, b = one.value, other.value
-    wanted, of_a, of_b = _DIMENSIONS[kind], _DIMENSIONS[one.kind], _DIMENSIONS[other.kind]
-    if of_a == of_b == wanted and one.kind == other.kind == kind:
-        yield a - b
-        yield a + b
-    plus = tuple(x + y for x, y in zip(of_a, of_b, strict=True))
-    minus = tuple(x - y for x, y in zip(of_a, of_b, strict=True))
-    if plus == wanted and kind not in ("share", "ratio"):
-        yield a * b
-    if kind in ("share", "ratio") and one.kind != other.kind:
-        if _TWO in (one, other):
-            yield a * b
-            yield a * b / 4
-        return
-    if b and (minus == wanted or (kind == "bare" and minus == _PER_S)):
-        yield a / b
-    if a and (tuple(-x for x in minus) == wanted or (kind == "bare" and tuple(-x for x in minus) == _PER_S)):
-        yield b / a
-    if kind == "share" and of_a == of_b and a and b:
-        yield from (1 - a / b, 1 - b / a)
 
 
 class Match:
@@ -330,13 +224,13 @@ class Match:
     def _beside(self, sentence: Sentence, number: Number) -> list[Fact]:
         """The numbers shown with it, as they are and as they are printed, and those of the question."""
         block = self._blocks[sentence.block]
-        if len(block) > _MOST_TOGETHER:
+        if len(block) > MOST_TOGETHER:
             block = [item for item in block if item[0] is sentence]
-        block = [(n, f) for _, n, f in block if n.value and (n.start, n.text) != (number.start, number.text)]
-        shown = {(fact.value, fact.kind): fact for _, fact in block if fact.value}
-        for other, fact in block:
+        others = [(n, f) for _, n, f in block if n.value and (n.start, n.text) != (number.start, number.text)]
+        shown = {(fact.value, fact.kind): fact for _, fact in others if fact.value}
+        for other, fact in others:
             shown.setdefault((other.value, other.kind), replace(fact, value=other.value, kind=other.kind))
-        return [*shown.values(), *self._told, _TWO]
+        return [*shown.values(), *self._told, TWO]
 
     def misplaced(self, sentence: Sentence, number: Number, sources: Sequence[Fact]) -> str:
         """Whose a number is where the sentence says it of another configuration; empty where it may be so."""
