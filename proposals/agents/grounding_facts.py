@@ -57,7 +57,7 @@ class Fact:
 
 _PAIR = re.compile(
     r"(?<![\w-])(?P<dcn>dcn[._ ])?(?P<axis>[A-Za-z][A-Za-z0-9_]*)[`\"]*\s?(?P<sign>=|:|\s)\s?(?P<size>\d{1,7})"
-    r"(?:\s?(?:→|->|⟶|to)\s?(?P<to>\d{1,7}))?(?![\w%×]|\.\d|\s?(?:×|%))"
+    r"(?:\s?(?:→|->|⟶|to)\s?(?P<to>\d{1,7}))?(?![\w%×]|\.\d|\s?(?:×|%|[mµn]?s\b|[kMGT]i?B\b))"
 )
 
 
