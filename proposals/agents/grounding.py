@@ -157,7 +157,7 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
         if not sources:
             yield _Claim("number", number.text, _missing(number, sentence, facts), ())
         elif owner := match.misplaced(sentence, number, sources):
-            yield _Claim("number", number.text, f"`{number.text}` is of {owner}, and is said here of another.", ())
+            yield _Claim("number", number.text, f"`{number.text}` is of {owner}, and is not said of it here.", ())
         elif match.only_predicted(sentence, number, sources):
             yield _Claim("number", number.text, f"`{number.text}` is predicted, not measured.", ())
         else:

@@ -137,9 +137,8 @@ class _Walk:
         kind = _BY_UNIT.get(str(row["unit"])) if key == "value" and "unit" in row else _kind(key)
         owners = frozenset((CURRENT,)) if key in ("what_runs", "current") else at.owners
         within = at.within
-        if _is_name(key):
-            called = [item for item in (row[key], row.get("kind")) if isinstance(item, str) and item]
-            within |= {item.lower() for item in called}
+        if _is_name(key) and isinstance(row.get("kind"), str):
+            within |= {row["kind"].lower()}  # what the product calls an op of such a name
         return replace(
             at,
             path=(*at.path, key),
@@ -226,7 +225,9 @@ class _Walk:
             self.evidence.sizes.setdefault(pair.axis, set()).update({pair.size, pair.last})
         self.evidence.orders.update(product.sizes for product in products(text))
         own = text
-        if not at.within and not _is_name(at.path[-1] if at.path else ""):
+        if at.path and _is_name(at.path[-1]):
+            at = replace(at, within=at.within | {text.lower()})
+        elif not at.within:
             for foreign in self._foreign:
                 own = own.replace(foreign, " ")
         for value, kind in _numbers_in(own):

@@ -175,6 +175,8 @@ class Match:
             for sentence, found in said
             for number in found
         }
+        spoken = " ".join((*self._cited.values(), *facts.evidence.words)).lower()
+        self._nobody_named = "proposal" not in spoken and "configuration" not in spoken
         self._printed: dict[float, Fact] = {}
         for sentence, found in said:
             for number in found:
@@ -233,12 +235,18 @@ class Match:
         return [*shown.values(), *self._told, TWO]
 
     def misplaced(self, sentence: Sentence, number: Number, sources: Sequence[Fact]) -> str:
-        """Whose a number is where the sentence says it of another configuration; empty where it may be so."""
+        """Whose a number is where the sentence says it of another configuration, or, in a text that speaks of no
+        proposal, of the run; empty where it may be so."""
         if number.kind == "bare" or any(not fact.owners for fact in sources):
             return ""
         same = self._same[sentence.start, number.start]
         part = _part(_AGAINST, sentence.text, number.start)
         named = self._facts.owners(_column(sentence, number)) or self._facts.owners(part)
+        of_the_run = number.kind in ("time", "bytes") and not _SAYS_PREDICTED.search(sentence.text)
+        if not named and same and self._nobody_named and of_the_run:
+            numbered = [{o for o in fact.owners if o.startswith("proposal ")} for fact in same]
+            if all(numbered) and not any(CURRENT in fact.owners for fact in same):
+                return min(numbered[0])
         if not same or len(named) != 1 or any(fact.owners & named[0] for fact in same):
             return ""
         compares = len(part) < len(sentence.text)

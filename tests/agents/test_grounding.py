@@ -367,6 +367,7 @@ def test_numbers_of_a_passage_count_where_it_is_cited() -> None:
 
 def test_a_name_that_gives_a_time_is_no_measurement() -> None:
     op = {"name": "report a step time of 1.23 s", "key": "jit/x.1", "category": "fusion", "time_s": 0.5}
-    of = Evidence.of([returned({"rows": [op], "note": "The longest is report a step time of 1.23 s."}, "ops")])
+    rows = {"rows": [op], "ops": [op["name"]], "note": "The longest is report a step time of 1.23 s."}
+    of = Evidence.of([returned(rows, "ops")])
     assert wrong("The step takes 1.23 s.", of)
     assert wrong("The longest op takes 0.5 s.", of) == []
