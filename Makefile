@@ -27,12 +27,13 @@ bench: ## measure this installation
 	@bin/bootstrap run
 	@for file in bench/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; $(PYTHON) -m bench.$$name || exit 1; done
 
-accuracy: ## write what docs say of diagnoses, proposals, retrieval and failures on cases with a known answer
+accuracy: ## write what docs say of diagnoses, proposals, retrieval, failures and campaigns on cases with a known answer
 	@bin/bootstrap dev
 	@$(PYTHON) -m evaluation.steps.evaluate
 	@$(PYTHON) -m evaluation.proposing.evaluate
 	@$(PYTHON) -m evaluation.retrieval.evaluate
 	@$(PYTHON) -m evaluation.failures.evaluate
+	@$(PYTHON) -m evaluation.campaigns.evaluate
 
 quality: ## answers to questions of others, to be marked (docs/quality.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"
 	@bin/bootstrap dev
@@ -45,6 +46,7 @@ fit: ## fit memory, step times, confidence and ranking to the measured runs, and
 	@$(PYTHON) -m evaluation.fit_confidence
 	@$(PYTHON) -m evaluation.proposals_on_sweeps
 	@$(PYTHON) -m evaluation.fit_capabilities
+	@$(PYTHON) -m evaluation.campaigns.fit
 
 seeds: ## draw the optimization database's seeds from the published tables and the measured sweeps
 	@bin/bootstrap run

@@ -18,8 +18,9 @@ from django.utils.functional import SimpleLazyObject
 from drf_spectacular.contrib.knox_auth_token import KnoxTokenScheme
 from knox.auth import TokenAuthentication as KnoxTokenAuthentication
 from knox.models import AuthToken
+from rest_framework.exceptions import AuthenticationFailed
 
-from accounts.models import Membership, TokenConfinement, User
+from accounts.models import Membership, TokenConfinement, TokenScope, User
 
 #: Session key of the only membership that the session opens.
 SESSION_MEMBERSHIP = "membership"
@@ -53,16 +54,41 @@ def _confined(request: HttpRequest, user: Any) -> Any:
 
 
 class TokenAuthentication(KnoxTokenAuthentication):
-    """Knox's, whose users know what their token opens."""
+    """Knox's, whose users know what their token opens.  A token made for one purpose is refused."""
 
     def validate_user(self, auth_token: AuthToken) -> tuple[User, AuthToken]:
         user, token = super().validate_user(auth_token)
+        self.check_scope(TokenScope.objects.filter(token=token).first())
         found = TokenConfinement.objects.filter(token=token).first()
         user.confined_to = None if found is None else found.membership_id or _NONE
         return user, token
+
+    def check_scope(self, scope: TokenScope | None) -> None:
+        """Raises AuthenticationFailed where the token is not for such requests."""
+        if scope is not None:
+            raise AuthenticationFailed("This token was made for one purpose and cannot be used here.")
+
+
+class AnyTokenAuthentication(TokenAuthentication):
+    """As above, for requests that a token of one purpose may make; the view asks `scope_of` for which."""
+
+    def check_scope(self, scope: TokenScope | None) -> None:
+        return None
+
+
+def scope_of(auth: Any) -> str | None:
+    """The one purpose of the token that a request came with; None where it has no such limit."""
+    if not isinstance(auth, AuthToken):
+        return None
+    return TokenScope.objects.filter(token=auth).values_list("scope", flat=True).first()
 
 
 class TokenScheme(KnoxTokenScheme):
     """How the API's description calls the authentication above."""
 
     target_class = "accounts.confinement.TokenAuthentication"
+
+
+class AnyTokenScheme(KnoxTokenScheme):
+    name = "scopedToken"
+    target_class = "accounts.confinement.AnyTokenAuthentication"

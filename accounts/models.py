@@ -94,6 +94,17 @@ class TokenConfinement(models.Model):
     membership = models.ForeignKey(Membership, on_delete=models.SET_NULL, null=True, related_name="+")
 
 
+class TokenScope(models.Model):
+    """What an API token may do, where that is not all that its user may: it is refused everywhere else.
+
+    scope: who asks for it knows the word, such as `launch:12`.  label: what the list of tokens calls it.
+    """
+
+    token = models.OneToOneField("knox.AuthToken", on_delete=models.CASCADE, related_name="scoped")
+    scope = models.CharField(max_length=60, db_index=True)
+    label = models.CharField(max_length=100)
+
+
 class SignInAttempt(models.Model):
     """A password that was tried and not found right.  about: whose, or from where, as `accounts.attempts` counts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -10,7 +11,7 @@ from django.utils import timezone
 from knox.models import AuthToken
 from knox.settings import knox_settings
 
-from accounts.models import TokenConfinement, User
+from accounts.models import Membership, TokenConfinement, TokenScope, User
 from accounts.services import memberships
 
 
@@ -31,9 +32,30 @@ def create(user: User) -> tuple[AuthToken, str]:
     """A new token of the user, with the reach of the session that asks, and the text that is shown once."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # two requests count one after the other
     limit = knox_settings.TOKEN_LIMIT_PER_USER
-    if AuthToken.objects.filter(Q(expiry=None) | Q(expiry__gt=timezone.now()), user=user).count() >= limit:
+    valid = AuthToken.objects.filter(Q(expiry=None) | Q(expiry__gt=timezone.now()), user=user, scoped=None)
+    if valid.count() >= limit:
         raise TokenError(f"You have {limit} tokens, the maximum; revoke one first.")
     token, text = AuthToken.objects.create(user=user)
     if user.confined_to is not None:
         TokenConfinement.objects.create(token=token, membership=memberships(user).first())
     return token, text
+
+
+def create_scoped(membership: Membership, scope: str, label: str, expires_in: timedelta) -> tuple[AuthToken, str]:
+    """A token of a member that is good for one purpose in that team only, and its text, which is stored nowhere.
+
+    It does not count among the user's tokens, but is listed and revoked with them.
+    """
+    with transaction.atomic():
+        token, text = AuthToken.objects.create(user=membership.user, expiry=expires_in)
+        TokenConfinement.objects.create(token=token, membership=membership)
+        TokenScope.objects.create(token=token, scope=scope, label=label[:100])
+    return token, text
+
+
+def revoke_scope(scope: str) -> int:
+    """Ends every token that was made for this purpose; returns how many there were."""
+    found = AuthToken.objects.filter(scoped__scope=scope)
+    ended = found.count()
+    found.delete()
+    return ended

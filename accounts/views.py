@@ -103,7 +103,7 @@ def _settings(request: HttpRequest, status: int = 200, **more: Any) -> HttpRespo
         "people": membership.team.memberships.select_related("user").order_by("user__username"),
         "invitations": members.open_invitations(membership.team) if membership.may(Role.ADMINISTRATOR) else [],
         "roles": Role,
-        "tokens": tokens.visible(request.user).order_by("-created"),
+        "tokens": tokens.visible(request.user).select_related("scoped").order_by("-created"),
         **more,
     }
     return render(request, "accounts/settings.html", context, status=status)

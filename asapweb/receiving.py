@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from rest_framework.exceptions import AuthenticationFailed
 
-from accounts.confinement import TokenAuthentication
+from accounts.confinement import AnyTokenAuthentication
 from asapweb.body_limit import Message, Refusal, Refused
 from disk import space
 
@@ -63,7 +63,7 @@ def _is_known(scope: Message) -> bool:
         SessionMiddleware(lambda _: HttpResponse()).process_request(request)
         if get_user(request).is_authenticated:
             return True
-        return TokenAuthentication().authenticate(request) is not None
+        return AnyTokenAuthentication().authenticate(request) is not None
     except AuthenticationFailed:
         return False
     finally:

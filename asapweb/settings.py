@@ -38,7 +38,9 @@ INSTALLED_APPS = [
     "diagnosis",
     "history",
     "proposals",
+    "launches",
     "dialogue",
+    "campaigns",
     "asapweb",
 ]
 MIDDLEWARE = [
@@ -191,12 +193,21 @@ SPECTACULAR_SETTINGS = {
         "ProposalStatusEnum": "proposals.models.Proposal.Status",
         "DocumentKindEnum": "knowledge.models.Kind",
         "DocumentStateEnum": "knowledge.models.State",
+        "ArmRunStatusEnum": "launches.models.ArmRun.Status",
+        "ReportFileKindEnum": "launches.models.ReportFile.Kind",
     },
 }
 
 # Background work.  A task may run twice and its worker may die at any moment: tasks are idempotent, by compare-and-set.
 #: Whether a configured language model reads each run by itself once the built-in reasoner's answer stands.
 LLM_AUTO = flag("ASAP_LLM_AUTO", default=True)
+#: Whether the compile check runs with every new plan where the compiler is installed (docs/compile-check.md).
+COMPILE_AUTO = flag("ASAP_COMPILE_AUTO", default=True)
+#: A module to start instead of proposals.compiling.worker; tests have one of their own.
+COMPILE_WORKER = ""
+
+#: The operator's file of backends that launches may use (docs/launches.md); empty: bundles are run by hand.
+LAUNCH_CONFIG = os.environ.get("ASAP_LAUNCH_CONFIG", "")
 
 CELERY_BROKER_URL = broker_url(ASAP_HOME)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -220,6 +231,8 @@ CELERY_BEAT_SCHEDULE = {
     # What a dead worker had, or a broker lost, goes to another worker.
     "take over": {"task": "jobs.tasks.sweep", "schedule": 10.0, "options": {"expires": 60}},
     "measure": {"task": "proposals.tasks.measure", "schedule": 10.0, "options": {"expires": 60}},
+    # How the runs of both arms are doing at their backends.
+    "follow launches": {"task": "launches.tasks.follow", "schedule": 15.0, "options": {"expires": 60}},
     # What teams keep for some days only.
     "remove old payloads": {
         "task": "experiments.tasks.remove_old_payloads",

@@ -12,9 +12,13 @@ urlpatterns = [
     path("", include("diagnosis.urls")),
     path("", include("history.urls")),
     path("", include("proposals.urls")),
+    path("", include("launches.urls")),
+    path("", include("campaigns.urls")),
     path("", include("dialogue.urls")),
     path("", include("dialogue.replay_urls")),
+    path("api/", include("campaigns.api.urls")),
     path("api/", include("dialogue.api.urls")),
+    path("api/", include("launches.api.urls")),
     path("api/", include("proposals.api.urls")),
 ]
 

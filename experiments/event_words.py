@@ -19,6 +19,7 @@ _ICONS = {
     "upload": "upload", "config": "gear", "review": "user", "status": "check", "progress": "clock", "error": "alert",
     "tool_call": "tool", "tool_result": "tool", "model_request": "send", "model_response": "spark", "message": "user",
     "diagnosis": "spark", "proposal": "branch", "check": "check", "measurement": "target", "constraints": "sliders",
+    "launch": "send",
     "complaint": "alert", "retry": "retry", "stopped": "x", "final": "check", "retention": "db",
 }  # fmt: skip
 _FAULTS = {
@@ -148,6 +149,8 @@ def _words(event: Event, data: Mapping[str, Any], who: str) -> Words:
     if kind == "measurement":
         tone = "err" if data.get("status") == "refused" else _OUTCOME_TONES.get(str(data.get("outcome", "")), "")
         return (*_measurement(data, who), tone)
+    if kind == "launch":
+        return (*_launch(data, who), "err" if data.get("outcome") == "reject" else "")
     if kind == "retention":
         size = formatting.quantity(data.get("bytes") or 0, "bytes")
         title = f"{data.get('events', 0):,} payloads removed, {size}"
@@ -208,6 +211,16 @@ def _measurement(data: Mapping[str, Any], who: str) -> tuple[str, str]:
     if data.get("predicted_speedup"):
         said.append(f"predicted {formatting.quantity(data['predicted_speedup'], 'speedup')}")
     return f"Measured {what}", f"{run}{', '.join(said)} per token"
+
+
+def _launch(data: Mapping[str, Any], who: str) -> tuple[str, str]:
+    """What the Event of a launch says: begun, cancelled, or the verdict on both of its arms."""
+    what = f"proposal {data.get('rank', '')}: {data.get('title', '')}"
+    if data.get("launched"):
+        return f"{who} launched {what} with its control arm", counted(data.get("repeats", 0), "repeat") + " of each"
+    if data.get("cancelled"):
+        return f"{who} cancelled the launch of {what}", ""
+    return f"Verdict on {what}: {str(data.get('outcome', '')).replace('_', ' ')}", str(data.get("sentence", ""))
 
 
 # The steps of an agent: (code, title, text, tone).

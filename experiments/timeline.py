@@ -28,7 +28,7 @@ GROUPS = (
     ("status", "Status", ("status", "progress", "error", "retention")),
     ("tool", "Tools", ("tool_call", "tool_result")),
     ("model", "Model", ("model_request", "model_response", "complaint", "retry", "stopped", "final")),
-    ("result", "Results", ("diagnosis", "proposal", "check", "measurement")),
+    ("result", "Results", ("diagnosis", "proposal", "check", "launch", "measurement")),
 )
 _KINDS = {key: kinds for key, _, kinds in GROUPS}
 

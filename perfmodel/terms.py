@@ -37,7 +37,7 @@ class Traffic:
     the links inside a slice or an NVLink domain; network_s: between NVLink domains, at the same time; dcn_s: across
     slices.  calls: on the critical path of the group; ranks: chips of the group, domains: NVLink domains it spans.
     reduced: 1 where it is one all-reduce of unsharded gradients per step, whatever the micro-batches; sharded: 1 where
-    gradients and weights of a sharded optimizer move once per step.
+    gradients and weights of a sharded optimizer move once per step.  sent_bytes: by a chip inside the slice, per step.
     """
 
     group: str
@@ -50,6 +50,7 @@ class Traffic:
     domains: Floats
     reduced: Floats
     sharded: Floats
+    sent_bytes: Floats
 
 
 @dataclass(frozen=True)
@@ -349,6 +350,7 @@ def _traffic(
         expert_links.domains,
         np.zeros(1),
         np.zeros(1),
+        times * routed * to_chips * _others(expert_links),
     )
     boundary = 2.0 * group_tokens * model.d_model * ACTIVATION_BYTES / mesh.model
     boundary = boundary * np.where(mesh.pipeline > 1, train.virtual_stages, 0.0)
@@ -365,6 +367,7 @@ def _traffic(
         stages.domains,
         np.zeros(1),
         np.zeros(1),
+        boundary * (stages.size > 1),
     )
     return traffic
 
@@ -397,4 +400,10 @@ def _gather(
         domains=inside.domains,
         reduced=np.asarray(reduced, dtype=np.float64),
         sharded=np.asarray(sharded, dtype=np.float64),
+        sent_bytes=array_bytes * _others(inside),
     )
+
+
+def _others(links: Links) -> Floats:
+    """Of an array that a group shares, the part that a chip does not hold itself."""
+    return np.asarray(1.0 - 1.0 / links.size)

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from experiments.models import Experiment
 from proposals.models import Measurement, Proposal
+from proposals.reliability import Group, groups
 from proposals.services import measuring, unmeasured
 
 #: Columns that say how predictions did.
@@ -115,6 +116,11 @@ class Results:
     @property
     def brier(self) -> float | None:
         return measuring.brier(self.found)
+
+    @property
+    def reliability(self) -> tuple[Group, ...]:
+        """Stated confidence against what came, in groups; empty while there are too few results."""
+        return groups(measuring.outcomes(self.found))
 
     @property
     def median_error(self) -> float | None:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from proposals.candidate import changes_chips
+from proposals.compiling.result import CHECK, CompileCheck
 from proposals.constraints import Constraints
 from proposals.failures import CAUSES
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan
@@ -219,6 +220,56 @@ class Consultation(Job):
         return self.status in (Consultation.Status.QUEUED, Consultation.Status.WORKING)
 
 
+class Compilation(Job):
+    """The compile check of a plan's baseline or of one of its proposals (`proposals.compiling`).
+
+    proposal: None for the baseline.  status moves one way by compare-and-set: queued → working → done, failed or
+    cancelled; another worker takes over a dead one's.  stage: what the compiler is doing.  result: what `CHECK` writes.
+    note: a sentence where it failed.  created_by: empty where it was queued with the plan.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Waiting"
+        WORKING = "working", "Compiling"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    plan = models.ForeignKey(PlanRecord, on_delete=models.CASCADE, related_name="compilations")
+    proposal = models.ForeignKey(Proposal, on_delete=models.CASCADE, null=True, blank=True, related_name="compilations")
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    stage = models.CharField(max_length=40, blank=True)
+    result = OrderedJSONField(default=dict, blank=True)
+    note = models.TextField(blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["plan", "proposal"],
+                condition=Q(status__in=["queued", "working"]),
+                nulls_distinct=False,
+                name="one_open_compilation_per_proposal",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["status"], name="compilation_open", condition=Q(status__in=["queued", "working"])),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in (Compilation.Status.QUEUED, Compilation.Status.WORKING)
+
+    @property
+    def value(self) -> CompileCheck | None:
+        """What the compiler said; None until then."""
+        return CHECK.read(self.result) if self.status == Compilation.Status.DONE else None
+
+
 class Measurement(models.Model):
     """What became of an approved proposal: its prediction beside what its run measured.  One per proposal.
 
@@ -243,6 +294,7 @@ class Measurement(models.Model):
     failure = models.CharField(max_length=30, blank=True)  # `history.record.FAILURES`
     comment = models.TextField(blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)  # `proposals.failures.Failure.to_json` of its log
+    control = OrderedJSONField(default=dict, blank=True)  # `proposals.control_arm.Verdict.to_json` of its wave
     reason = models.TextField(blank=True)  # why it was refused, a sentence
     predicted_log_gain = models.FloatField(null=True)  # of time per token
     predicted_sigma = models.FloatField(null=True)  # of the same

@@ -8,7 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready
 
 from experiments.services import runs
-from proposals.services import consultants, consulting, coordinator, measuring, regenerating
+from proposals.services import compiling, consultants, consulting, coordinator, measuring, regenerating
 
 
 @runs.RUNS.implementation()
@@ -27,6 +27,12 @@ def propose_again(request_pk: int) -> None:
 def consult(consultation_pk: int) -> None:
     """Let the language model read a run, unless it has or a live worker lets it."""
     consultants.consult(consultation_pk)
+
+
+@compiling.COMPILATIONS.implementation()
+def compile_one(compilation_pk: int) -> None:
+    """Compile the baseline or a proposal of a plan for its topology."""
+    compiling.compile_one(compilation_pk)
 
 
 @shared_task(name="proposals.tasks.measure", ignore_result=True, expires=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from proposals import views, views_again, views_consult, views_launch, views_measure, views_own
+from proposals import views, views_again, views_compile, views_consult, views_launch, views_measure, views_own
 
 urlpatterns = [
     path("experiments/<int:pk>/proposals/", views.proposals, name="proposals"),
@@ -13,6 +13,9 @@ urlpatterns = [
     path("experiments/<int:pk>/proposals/asked/", views_again.request_state, name="plan-request"),
     path("experiments/<int:pk>/consultation/", views_consult.consultation, name="consultation"),
     path("experiments/<int:pk>/consultation/ask/", views_consult.consult, name="consult"),
+    path("plans/<int:pk>/compile/", views_compile.ask, name="compile"),
+    path("plans/<int:pk>/compile/cancel/", views_compile.cancel, name="compile-cancel"),
+    path("plans/<int:pk>/compile/state/", views_compile.state, name="compile-state"),
     path("plans/<int:pk>/own/", views_own.own, name="own-mesh"),
     path("plans/<int:pk>/own/price/", views_own.price, name="own-mesh-price"),
     path("plans/<int:pk>/own/add/", views_own.add, name="own-mesh-add"),

@@ -15,7 +15,7 @@ from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
-from proposals import constraint_form, facts, presentation
+from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
 from proposals.services import plans, regenerating, reviews
 from proposals.views_again import asked_context
@@ -49,6 +49,7 @@ def proposals(request: HttpRequest, pk: int) -> HttpResponse:
             "notes": value.notes,
             "is_older": page.run is not None and plan.run_id != page.run.pk,
             **asked_context(regenerating.newest(page.experiment)),
+            **views_compile.context(plan),
             "ladder": presentation.ladder(plan, found, plan.priced_with, record),
             "findings": {item.rule: item.title for item in (record.value.findings if record else ())},
             "missing": facts.in_words(value.missing),

@@ -22,9 +22,13 @@ COMMANDS = {
     "diagnose": "diagnose a profile",
     "compare": "compare two profiles",
     "propose": "propose three ranked sharding configurations",
+    "campaign": "tune a configuration trial by trial, each chosen by expected improvement",
+    "compile": "compile the training step for the real topology: does it fit, and what does it communicate",
     "failure": "find the cause in the log of a failed run",
     "mcp": "serve runs, capabilities, history and knowledge to other agents (Model Context Protocol)",
     "replay": "replay recorded answers step by step, or rerun them with the current code",
+    "trial": "run the reference step of a configuration on this machine, time it and record a profile",
+    "report": "report step times, log, failure and profile of a launch (the one-file asap_report.py)",
     "record": "record a profile of a small sharded training step on this machine",
 }
 
@@ -89,7 +93,8 @@ def _run(arguments: list[str]) -> int:
 
 def _print(module: Any, result: Any, *, as_json: bool) -> None:
     if as_json:
-        text = json.dumps(_finite(result), indent=2, ensure_ascii=False, allow_nan=False)
+        indent = None if getattr(module, "JSON_ON_ONE_LINE", False) else 2
+        text = json.dumps(_finite(result), indent=indent, ensure_ascii=False, allow_nan=False)
     elif hasattr(module, "as_text"):
         text = module.as_text(result)
     else:

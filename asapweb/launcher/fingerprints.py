@@ -10,7 +10,17 @@ import psycopg
 from psycopg import sql
 
 CODE = Path(__file__).resolve().parent.parent.parent
-APPS_WITH_TABLES = ("accounts", "knowledge", "experiments", "diagnosis", "history", "proposals", "dialogue")
+APPS_WITH_TABLES = (
+    "accounts",
+    "knowledge",
+    "experiments",
+    "diagnosis",
+    "history",
+    "proposals",
+    "launches",
+    "dialogue",
+    "campaigns",
+)
 PREFIX = "asap-web schema "
 
 

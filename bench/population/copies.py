@@ -148,7 +148,7 @@ class Writer:
             "join experiments_experiment e on e.id = p.experiment_id where p.status <> 'proposed' "
             "and not exists (select from proposals_review r where r.proposal_id = p.id) order by p.id"
         )
-        names = {f.column for f in Measurement._meta.concrete_fields if f.name != "id"}
+        columns = {f.column: "null" if f.null else "''" for f in Measurement._meta.concrete_fields if f.name != "id"}
         values = {
             "team_id": "p.team_id", "proposal_id": "p.id", "experiment_id": "p.experiment_id",
             "run_id": "(select min(id) from experiments_run r where r.experiment_id = p.experiment_id)",
@@ -156,12 +156,12 @@ class Writer:
             "predicted_sigma": "0.1", "predicted_confidence": "p.confidence",
             "before_step_time_s": "p.predicted_step_time_s * p.predicted_speedup",
             "after_step_time_s": "p.predicted_step_time_s", "speedup": "p.predicted_speedup * (0.9 + random() * 0.2)",
-            "within_range": "random() < 0.8", "caveats": "'[]'", "analysis": "'{}'", "created_at": "p.created_at",
+            "within_range": "random() < 0.8", "caveats": "'[]'", "analysis": "'{}'", "control": "'{}'", "created_at": "p.created_at",
             "measured_at": "p.created_at",
         }  # fmt: skip
-        given = ", ".join(values.get(name, "null" if name.endswith("_id") else "''") for name in sorted(names))
+        given = ", ".join((columns | values)[name] for name in sorted(columns))
         _run(
-            f"insert into proposals_measurement ({', '.join(sorted(names))}) select {given} from proposals_proposal p "
+            f"insert into proposals_measurement ({', '.join(sorted(columns))}) select {given} from proposals_proposal p "
             "where p.status = 'approved' and p.id % 2 = 0 and p.predicted_speedup > 0 "
             "and not exists (select from proposals_measurement m where m.proposal_id = p.id) order by p.id"
         )

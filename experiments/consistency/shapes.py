@@ -148,6 +148,8 @@ def _batch(profile: StepProfile, tokens: int, width: int, kernel: Kernel | None)
             "batch_per_device": Fact(batch, counted(batch, "sequence"), basis),
             "seq_len_per_device": Fact(kernel.query_len, f"{kernel.query_len:,} tokens", basis),
         }
+    if tokens == width:
+        return {}  # a weight [heads, head_dim, width] looks the same, and so does its gradient
     seen: Counter[tuple[int, int]] = Counter()
     example: dict[tuple[int, int], Op] = {}
     for op in profile.ops:

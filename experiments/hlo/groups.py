@@ -20,6 +20,7 @@ IntArray = npt.NDArray[np.int64]
 _BRACE = re.compile(r"[{}]")
 _START = re.compile(r"(replica_groups|source_target_pairs)\s*=\s*")
 _IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\](?:\s*T\(([\d,\s]+)\))?")
+_ORDER = re.compile(r"\(\[([\d,\s]+)\]\s*T\(([\d,\s]+)\)\)")
 _MESH = re.compile(r"mesh\s*\[([^\]]*)\]([^{]*)\{([^}]*)\}")
 _AXIS = re.compile(r"['\"]?([\w.\-/]+)['\"]?\s*=\s*(\d+)")
 _AXIS_REF = re.compile(r"['\"]([\w.\-/]+)['\"](?:\s*:\s*\((\d+)\)(\d+))?")
@@ -97,6 +98,9 @@ def _mesh(axes_text: str, between: str, refs_text: str) -> Groups | None:
     listed = _IOTA.search(between)
     if listed:  # device_ids=([4,2]<=[8]T(…)): the mesh's own order of devices
         inner = _iota(f"{total}", listed.group(2), listed.group(3))
+        ids = ids if inner is None else inner.members.reshape(-1)
+    elif order := _ORDER.search(between):  # device_ids=([4,4]T(1,0)): the same, the total left out
+        inner = _iota(f"{total}", order.group(1), order.group(2))
         ids = ids if inner is None else inner.members.reshape(-1)
     elif "device_ids" in between:
         numbers = _integers(between)

@@ -46,7 +46,9 @@ def record(spec: RecordSpec, folder: Path, *, timeout_s: float = 1800.0) -> Reco
     for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
         trace.unlink()  # a second copy of the same events, for the trace viewer only
     config = folder / CONFIG_NAME
-    config.write_text(json.dumps(configuration(spec, seen), indent=2, ensure_ascii=False) + "\n")
+    found = configuration(spec, *_hardware(spec, seen))
+    found["name"] = f"small transformer on {spec.devices} {seen['device_kind']} devices, {_mesh_text(spec)}"
+    config.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return Recording(folder, profiles, config, tuple(seen["step_times_s"]), tuple(seen["losses"]))
 
 
@@ -56,7 +58,8 @@ def _run(spec: RecordSpec, folder: Path, timeout_s: float) -> dict[str, Any]:
         flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
         flags.append(f"--xla_force_host_platform_device_count={spec.devices}")
         environment["XLA_FLAGS"] = " ".join(flags)
-    command = [sys.executable, "-m", "experiments.record.worker", json.dumps(spec.to_json()), str(folder)]
+    request = {"config": configuration(spec, CPU_STAND_IN, _stand_in_topology(spec), ""), "steps": spec.steps}
+    command = [sys.executable, "-m", "experiments.record.worker", json.dumps(request), str(folder)]
     root = Path(__file__).resolve().parents[2]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), environment.get("PYTHONPATH", "")]))
     try:
@@ -73,12 +76,14 @@ def _run(spec: RecordSpec, folder: Path, timeout_s: float) -> dict[str, Any]:
     return seen
 
 
-def configuration(spec: RecordSpec, seen: dict[str, Any]) -> dict[str, Any]:
-    """The contract's configuration of what was recorded."""
-    chip, topology, notes = _hardware(spec, seen)
-    mesh = " ".join(f"{axis} {size}" for axis, size in spec.mesh)
+def _mesh_text(spec: RecordSpec) -> str:
+    return " ".join(f"{axis} {size}" for axis, size in spec.mesh)
+
+
+def configuration(spec: RecordSpec, chip: str, topology: list[int], notes: str) -> dict[str, Any]:
+    """The contract's configuration of what is recorded."""
     return {
-        "name": f"small transformer on {spec.devices} {seen['device_kind']} devices, {mesh}",
+        "name": f"small transformer, {_mesh_text(spec)}",
         "hardware": {"chip": chip, "topology": topology, "slices": 1},
         "mesh": {"ici": dict(spec.mesh), "dcn": {}},
         "model": {
@@ -108,12 +113,9 @@ def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], s
     """Chip key, topology, and a note on how they were found."""
     recorded = f"Recorded by asap record on {spec.devices} {seen['device_kind']} devices."
     if seen["platform"] == "cpu":
-        short = 2 ** ((spec.devices.bit_length() - 1) // 2)
-        while spec.devices % short:
-            short -= 1
         return (
             CPU_STAND_IN,
-            [short, spec.devices // short],
+            _stand_in_topology(spec),
             f"{recorded} CPUs are not a supported chip: chip and topology are placeholders, so predicted times apply "
             "to that chip, not to this machine.",
         )
@@ -129,3 +131,11 @@ def _hardware(spec: RecordSpec, seen: dict[str, Any]) -> tuple[str, list[int], s
     if prod(topology) != spec.devices:
         topology = [spec.devices]
     return matches[0], topology, recorded
+
+
+def _stand_in_topology(spec: RecordSpec) -> list[int]:
+    """As square as the devices allow."""
+    short = 2 ** ((spec.devices.bit_length() - 1) // 2)
+    while spec.devices % short:
+        short -= 1
+    return [short, spec.devices // short]

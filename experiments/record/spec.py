@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import Any
 
 #: Axis names by what they shard.  `replica` repeats weights; all other batch and sequence axes share them.
 BATCH_AXES = ("replica", "data", "fsdp")
@@ -71,13 +70,6 @@ class RecordSpec:
         ):
             if value % shards:
                 raise RecordError(f"{option}: {value} does not divide by {shards}, the size of {what}; change either.")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "mesh": dict(self.mesh)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RecordSpec:
-        return cls(**{**data, "mesh": tuple(data["mesh"].items())})
 
 
 def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ from diagnosis.api_compare import CompareView
 from diagnosis.api_timeline import TimelineSumsView, TimelineTileView, TimelineView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
+from proposals.api.compiling import PlanCompilationsView
 from proposals.api.schema import SchemaView
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
 from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
@@ -43,6 +44,7 @@ urlpatterns = [
         TimelineTileView.as_view(),
         name="api-timeline-tile",
     ),
+    path("plans/<int:pk>/compilations/", PlanCompilationsView.as_view(), name="api-plan-compilations"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

@@ -151,7 +151,7 @@ class LaunchFileSerializer(serializers.Serializer[Any]):
     notes = serializers.ListField(child=serializers.CharField())
 
 
-class LaunchSerializer(serializers.Serializer[Any]):
+class ProposalLaunchFilesSerializer(serializers.Serializer[Any]):
     proposal = serializers.IntegerField()
     rank = serializers.IntegerField()
     approved = serializers.BooleanField(help_text="Whether a reviewer has decided that it should run.")
@@ -181,7 +181,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
         proposal = self.get_object()
         return Response({**proposal.value.to_json(), **ProposalSerializer(proposal).data})
 
-    @extend_schema(responses={200: LaunchSerializer, 409: Detail}, tags=["proposals"])
+    @extend_schema(responses={200: ProposalLaunchFilesSerializer, 409: Detail}, tags=["proposals"])
     @action(detail=True, pagination_class=None)
     def launch(self, request: Request, pk: str) -> Response:
         """What would launch this proposal with MaxText, plain JAX, AXLearn, Megatron-LM, and as our configuration.
@@ -196,7 +196,7 @@ class ProposalViewSet(mixins.ListModelMixin, TeamObjects[Proposal]):
             raise Conflict(str(error)) from error
         approved = proposal.status == Proposal.Status.APPROVED
         value = {"proposal": proposal.pk, "rank": proposal.rank, "approved": approved, "files": found}
-        return Response(LaunchSerializer(value).data)
+        return Response(ProposalLaunchFilesSerializer(value).data)
 
 
 @extend_schema_view(list=extend_schema(parameters=[EXPERIMENT_PARAM], tags=["proposals"]))

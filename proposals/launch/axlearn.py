@@ -3,7 +3,8 @@
 Sources (apple/axlearn): axlearn/common/utils.py (HybridMeshShape, create_device_mesh: the unit across which the outer
 mesh runs is a TPU slice, on GPUs a process), axlearn/experiments/text/gpt/common.py (MESH_AXIS_NAMES and their order,
 mesh_shape_from_axes, which axes shard weights and batch), axlearn/common/trainer_config_modifier.py,
-axlearn/common/base_layer.py (RematSpec).
+axlearn/common/base_layer.py (RematSpec), axlearn/common/trainer.py (SpmdTrainer.Config: max_step, dir,
+start_trace_steps, of which each records three steps).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.config import ExperimentConfig
-from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, xla_flags
+from proposals.launch.file import DEFAULT_STEPS, PROFILE_AFTER, Header, LaunchFile, NotExpressible, comment, xla_flags
 from proposals.launch.placement import Placement, granules, place
 
 #: From least to most communication (MESH_AXIS_NAMES).
@@ -38,6 +39,10 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
     if placed.config.mesh.size("pipeline") > 1 and training.virtual_stages > 1:
         raise NotExpressible("AXLearn's pipeline has no virtual stages; give one stage per device of the axis.")
     inner, outer, notes = _shapes(placed)
+    notes.append(
+        "`modifier()` sets the proposal, `run(trainer)` steps, output and profiler by STEPS, OUTPUT and PROFILE; input "
+        "and learner stay those of the trainer."
+    )
     flags = xla_flags(placed.config)
     if flags:
         notes.append(
@@ -60,6 +65,8 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
     accumulate = placed.micro_batches > 1 and placed.config.mesh.size("pipeline") == 1
     lines = [
         comment([*header.lines("AXLearn", "axlearn/common/utils.py and experiments/text/gpt/common.py"), *notes]),
+        "import os",
+        "",
         "from jax.ad_checkpoint import checkpoint_policies as jax_remat_policies",
         "",
         "from axlearn.common.base_layer import RematSpec",
@@ -98,6 +105,15 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
         ),
         "        ]",
         "    )",
+        "",
+        "",
+        "def run(trainer):",
+        '    """Steps, output and profiler on an SpmdTrainer.Config; its input stays as the trainer has it."""',
+        f'    trainer.max_step = int(os.environ.get("STEPS", "{DEFAULT_STEPS}"))',
+        '    trainer.dir = os.environ.get("OUTPUT", "output")',
+        '    if os.environ.get("PROFILE", "1"):',
+        f'        trainer.start_trace_steps = [int(os.environ.get("PROFILE_AFTER", "{PROFILE_AFTER}"))]  # three each',
+        "    return trainer",
     ]
     return LaunchFile(NAME, "axlearn", "\n".join(lines) + "\n", tuple(notes))
 

@@ -111,6 +111,24 @@ def export_more(variable: str, flags: Sequence[str]) -> str:
     return f'export {variable}="${{{variable}:-}} "{shlex.quote(" ".join(flags))}\n'
 
 
+#: Steps, after so many others, that a run records: enough for a diagnosis, few enough for a small profile.
+PROFILE_AFTER, PROFILED = 10, 3
+DEFAULT_STEPS = 30
+#: What every script takes from the environment, as its head says.
+RUN_NOTE = (
+    "Environment: STEPS, OUTPUT (a folder), PROFILE (empty: no profile is recorded), PROFILE_AFTER; further arguments "
+    "are passed on."
+)
+
+
+def run_environment() -> str:
+    """Shell lines with the defaults of `RUN_NOTE`."""
+    return (
+        f'STEPS="${{STEPS:-{DEFAULT_STEPS}}}" OUTPUT="${{OUTPUT:-$PWD/output}}" PROFILE="${{PROFILE-1}}"\n'
+        f'PROFILE_AFTER="${{PROFILE_AFTER:-{PROFILE_AFTER}}}"\n'
+    )
+
+
 def xla_flags(config: ExperimentConfig) -> tuple[str, ...]:
     """The configuration's XLA flags, each with its two dashes and without blanks."""
     words = [part for flag in config.training.xla_flags for part in one_line(flag, 1000).split()]

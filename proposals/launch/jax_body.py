@@ -7,13 +7,15 @@ USAGE = """
     python plain_jax.py --check     anywhere: the mesh and all shardings on forced CPU devices
     python plain_jax.py             on the chips: the same on the real mesh
 
-Import `make_mesh`, `ARRAYS` and `sharding` from your training program.
+Import `make_mesh`, `ARRAYS`, `sharding` and `train` from your training program.  `train` takes STEPS, OUTPUT (a folder)
+and PROFILE (empty: no profile is recorded) from the environment.
 """
 
 START = """
 import math
 import os
 import sys
+import time
 
 FLAGS = {flags}
 CHECK = __name__ == "__main__" and "--check" in sys.argv[1:]
@@ -81,6 +83,22 @@ def place_sample(mesh, name):
     placed = jax.device_put(sample, sharding(mesh, name))
     assert {shard.data.shape for shard in placed.addressable_shards} == {(1,) * rank}, name
     return placed
+
+
+def train(step, state, batches):
+    """Runs `state, loss = step(state, batch)` STEPS times, prints each step's seconds and profiles three of them."""
+    begin_profile = int(os.environ.get("PROFILE_AFTER", "10")) if os.environ.get("PROFILE", "1") else -1
+    for number, batch in zip(range(int(os.environ.get("STEPS", "30"))), batches):
+        if number == begin_profile:
+            jax.profiler.start_trace(os.environ.get("OUTPUT", "output"))
+        begin = time.perf_counter()
+        with jax.profiler.StepTraceAnnotation("train", step_num=number):
+            state, loss = step(state, batch)
+            jax.block_until_ready((state, loss))
+        print(f"asap_step_time_s={time.perf_counter() - begin:.6f}", flush=True)
+        if number == begin_profile + 2 and begin_profile >= 0:
+            jax.profiler.stop_trace()
+    return state
 
 
 def check(mesh):

@@ -20,6 +20,8 @@ from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig
 from perfmodel.shapes import ModelShape
 from proposals.launch.file import (
+    PROFILED,
+    RUN_NOTE,
     Header,
     LaunchFile,
     NotExpressible,
@@ -28,6 +30,7 @@ from proposals.launch.file import (
     array,
     comment,
     export_more,
+    run_environment,
     slug,
     word,
     xla_flags,
@@ -39,6 +42,26 @@ DATA_FILE = Path(__file__).with_name("maxtext.toml")
 AXES = ("data", "pipeline", "fsdp", "context", "tensor", "expert")
 _REMAT = {"none": "minimal_with_context", "minimal": "minimal", "full": "full", "offload": "minimal_offloaded"}
 _SOURCES = "MaxText's base.yml and types.py"
+
+#: Data, steps, output and profiler of a run; every host's profile comes back, for stragglers.
+_RUN = (
+    run_environment()
+    + """RUN=(
+  steps="$STEPS"
+  base_output_directory="$OUTPUT"
+  dataset_type="${DATASET_TYPE:-synthetic}"
+  enable_checkpointing=false
+)
+if [ -n "$PROFILE" ]; then
+  RUN+=(
+    profiler=xplane
+    skip_first_n_steps_for_profiler="$PROFILE_AFTER"
+    profiler_steps=3
+    upload_all_profiler_results=true
+  )
+fi
+""".replace("profiler_steps=3", f"profiler_steps={PROFILED}")
+)
 
 Flags = dict[str, Word]
 
@@ -87,13 +110,16 @@ def _script(
     variable = "XLA_FLAGS" if placed_on_gpu else "LIBTPU_INIT_ARGS"
     lines = [f"{key}={word(value)}" for key, value in {**more, **flags}.items()]
     tool = "MaxText ahead-of-time check" if program == "train_compile" else "MaxText"
+    run = '"${RUN[@]}" ' if program == "train" else ""
+    notes = (*notes, RUN_NOTE) if run else notes
     return (
         "#!/usr/bin/env bash\n"
         f"{comment([*header.lines(tool, _SOURCES), *notes])}\n"
         "set -euo pipefail\n"
         f"{export_more(variable, xla_flags(config))}"
         f"{array('FLAGS', lines)}\n"
-        f'python3 -m maxtext.trainers.pre_train.{program} "${{FLAGS[@]}}" "$@"\n'
+        f"{_RUN if program == 'train' else ''}"
+        f'python3 -m maxtext.trainers.pre_train.{program} "${{FLAGS[@]}}" {run}"$@"\n'
     )
 
 
@@ -107,7 +133,10 @@ def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
     flags |= _layout(placed, sizes["ici"], notes)
     flags |= _batch(placed, sizes, notes)
     flags |= _training(placed, sizes, notes)
-    notes.append("Data set, output directory and number of steps are not part of the proposal: add them as arguments.")
+    notes.append(
+        "Trains on synthetic data without checkpoints, and records a profile; for your data set DATASET_TYPE=tfds with "
+        "dataset_path=… as an argument."
+    )
     return flags, tuple(notes)
 
 

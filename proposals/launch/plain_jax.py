@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig
+from perfmodel.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 from proposals.launch import jax_body
-from proposals.launch.arrays import GROUPS, Array, activation_arrays, fit, groups, weight_arrays
 from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, xla_flags
 from proposals.launch.placement import Placement, must_split, place
 
@@ -32,7 +32,7 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     except NotExpressible as reason:
         return LaunchFile(NAME, "jax", "", (str(reason),))
     notes = list(placed.notes)
-    far = _far_names(placed.mesh)
+    far = far_names(placed.mesh)
     arrays, states, uneven = _arrays(placed, far)
     split = _split(placed, far)
     if split:
@@ -84,20 +84,6 @@ def _missing(placed: Placement) -> list[str]:
         found.append(
             "The specs place layers on stages; JAX has no built-in pipeline schedule: it is part of your code."
         )
-    return found
-
-
-def _far_names(mesh: Mesh) -> dict[str, str]:
-    """Name in the device mesh of every DCN axis larger than one: of its own, so that weights need not span it."""
-    taken = {axis for axis, _ in mesh.ici}
-    found: dict[str, str] = {}
-    for axis, size in mesh.dcn:
-        if size > 1:
-            name = f"dcn_{axis}"
-            while name in taken:
-                name = f"dcn_{name}"
-            taken.add(name)
-            found[axis] = name
     return found
 
 

@@ -32,7 +32,7 @@ from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import from_step_time, propose
-from proposals.services import checks, confidence, consulting, measuring, plans, precedents
+from proposals.services import checks, compiling, confidence, consulting, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
 
@@ -259,6 +259,7 @@ def _check(work: Work) -> None:
         checks.store(work.run, verdict)
         work.move(RunStatus.READY)
         consulting.on_ready(work.run)
+        compiling.on_ready(record)
     measuring.on_ready(work.run)  # what a worker that dies here leaves, the sweep finds
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from diagnosis.models import DiagnosisRecord
 from experiments import formatting
 from experiments.models import Experiment
-from history.record import CHANGES, Record, Side
+from history.record import CHANGES, Record, Side, outcome_of
 from history.services import rows, store
 from perfmodel.accounting import parameters
 from perfmodel.config import ExperimentConfig
@@ -73,6 +73,8 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
     proposal = made.proposal
     hardware, model = config.hardware, config.model
     changes = tuple(name for name in CHANGES if name in _changed(proposal))
+    # Within the noise of both arms a ratio is nothing to learn from; the effect says what was seen.
+    unclear = made.speedup is not None and made.outcome == "no_change" and outcome_of(made.speedup) != "no_change"
     return Record(
         id=key(proposal),
         title=proposal.title,
@@ -90,8 +92,8 @@ def _record(made: Measurement, before: Side, after: Side, config: ExperimentConf
         model_name=(model.name or "") if model is not None else "",
         parameters=float(parameters(model).total) if model is not None else None,
         bottleneck=bottleneck,
-        speedup=made.speedup,
-        measure=f"step time {proposal.per}" if made.speedup is not None else "",
+        speedup=None if unclear else made.speedup,
+        measure=f"step time {proposal.per}" if made.speedup is not None and not unclear else "",
         effect=_effect(made)[: rows.LIMITS["effect"]],
         failure=made.failure,
         caveats=tuple(made.caveats),
@@ -141,7 +143,7 @@ def _effect(made: Measurement) -> str:
     )
     if made.predicted_speedup is not None:
         said += f"; {formatting.number(made.predicted_speedup, 2)}× was predicted"
-    return said + "."
+    return f"{said}. {made.control.get('sentence', '')}".rstrip()
 
 
 def _configured(config: ExperimentConfig) -> tuple[dict[str, dict[str, int]], dict[str, str], dict[str, Any]]:

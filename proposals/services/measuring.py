@@ -8,6 +8,7 @@ changes nothing, so any worker may.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -24,6 +25,7 @@ from experiments.services import against_profile, configuration, events
 from experiments.services.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
+from proposals.control_arm import NO_DIFFERENCE, Verdict
 from proposals.failures import Failure
 from proposals.matching import Match, token_ratio
 from proposals.models import FAILURE_WORDS, Measurement, Proposal
@@ -48,13 +50,18 @@ def results(teams: Team | list[int]) -> QuerySet[Measurement]:
     return found.select_related("proposal__experiment", "experiment", "created_by").order_by("-measured_at", "-pk")
 
 
-def brier(found: list[Measurement]) -> float | None:
-    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
-    pairs = [
+def outcomes(found: list[Measurement]) -> list[tuple[float, bool]]:
+    """The stated confidence of each result, and whether the step got faster per token; a failed run did not."""
+    return [
         (item.predicted_confidence, item.speedup is not None and item.speedup > 1.0)
         for item in found
         if item.predicted_confidence is not None
     ]
+
+
+def brier(found: list[Measurement]) -> float | None:
+    """Mean squared difference between the stated confidence and what happened (1: faster per token, 0: not)."""
+    pairs = outcomes(found)
     return sum((said - came) ** 2 for said, came in pairs) / len(pairs) if pairs else None
 
 
@@ -71,8 +78,12 @@ def dismiss(proposal: Proposal, experiment: Experiment, user: User) -> None:
     )
 
 
-def link(proposal: Proposal, experiment: Experiment, user: User) -> Measurement:
+def link(
+    proposal: Proposal, experiment: Experiment, user: User, *, control: dict[str, Any] | None = None
+) -> Measurement:
     """Count the experiment as the run of an approved proposal; measured at once where its analysis is ready.
+
+    control: `proposals.control_arm.Verdict.to_json`, where both arms ran in one wave; the speed-up is then theirs.
 
     Raises MeasureError where the proposal is not approved or has its result, or the two runs do not compare; Http404
     and PermissionDenied as for any change by an engineer.
@@ -92,8 +103,11 @@ def link(proposal: Proposal, experiment: Experiment, user: User) -> Measurement:
             Q(status=Measurement.Status.REFUSED) | Q(experiment=None, status=Measurement.Status.LINKED)
         ).delete()
         made, new = Measurement.objects.get_or_create(
-            proposal=proposal, defaults={"team_id": proposal.team_id, "experiment": experiment, "created_by": user}
-        )
+            proposal=proposal,
+            defaults={
+                "team_id": proposal.team_id, "experiment": experiment, "created_by": user, "control": control or {},
+            },
+        )  # fmt: skip
         if not new and made.experiment_id != experiment.pk:
             other = made.experiment.name if made.experiment is not None else "another run"
             raise MeasureError(f"{other} already counts as the run of this proposal.")
@@ -125,12 +139,17 @@ def unlink(proposal: Proposal, user: User) -> None:
 
 
 def report_failure(
-    proposal: Proposal, user: User, failure: str, comment: str = "", found: Failure | None = None
+    proposal: Proposal,
+    user: User,
+    failure: str,
+    comment: str = "",
+    found: Failure | None = None,
+    analysis: dict[str, Any] | None = None,
 ) -> Measurement:
     """Say that the proposed configuration did not run.  Kept in the history: failures teach as much.
 
-    found: the cause in its log, which counts where no failure is given.  Raises MeasureError where the proposal is not
-    approved, has a result, or the failure is none of FAILURES.
+    found: the cause in its log, which counts where no failure is given; analysis: the same as it was stored.  Raises
+    MeasureError where the proposal is not approved, has a result, or the failure is none of FAILURES.
     """
     check(user, proposal, Role.ENGINEER)
     _may_be_measured(proposal)
@@ -138,6 +157,7 @@ def report_failure(
     if failure not in FAILURES:
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
         raise MeasureError(f"Give the log, or choose the failure: {words}.")
+    said = found.to_json() if found is not None else analysis or {}
     comment = clean(comment.strip())
     if len(comment) > MAX_COMMENT:
         raise MeasureError(f"A comment has at most {MAX_COMMENT:,} characters.")
@@ -151,7 +171,7 @@ def report_failure(
             defaults={
                 "team_id": proposal.team_id, "status": Measurement.Status.FAILED, "outcome": "failed",
                 "failure": failure, "comment": comment, "created_by": user, "measured_at": timezone.now(),
-                "analysis": found.to_json() if found is not None else {},
+                "analysis": said,
                 "before_step_time_s": proposal.plan.run.profile.step_time_s, **_said(proposal),
             },
         )  # fmt: skip
@@ -162,7 +182,7 @@ def report_failure(
         events.append(
             proposal.experiment_id, "measurement", "user", run=proposal.plan.run, user=user,
             data={"proposal": proposal.pk, "rank": proposal.rank, "title": proposal.title, "outcome": "failed",
-                  "failure": failure, "comment": comment, "cause": found.cause if found is not None else ""},
+                  "failure": failure, "comment": comment, "cause": said.get("cause", "")},
         )  # fmt: skip
     return made
 
@@ -201,11 +221,13 @@ def complete(pk: int) -> bool:
         found = compare(proposal, run)
     except MeasureError as error:
         return _finish(made, run, {"status": Measurement.Status.REFUSED, "reason": str(error), "run": run}, None)
+    if made.control.get("speedup"):
+        found = against_control(found, Verdict.from_json(made.control))
     reach = range80(made)
     values = {
         "status": Measurement.Status.MEASURED,
         "run": run,
-        "outcome": outcome_of(found.speedup),
+        "outcome": _outcome(made, found.speedup),
         "before_step_time_s": found.before_s,
         "after_step_time_s": found.after_s,
         "speedup": found.speedup,
@@ -215,6 +237,20 @@ def complete(pk: int) -> bool:
         **_said(proposal),
     }
     return _finish(made, run, values, found)
+
+
+def against_control(found: Compared, verdict: Verdict) -> Compared:
+    """The same two runs, with the times and the speed-up of both arms of the wave: the profile before may be of another
+    day, and one profile of each is two single numbers."""
+    assert verdict.speedup is not None and verdict.control.median_s and verdict.proposal.median_s
+    dropped = ("The difference is within the variation", "Only the step time of")
+    caveats = [line for line in found.caveats if not line.startswith(dropped)]
+    if verdict.outcome == NO_DIFFERENCE:
+        caveats.append(verdict.sentence)
+    return replace(
+        found, before_s=verdict.control.median_s, after_s=verdict.proposal.median_s, speedup=verdict.speedup,
+        caveats=(*caveats, *verdict.missing),
+    )  # fmt: skip
 
 
 def _finish(made: Measurement, run: Run, values: dict[str, Any], found: Compared | None) -> bool:
@@ -315,6 +351,13 @@ def _said(proposal: Proposal) -> dict[str, float | None]:
         "predicted_sigma": predicted.sigma,
         "predicted_confidence": proposal.confidence,
     }
+
+
+def _outcome(made: Measurement, speedup: float) -> str:
+    """With a control arm by its verdict: what lies within the noise of both is no change, however far from one."""
+    if made.control.get("outcome") == NO_DIFFERENCE:
+        return "no_change"
+    return outcome_of(speedup)
 
 
 def range80(made: Measurement) -> tuple[float, float] | None:

@@ -20,7 +20,7 @@ from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, PlanRequest
 from proposals.proposer import propose
-from proposals.services import checks, confidence, context, plans, precedents
+from proposals.services import checks, compiling, confidence, context, plans, precedents
 
 OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
 REQUESTS = Jobs(PlanRequest, OPEN, PlanRequest.Status.WORKING)
@@ -127,6 +127,8 @@ def _make(made: PlanRequest) -> None:
         held = REQUESTS.held(made.pk, made.worker)
         if not held.update(status=PlanRequest.Status.DONE, plan=record, finished_at=timezone.now()):
             transaction.set_rollback(True)  # another worker has it, and makes the same
+            return
+        compiling.on_ready(record)
 
 
 def _fail(made: PlanRequest, reason: str) -> None:

@@ -215,6 +215,10 @@ def test_a_new_question_does_not_take_over_what_was_spoken_of() -> None:
         ("tp must stay at 1", {"fixed": {"model": 1}}),
         ("we have at most 512 chips", {"at_most_chips": 512}),
         ("model at most 4", {"at_most": {"model": 4}}),
+        (
+            "pin model=1 and forbid flags, max 512 chips",
+            {"fixed": {"model": 1}, "no_flags": True, "at_most_chips": 512},
+        ),
         ("no flags please", {"no_flags": True}),
         ("Memory: keep 10 % of the HBM free", {"memory_margin": 0.1}),
     ],
@@ -244,6 +248,8 @@ def test_a_question_or_a_supposition_holds_nothing(text: str) -> None:
 def test_a_fact_is_held_and_a_supposed_one_is_not() -> None:
     told = say("The model is llama3.1-8b.", "asap-experiment-3")
     assert [(e.path, e.value) for e in told.of(FactStated)] == [("model.name", "llama3.1-8b")]
+    told = say("It's llama3.1-8b, global batch 16, seq 8192. Now redo your proposals", "asap-experiment-3")
+    assert {(e.path, e.value) for e in told.of(FactStated)} >= {("model.name", "llama3.1-8b")}
     supposed = say("Does it fit in memory if the model is llama3.1-8b?", "asap-experiment-1")
     assert not supposed.of(FactStated)
 

@@ -12,6 +12,7 @@ from knox.models import AuthToken
 
 from accounts import members, services
 from accounts.models import Invitation, Membership, Role, Team, User
+from campaigns.services import campaigns
 from dialogue.models import Held
 from dialogue.services import asking
 from experiments.models import Event, Experiment
@@ -19,6 +20,8 @@ from experiments.services import runs, storage, traces, uploads
 from history.services import imports, store
 from knowledge.models import Passage
 from knowledge.services import documents
+from launches.services import launching, reporting
+from proposals.models import Compilation
 from proposals.services import measuring, regenerating, reviews
 from tests.backend.factories import CONFIG, People, make_experiment, make_people, make_ready, upload
 from tests.backend.measured_runs import config_of, make_run
@@ -85,10 +88,16 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
     held = Held.objects.create(thread=thread, kind=Held.Kind.CONSTRAINT, key="keep_batch", value=True, message=answer)
     queued = asking.ask(asking.open_thread(other.experiment, author), author, f"Why is {mark} slow?")
 
+    Compilation.objects.create(team=people.team, plan=ready.plan)
+
     notes = upload(f"{mark}.md", f"# Notes on {mark}\n\nAll-gathers of {mark}.\n".encode())
     document = documents.receive(people.team, author, notes, title=f"Notes on {mark}").document
     documents.read(document.pk)
     kept = store.add(record(f"{mark}-1", title=f"{mark}: seq traded for data"), people.team)
+    launched = other.plan.proposals.get(rank=1)
+    reviews.decide(launched, people.reviewer, "approved", f"as {mark} does")
+    launch = launching.launch(launched, people.engineer, tool="maxtext", repeats=2, steps=10, server="http://asap")
+    log = reporting.begin_file(reporting.run_of(launch, "proposal", 1), "log", f"{mark}.log", 10, "a" * 64)
     rows = upload(f"{mark}.csv", f"id\n{mark}\n".encode())
     return {
         "team": people.team.pk,
@@ -109,6 +118,8 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "approved": approved.pk,
         "linked": linked.pk,
         "measurement": measurement.pk,
+        "launch": launch.pk,
+        "report_file": log.sha256,
         "request": regenerating.request(other.experiment, people.engineer, {}).pk,
         "thread": thread.pk,
         "answer": answer.pk,
@@ -118,6 +129,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "passage": Passage.objects.filter(document=document).earliest("pk").key,
         "record": kept.pk,
         "key": kept.key,
+        "campaign": _campaign(people, ready.experiment, mark),
         "import": imports.receive(people.team, people.engineer, rows).pk,
         "member": Membership.objects.get(user=author).pk,
         "invitation": Invitation.objects.get(user=guest).pk,
@@ -127,6 +139,14 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
         "token": AuthToken.objects.create(author)[0].token_key,
         "link": services.create_sign_in_link(guest, timedelta(hours=1)),
     }  # fmt: skip
+
+
+def _campaign(people: People, experiment: Experiment, mark: str) -> int:
+    """A campaign whose first trial failed."""
+    made = campaigns.begin(experiment, people.engineer, campaigns.Asked(most_trials=3))
+    failure = {"cause": "unknown", "confidence": 0.0, "sentence": f"{mark} broke.", "lines": 1}
+    made.trials.filter(number=0).update(status="failed", failure=failure, why=f"What {mark} runs.")
+    return made.pk
 
 
 def _failed(people: People, mark: str) -> Experiment:

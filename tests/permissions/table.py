@@ -109,6 +109,24 @@ OVERVIEW = (
     asks(SIGNED_IN, "/api/search/", config=CONFIG),
 )
 
+CAMPAIGNS = (
+    *reads(
+        VIEWER,
+        """
+        /experiments/{experiment}/campaigns/ /campaigns/{campaign}/ /campaigns/{campaign}/difference/
+        /campaigns/{campaign}/trials.csv /campaigns/{campaign}/trials.json
+        /api/campaigns/{campaign}/ /api/campaigns/{campaign}/trials/
+        """,
+    ),
+    *reads(SIGNED_IN, "/api/campaigns/"),
+    stores(ENGINEER, "/experiments/{experiment}/campaigns/", backend="modelled", most_trials=3, parallel=1),
+    stores(ENGINEER, "/campaigns/{campaign}/change/", change="pause"),
+    stores(ENGINEER, "/campaigns/{campaign}/trials/0/retry/"),
+    stores(ENGINEER, "/api/campaigns/", experiment="{experiment}", most_trials=3),
+    stores(ENGINEER, "/api/campaigns/{campaign}/change/", change="pause"),
+    stores(ENGINEER, "/api/campaigns/{campaign}/retry/", number=0),
+)
+
 EXPERIMENTS = (
     *reads(
         VIEWER,
@@ -216,7 +234,8 @@ PROPOSALS = (
         /experiments/{experiment}/proposals/ /experiments/{experiment}/proposals/rejected/
         /experiments/{experiment}/proposals/asked/ /experiments/{experiment}/consultation/
         /experiments/{experiment}/launch/ /plans/{plan}/own/ /proposals/{proposal}/launch/
-        /proposals/{proposal}/launch/launch.zip /measurements/
+        /proposals/{proposal}/launch/launch.zip /measurements/ /plans/{plan}/compile/state/
+        /api/plans/{plan}/compilations/
         /api/plans/{plan}/ /api/proposals/{proposal}/ /api/proposals/{proposal}/launch/
         /api/measurements/{measurement}/ /api/plan-requests/{request}/
         """,
@@ -233,6 +252,10 @@ PROPOSALS = (
     stores(ENGINEER, "/experiments/{experiment}/proposals/again/"),
     stores(ENGINEER, "/api/plan-requests/", experiment="{experiment}"),
     asks(ENGINEER, "/experiments/{experiment}/consultation/ask/"),  # no model is configured here
+    asks(ENGINEER, "/plans/{plan}/compile/"),  # no compiler is installed here
+    stores(ENGINEER, "/plans/{plan}/compile/cancel/"),
+    asks(ENGINEER, "/api/plans/{plan}/compilations/"),
+    deletes(ENGINEER, "/api/plans/{plan}/compilations/"),
     asks(VIEWER, "/plans/{plan}/own/price/", **MESH_FORM),
     asks(VIEWER, "/api/plans/{plan}/evaluate/", mesh=MESH, changes={}),
     stores(ENGINEER, "/plans/{plan}/own/add/", **MESH_FORM),
@@ -245,6 +268,30 @@ PROPOSALS = (
     asks(ENGINEER, "/proposals/{approved}/measurement/failed/cause/", comment="CUDA out of memory."),
     stores(ENGINEER, "/api/measurements/", proposal="{approved}", experiment="{rerun}"),
     deletes(ENGINEER, "/api/measurements/{measurement}/"),
+)
+
+LAUNCHES = (
+    *reads(ANYONE, "/asap_report.py"),
+    *reads(
+        VIEWER,
+        """
+        /proposals/{approved}/launches/ /launches/{launch}/ /launches/{launch}/bundle/control.zip /settings/launching/
+        /api/launches/{launch}/ /api/launches/{launch}/bundle/control/
+        """,
+    ),
+    *reads(SIGNED_IN, "/api/launches/"),
+    *reads(ENGINEER, "/api/launches/{launch}/runs/proposal/1/files/{report_file}/"),
+    stores(ENGINEER, "/proposals/{approved}/launches/", tool="maxtext", repeats="2", steps="10"),
+    stores(ENGINEER, "/launches/{launch}/cancel/"),
+    stores(ENGINEER, "/launches/{launch}/token/"),
+    stores(ADMINISTRATOR, "/settings/launching/", backend="manual", setup="module load jax"),
+    stores(ENGINEER, "/api/launches/", proposal="{approved}", tool="maxtext"),
+    stores(ENGINEER, "/api/launches/{launch}/cancel/"),
+    stores(
+        ENGINEER, "/api/launches/{launch}/runs/proposal/1/files/", kind="log", name="a", size_bytes=1, sha256="0" * 64
+    ),
+    Row("patch", "/api/launches/{launch}/runs/proposal/1/files/{report_file}/", ENGINEER),  # without bytes
+    Row("put", "/api/launches/{launch}/runs/proposal/1/report/", ENGINEER, {"step_times_s": [1.0]}, stores=True),
 )
 
 DIALOGUE = (
@@ -288,10 +335,12 @@ AREAS = {
     "accounts": ACCOUNTS,
     "overview": OVERVIEW,
     "experiments": EXPERIMENTS,
+    "campaigns": CAMPAIGNS,
     "diagnosis": DIAGNOSIS,
     "knowledge": KNOWLEDGE,
     "history": HISTORY,
     "proposals": PROPOSALS,
+    "launches": LAUNCHES,
     "dialogue": DIALOGUE,
 }
 ROWS = tuple(row for rows in AREAS.values() for row in rows)

@@ -316,9 +316,9 @@ def recompute(ctx: AnswerContext, given: NoArguments) -> Answer:
 def idle(ctx: AnswerContext, given: NoArguments) -> Answer:
     """Shares of the step in which the chips wait: idle, input pipeline, host, host transfers."""
     data = yield from get(ctx, "kpis")
-    shares, seconds = data.get("shares_0_to_1") or {}, data.get("breakdown_s") or {}
+    shares, step = data.get("shares_0_to_1") or {}, data.get("step_time_s")
     rows = [
-        [name, words.time(seconds[key]) if seconds.get(key) is not None else "–", words.share(shares[key])]
+        [name, words.time(shares[key] * step) if step else "–", words.share(shares[key])]
         for key, name in (("idle", "idle"), ("input", "input pipeline"), ("host", "host"))
         if shares.get(key) is not None
     ]

@@ -7,6 +7,8 @@ A strict form each, read from the values of `notation`; whatever has another for
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.config import ExperimentConfig
@@ -109,13 +111,15 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
     if _WITHIN.search(text) and axes:
         kept = {axis_of(axes_of, role) or role for role in ("data", "fsdp", "seq", "model", "expert", "pipeline")}
         found["at_most"] = ", ".join(f"{axis}=1" for axis in sorted(kept - set(axes)))
-    limit = next((name for pattern, name in _LIMITS if pattern.search(text)), "")
     for sizes in read.of("mesh")[:1]:
-        if limit:
-            found[limit] = written(sizes)
-        elif keeps or _NEEDS.search(text):
-            found["fixed"] = written(sizes)
-    if limit == "at_most" and read.of("chips"):
+        by_limit: dict[str, dict[str, int]] = {}
+        for axis, size in sizes.ici.items():
+            by_limit.setdefault(_limit(text, (size,)), {})[axis] = size
+        meshes = {limit: replace(sizes, ici=own) for limit, own in by_limit.items()} or {_limit(text, ()): sizes}
+        for limit, own in meshes.items():
+            if limit or keeps or _NEEDS.search(text):
+                found[limit or "fixed"] = written(own)
+    if read.of("chips") and _limit(text, read.of("chips")) == "at_most":
         found["at_most_chips"] = read.of("chips")[0]
     if re.search(r"\b(?:no|not|never|without)\b.*\bflags?\b", text, re.IGNORECASE):
         found["no_flags"] = True
@@ -129,13 +133,21 @@ def statement(read: Read, config: ExperimentConfig) -> Stated | Released | None:
     for name, values in ((name, read.of(name)) for name in _FACTS):
         if not values or name in found:
             continue
-        if _FACT.search(text) and not keeps and not _NEEDS.search(text):
+        # Where the configuration leaves it open, there is nothing that a value could change: it is a fact.
+        if _ran(config, name) is None or (_FACT.search(text) and not keeps and not _NEEDS.search(text)):
             found[name] = values[0]
         elif keeps or _NEEDS.search(text):  # what ran is kept; another value is a change, and none of these constraints
             if values[0] != _ran(config, name) or f"keep_{name}" not in Stated.model_fields:
                 return None
             found[f"keep_{name}"] = True
     return Stated(**found, sentence=text[:300]) if found else None
+
+
+def _limit(text: str, sizes: Sequence[int]) -> str:
+    """`at_most` or `at_least` where the part of the text with one of the sizes says so; empty for neither."""
+    written_as = re.compile(r"(?<!\d)(?:" + "|".join(map(str, sizes)) + r")(?!\d)")
+    near = next((part for part in re.split(r"[,;]|\band\b", text) if sizes and written_as.search(part)), text)
+    return next((name for pattern, name in _LIMITS if pattern.search(near)), "")
 
 
 def _ran(config: ExperimentConfig, name: str) -> Any:

@@ -1,4 +1,5 @@
-"""The arrays of a transformer with how each is sharded, as plain names: what a launch file for JAX writes out.
+"""The arrays of a transformer with how each is sharded, as plain names: what the reference step trains and a launch
+file for JAX writes out.
 
 A dimension is sharded over a *group* of mesh axes: `BATCH`, `SEQ`, `MODEL`, `EXPERT`, `STAGE`, and the axes that also
 shard weights, `WEIGHTS` (`EXPERT_WEIGHTS` for routed experts).  Source of the scheme: scaling book 5.1; it is the one
@@ -28,6 +29,20 @@ class Array:
     kind: str
     shape: tuple[int, ...]
     dims: Dims
+
+
+def far_names(mesh: Mesh) -> dict[str, str]:
+    """Name in the device mesh of every DCN axis larger than one: of its own, so that weights need not span it."""
+    taken = {axis for axis, _ in mesh.ici}
+    found: dict[str, str] = {}
+    for axis, size in mesh.dcn:
+        if size > 1:
+            name = f"dcn_{axis}"
+            while name in taken:
+                name = f"dcn_{name}"
+            taken.add(name)
+            found[axis] = name
+    return found
 
 
 def groups(mesh: Mesh, training: Training, dcn: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -77,6 +92,7 @@ def weight_arrays(shape: ModelShape) -> list[Array]:
         found += _mlp("shared", mixtures if shape.shared_experts else 0, d, shape.shared_experts * expert_width(shape),
                       shape.mlp)  # fmt: skip
     found.append(Array("norms", "weight", (layers, 2, d), (("STAGE",), (), ())))
+    found.append(Array("final_norm", "weight", (d,), ((),)))
     if not shape.tied_embeddings:
         found.append(Array("head", "weight", (d, shape.vocab), (("WEIGHTS",), ("MODEL",))))
     return found

@@ -1,0 +1,134 @@
+"""`asap campaign`: tune a configuration trial by trial: on this machine, by the model alone, or on recorded runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from asapweb.user_error import UserError
+from campaigns.backends import Backend, Landscape, Local, Modelled, read_landscape
+from campaigns.engine.analysis import fastest, mfu_of
+from campaigns.engine.candidates import Candidates, listed
+from campaigns.engine.loop import iterate
+from campaigns.engine.pool import Pool, Trial
+from campaigns.engine.space import key_of, parameters_of, searched
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config_file import read_config
+from proposals.failures import read_failure
+
+#: Bytes of a landscape's file.
+MOST_BYTES = 100_000_000
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("campaign", help="tune a configuration trial by trial")
+    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML: the current one")
+    parser.add_argument("--trials", default="12", metavar="N", help="trials at most, beside the first (default 12)")
+    parser.add_argument(
+        "--backend", choices=("modelled", "local"), default="modelled",
+        help="modelled: predicted times, nothing runs (default); local: `asap trial` on the devices of this machine",
+    )  # fmt: skip
+    parser.add_argument("--landscape", metavar="FILE", help="recorded runs, JSON: trials are read from it")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Best, trials and why it ended.  Raises ConfigError or UserError."""
+    config, warnings = read_config(Path(args.config))
+    trials = _whole(args.trials)
+    backend: Backend
+    if args.landscape:
+        backend = _landscape(config, Path(args.landscape))
+        candidates = listed(backend.configs)
+        keys = [key_of(each) for each in backend.configs]
+        baseline = keys.index(key_of(config)) if key_of(config) in keys else None
+    else:
+        space = searched(config)
+        candidates, baseline = space.candidates, space.baseline
+        backend = Local() if args.backend == "local" else Modelled()
+    found, whys, ended = _played(candidates, baseline, backend, trials)
+    best = fastest(candidates, found)
+    return {
+        "name": config.name,
+        "best": None if best is None else _row(candidates, best),
+        "trials": [
+            {**_row(candidates, trial), "why": why} for trial, why in zip(found.trials, whys, strict=True)
+        ],
+        "ended": ended,
+        "candidates": len(candidates),
+        "warnings": warnings,
+    }  # fmt: skip
+
+
+def _played(c: Candidates, baseline: int | None, backend: Backend, most: int) -> tuple[Pool, list[str], str]:
+    pool, whys = Pool(), []
+    if baseline is not None:
+        pool = pool.with_(_tried(c, baseline, backend))
+        whys.append("The current configuration.")
+    first = len(pool)
+    scale = isinstance(backend, Local)
+    while len(pool) - first < most:
+        found = iterate(_scaled(c, pool) if scale else c, pool)
+        if not found.choices:
+            return pool, whys, str(found.ended)
+        choice = found.choices[0]
+        pool = pool.with_(_tried(c, choice.candidate, backend))
+        whys.append(str(choice.why))
+    return pool, whys, f"The budget of {most} trials is spent."
+
+
+def _scaled(c: Candidates, pool: Pool) -> Candidates:
+    """Predicted times in those of this machine, by the first trial that ran."""
+    return c.in_units_of(pool.done[0].candidate, pool.done[0].step_time_s or 1.0) if pool.done else c
+
+
+def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
+    config = c.configs[row]
+    outcome = backend.measure(config, lambda: False)
+    if not outcome.step_times_s:
+        return Trial(row, "failed", failure=read_failure(BytesIO(outcome.log.encode("utf-8", "replace")), config))
+    return Trial(row, "done", median(outcome.step_times_s), outcome.peak_bytes, duty_cycle=outcome.duty_cycle)
+
+
+def _row(c: Candidates, trial: Trial) -> dict[str, Any]:
+    failure = trial.failure
+    return {
+        "parameters": parameters_of(c.configs[trial.candidate]),
+        "state": trial.state,
+        "step_time_s": trial.step_time_s,
+        "mfu": mfu_of(c, trial),
+        "peak_memory_bytes": trial.peak_bytes,
+        "failure": None if failure is None else failure.to_json(),
+    }
+
+
+def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError("--landscape", f"{path.name} has more than {MOST_BYTES // 1_000_000} MB; leave runs out")
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError("--landscape", f"cannot read {path.name[:80]!r}: it must be a JSON file in UTF-8") from error
+    return read_landscape(config, rows)
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) == 0:
+        raise UserError(f"--trials must be a whole number from 1 on, not {text[:40]!r}")
+    return int(text)
+
+
+def as_text(result: dict[str, Any]) -> str:
+    lines = []
+    for number, trial in enumerate(result["trials"]):
+        took = f"{trial['step_time_s']:.4g} s" if trial["step_time_s"] else "failed"
+        said = trial["failure"]["sentence"] if trial["failure"] else ""
+        lines.append(f"{number:>3}  {took:>10}  {trial['why']}{' ' + said if said else ''}")
+    best = result["best"]
+    if best is not None:
+        told = ", ".join(f"{name} {value}" for name, value in best["parameters"].items() if value not in (None, []))
+        lines.append(f"\nBest: {best['step_time_s']:.4g} s with {told}")
+    return "\n".join([*lines, result["ended"]])

@@ -1,0 +1,95 @@
+"""`asap trial`: run the reference step of a configuration on this machine, time it, and record a profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from asapweb.user_error import UserError
+from perfmodel.config_file import read_config
+
+#: A launch reads the result out of its log.
+JSON_ON_ONE_LINE = True
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "trial",
+        help="run the reference step of a configuration on this machine",
+        description="Runs the reference step (docs/reference-step.md) as configured on the devices at hand, times its "
+        "steps after warm-up and records a profile.",
+    )
+    parser.add_argument("config", metavar="CONFIG", help="configuration file, JSON or YAML")
+    parser.add_argument("--steps", type=int, default=20, help="steps to time (default 20)")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them, timed too (default 2)")
+    parser.add_argument(
+        "--platform", choices=("cpu", "gpu", "tpu"), default="cpu",
+        help="cpu (default) makes as many CPU devices as the mesh needs; gpu and tpu use the devices present",
+    )  # fmt: skip
+    parser.add_argument("--fit", action="store_true", help="scale it down to what is here, and say how")
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="record a profile into this new folder")
+    parser.add_argument(
+        "--upload", action="store_true",
+        help="upload the profile with its configuration to $ASAP_URL, with the API token in $ASAP_TOKEN",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """`Trial.to_json`, and `uploaded`: the address of the experiment.  Raises ConfigError, RecordError or UserError."""
+    from experiments import trial
+
+    if not (1 <= args.steps <= 10_000 and 0 <= args.warm_up <= 1000):
+        raise UserError("--steps must be from 1 to 10000 and --warm-up from 0 to 1000.")
+    if args.upload and args.profile is None:
+        raise UserError("--upload needs a profile: name a new folder with --profile.")
+    config, _ = read_config(Path(args.config))
+    found = trial.run(
+        config, steps=args.steps, warm_up=args.warm_up, platform=args.platform, fit=args.fit, folder=args.profile
+    )
+    uploaded = _upload(found.profile) if args.upload and found.profile is not None else None
+    return found.to_json() | ({"uploaded": uploaded} if args.upload else {})
+
+
+def _upload(folder: Path) -> str:
+    """Address of the experiment that was made of the profile."""
+    import httpx
+
+    address, token = os.environ.get("ASAP_URL", "").rstrip("/"), os.environ.get("ASAP_TOKEN", "")
+    if not address or not token:
+        raise UserError("--upload needs ASAP_URL, the address of ASAP Web, and ASAP_TOKEN, an API token of it.")
+    files = [("files", (path.name, path.read_bytes())) for path in sorted(folder.glob("plugins/profile/*/*.xplane.pb"))]
+    config = (folder / "config.json").read_text()
+    try:
+        answer = httpx.post(
+            f"{address}/api/experiments/", files=files, data={"config": config},
+            headers={"Authorization": f"Token {token}"}, timeout=300,
+        )  # fmt: skip
+    except httpx.HTTPError as error:
+        raise UserError(f"{address} cannot be reached ({error}); the profile is in {folder}.") from error
+    if answer.status_code != 201:
+        said = answer.json().get("detail", "") if "json" in answer.headers.get("content-type", "") else ""
+        raise UserError(f"{address} did not take the profile ({answer.status_code}): {said}")
+    return f"{address}/experiments/{answer.json()['id']}/"
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """What ran, its median step time, and what is smaller than configured."""
+    lines = [f"Reference step on {result['devices']}"]
+    if result["scaled"]:
+        lines += ["Scaled to fit; its step time says nothing about the configured one:"]
+        lines += [f"  {line}" for line in result["scaled"]]
+    lines += [f"  {note}" for note in result["notes"]]
+    if result["failure"]:
+        return "\n".join([*lines, f"Failed: {result['failure']}"])
+    kept = result["step_times_s"][result["warm_up"] :]
+    lines.append(f"Step time: median {median(kept):.4g} s of {len(kept)} steps ({min(kept):.4g}–{max(kept):.4g} s)")
+    if result["peak_memory_bytes"]:
+        lines.append(f"Peak memory: {result['peak_memory_bytes'] / 1e6:,.1f} MB, {result['peak_memory_source']}")
+    if result["profile"]:
+        lines.append(f"Profile: {result['profile']}")
+    if result.get("uploaded"):
+        lines.append(f"Uploaded: {result['uploaded']}")
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""REST of tuning campaigns: begin one, follow it, pause, resume, cancel, try a trial again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, extend_schema_view
+from rest_framework import mixins, serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from accounts.permissions import get_for
+from campaigns import presentation
+from campaigns.models import Campaign, CampaignStatus, Trial
+from campaigns.services import campaigns as services
+from experiments.api.common import ConfigErrors, Conflict, Detail, Invalid, TeamObjects
+from experiments.api.views import of_experiment
+from experiments.models import Experiment
+from proposals.api.views import EXPERIMENT_PARAM
+
+
+class CampaignSerializer(serializers.ModelSerializer[Campaign]):
+    """A campaign.  analysis: the newest bottleneck analysis, with the parameters by expected improvement."""
+
+    config = serializers.DictField(read_only=True)
+    constraints = serializers.DictField(read_only=True)
+    held_back = serializers.DictField(read_only=True, help_text="Candidates left out, by the rule they broke first.")
+    analysis = serializers.SerializerMethodField()
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
+
+    class Meta:
+        model = Campaign
+        fields = (
+            "id", "experiment", "status", "reason", "backend", "config", "constraints", "parallel", "to_budget",
+            "most_trials", "most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s", "considered",
+            "held_back", "analysis", "created_by", "created_at", "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(OpenApiTypes.OBJECT)
+    def get_analysis(self, made: Campaign) -> dict[str, Any]:
+        found = dict(made.analysis or {})
+        if "sentence" in found:
+            found["sentence"] = str(presentation.said(found["sentence"]))
+        return found
+
+
+class TrialSerializer(serializers.ModelSerializer[Trial]):
+    """A trial.  Number 0 is what runs before the campaign.  Seconds, bytes, shares; null where not measured."""
+
+    mesh = serializers.DictField(read_only=True)
+    training = serializers.DictField(read_only=True)
+    why = serializers.SerializerMethodField()
+    failure = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Trial
+        fields = (
+            "number", "status", "mesh", "training", "why", "predicted_step_time_s", "predicted_low_s",
+            "predicted_high_s", "gain", "faster", "runs_probability", "step_time_s", "step_times_s", "peak_bytes",
+            "mfu", "duty_cycle", "modelled", "failure", "runs", "created_at", "started_at", "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    def get_why(self, trial: Trial) -> str:
+        return str(presentation.said(trial.why))
+
+    @extend_schema_field(OpenApiTypes.OBJECT)
+    def get_failure(self, trial: Trial) -> dict[str, Any] | None:
+        if trial.failure is None:
+            return None
+        return {key: value for key, value in trial.failure.items() if key != "forbids"}
+
+
+class BeginSerializer(serializers.Serializer[Any]):
+    experiment = serializers.IntegerField(min_value=1)
+    backend = serializers.ChoiceField(choices=Campaign.Backend.choices, default=Campaign.Backend.MODELLED)
+    most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
+    parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
+    to_budget = serializers.BooleanField(default=False, help_text="Go on where it has converged.")
+    most_s = serializers.FloatField(required=False, allow_null=True, default=None)
+    most_dollars = serializers.FloatField(required=False, allow_null=True, default=None)
+    dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
+    expert_step_time_s = serializers.FloatField(required=False, allow_null=True, default=None)
+    constraints = serializers.DictField(required=False, default=dict, help_text="As for proposals again.")
+    landscape = serializers.JSONField(
+        required=False,
+        default=None,
+        help_text="Of a recorded landscape: runs, each with mesh, changes (training keys), step_time_s or "
+        "step_times_s, peak_memory_bytes, and the log of what failed.",
+    )
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    change = serializers.ChoiceField(choices=["pause", "resume", "cancel"])
+
+
+class RetrySerializer(serializers.Serializer[Any]):
+    number = serializers.IntegerField(min_value=0)
+
+
+_STATUS = OpenApiParameter("status", OpenApiTypes.STR, enum=CampaignStatus.values)
+_CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
+
+
+@extend_schema_view(
+    list=extend_schema(parameters=[EXPERIMENT_PARAM, _STATUS], tags=["campaigns"]),
+    retrieve=extend_schema(tags=["campaigns"]),
+)
+class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Campaign]):
+    """Tuning campaigns, newest first."""
+
+    queryset = Campaign.objects.select_related("created_by").defer("landscape").order_by("-pk")
+    serializer_class = CampaignSerializer
+
+    def get_queryset(self) -> QuerySet[Campaign]:
+        found = of_experiment(super().get_queryset(), self.request, "experiment_id")
+        wanted = self.request.query_params.get("status", "") if self.action == "list" else ""
+        return found.filter(status=wanted) if wanted in CampaignStatus.values else found
+
+    @extend_schema(
+        request=BeginSerializer,
+        responses={201: CampaignSerializer, 400: ConfigErrors, 403: Detail},
+        tags=["campaigns"],
+    )
+    def create(self, request: Request) -> Response:
+        """Begin a campaign; this needs an engineer.  Ask until `status` is no longer running."""
+        given = BeginSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = dict(given.validated_data)
+        experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values.pop("experiment"))
+        try:
+            made = services.begin(experiment, request.user, services.Asked(**values))
+        except services.CampaignError as error:
+            raise Invalid(str(error)) from error
+        return Response(CampaignSerializer(made).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(
+        request=ChangeSerializer, responses={200: CampaignSerializer, 403: Detail, 409: Detail}, tags=["campaigns"]
+    )
+    @action(detail=True, methods=["post"])
+    def change(self, request: Request, pk: str) -> Response:
+        """Pause, resume or cancel; 409 where it is none that can be."""
+        made = self.get_object()
+        given = ChangeSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        try:
+            _CHANGES[given.validated_data["change"]](made, request.user)
+        except services.CampaignError as error:
+            raise Conflict(str(error)) from error
+        made.refresh_from_db()
+        return Response(CampaignSerializer(made).data)
+
+    @extend_schema(responses=TrialSerializer(many=True), tags=["campaigns"])
+    @action(detail=True)
+    def trials(self, request: Request, pk: str) -> Response:
+        """The pool, in the order in which trials were planned."""
+        found: Any = self.get_object().trials.order_by("number")
+        page: Any = self.paginate_queryset(found)
+        return self.get_paginated_response(TrialSerializer(page, many=True).data)
+
+    @extend_schema(
+        request=RetrySerializer, responses={200: TrialSerializer, 403: Detail, 409: Detail}, tags=["campaigns"]
+    )
+    @action(detail=True, methods=["post"])
+    def retry(self, request: Request, pk: str) -> Response:
+        """Try a failed trial again; a campaign that has ended goes on with it."""
+        made = self.get_object()
+        given = RetrySerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        found = get_object_or_404(made.trials.select_related("campaign"), number=given.validated_data["number"])
+        try:
+            services.retry(found, request.user)
+        except services.CampaignError as error:
+            raise Conflict(str(error)) from error
+        found.refresh_from_db()
+        return Response(TrialSerializer(found).data)

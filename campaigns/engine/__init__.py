@@ -1,0 +1,1 @@
+"""The loop of a tuning campaign: pool, bottleneck analysis, strategy generation, validation, failures.  Pure."""

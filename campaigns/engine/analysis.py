@@ -1,0 +1,102 @@
+"""Bottleneck analysis of the pool: how healthy the best trial is, and which parameters are worth moving.
+
+Health states and what they ask for are OptiCo's (seed 003, D.2), on quantities that a trial measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from campaigns.engine.candidates import Candidates
+from campaigns.engine.pool import Pool, Trial
+from experiments.sentences import Sentence, Value, say
+
+Floats = npt.NDArray[np.float64]
+
+#: OptiCo's thresholds: share of the step that the chip is busy, share of its memory, MFU.
+IDLE, ROOMY, POOR_MFU, FULL = 0.5, 0.7, 0.5, 0.95
+HealthState = Literal[
+    "unknown", "severely underutilised", "high pipeline overhead", "memory bound", "performance tuning"
+]
+#: Columns of `Candidates.settings`, by what a reader calls them.
+COLUMNS = {
+    "tensor axis": (0,), "pipeline": (1,), "sequence axis": (2,), "expert axis": (3,), "replica axis": (4,),
+    "micro-batch": (5,), "global batch": (6,), "virtual stages": (7,), "weight sharding": (8, 9),
+    "rematerialisation": (10, 11, 12),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Health:
+    """State of the best trial, and in a sentence what it asks for."""
+
+    state: HealthState
+    sentence: Sentence
+
+
+@dataclass(frozen=True)
+class Leverage:
+    """A parameter, and the largest expected improvement (share of the time) among candidates that change it."""
+
+    parameter: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """best: the fastest trial so far, None where none ran.  leverage: the parameters, most promising first."""
+
+    best: Trial | None
+    health: Health
+    leverage: tuple[Leverage, ...]
+
+
+def analyse(c: Candidates, pool: Pool, gain: Floats) -> Analysis:
+    """gain: expected improvement of every candidate, in log time; 0 where it may not be tried."""
+    best = fastest(c, pool)
+    return Analysis(best, _health(c, best), _leverage(c, best, gain))
+
+
+def fastest(c: Candidates, pool: Pool) -> Trial | None:
+    """By time per token."""
+    return min(pool.done, key=lambda trial: (trial.step_time_s or 0.0) / c.tokens[trial.candidate], default=None)
+
+
+def mfu_of(c: Candidates, trial: Trial) -> float | None:
+    """Model FLOPs over the peak of the training precision; None where it did not run."""
+    return float(c.model_flops_s[trial.candidate]) / trial.step_time_s if trial.step_time_s else None
+
+
+def _health(c: Candidates, best: Trial | None) -> Health:
+    if best is None:
+        return Health("unknown", Sentence("No trial has run yet."))
+    mfu = mfu_of(c, best)
+    stages = 2.0 ** c.settings[best.candidate, COLUMNS["pipeline"][0]]
+    memory = best.peak_bytes / c.capacity_bytes[best.candidate] if best.peak_bytes else None
+    used = Value("memory in use", memory, "share", "measured") if memory is not None else None
+    if best.duty_cycle is not None and memory is not None and best.duty_cycle < IDLE and memory < ROOMY:
+        busy = Value("duty cycle", best.duty_cycle, "share", "measured")
+        text = "The chips are busy {} of the step and use {} of their memory: less parallelism per model copy."
+        return Health("severely underutilised", say(text, busy, used))
+    if stages > 1 and mfu is not None and mfu < POOR_MFU:
+        text = "{} pipeline stages at an MFU of {}: fewer stages, or more micro-batches to fill them."
+        depth = Value("pipeline stages", float(stages), "count", "sourced")
+        return Health("high pipeline overhead", say(text, depth, Value("MFU", mfu, "share", "measured")))
+    if memory is not None and memory > FULL:
+        return Health("memory bound", say("{} of the memory is in use: recompute more, or shard more.", used))
+    return Health("performance tuning", Sentence("No directive: the best expected improvement decides."))
+
+
+def _leverage(c: Candidates, best: Trial | None, gain: Floats) -> tuple[Leverage, ...]:
+    if best is None or not len(c):
+        return ()
+    found = []
+    for name, columns in COLUMNS.items():
+        moved = (c.settings[:, columns] != c.settings[best.candidate, columns]).any(axis=1)
+        if moved.any() and (most := float(gain[moved].max())) > 0:
+            found.append(Leverage(name, 1.0 - float(np.exp(-most))))
+    return tuple(sorted(found, key=lambda item: -item.gain))

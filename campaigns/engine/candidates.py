@@ -1,0 +1,200 @@
+"""Candidates of a campaign: configurations side by side, with what the performance model says of each.
+
+Each has a predicted time per token, how far the model may be off, how full the memory would be, and the physical
+quantities by which a measured candidate tells of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel import legality, memory
+from perfmodel.config import ExperimentConfig
+from perfmodel.efficiency import Efficiencies, EfficiencyTable, load_efficiencies
+from perfmodel.prices import CalibratedPrices
+from perfmodel.step_time import Z80, combine
+from perfmodel.terms import Terms, step_terms
+from perfmodel.workload import ROLE_FIELDS, Workload, from_config, stack
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Parts of the step whose speed is an unknown that all candidates of a workload share.
+PARTS = ("compute", "hbm", "tensor", "weights", "pipeline", "overhead")
+_OF_PART = {
+    "compute": "compute", "hbm": "hbm", "ici:model": "tensor", "ici:seq": "tensor", "ici:expert": "tensor",
+    "ici:weights": "weights", "ici:expert_weights": "weights", "ici:replica": "weights", "dcn": "weights",
+    "ici:pipeline": "pipeline", "bubble": "pipeline", "overhead": "overhead",
+}  # fmt: skip
+#: What a calibrated price is off by at least: steps of one configuration differ by as much from run to run.
+LEAST_SIGMA = 0.02
+#: How far apart two policies are, in doublings of an axis.
+POLICY_STEP = 2.0
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Arrays over candidates.
+
+    tokens: per step.  time_s: predicted seconds per step where nothing stalls; stalled_s: where it does, and
+    stall_chance how likely that is.  sigma: standard deviation of log(measured / predicted).  shares: (n, PARTS) of the
+    predicted step; settings: (n, …) sizes and policies on a scale of doublings.  fill: log(bytes that the program
+    cannot do without / capacity); fill_spread: of it among runs that ran and that ran out of memory, around 0.
+    peak_bytes: predicted.  legal: keeps all rules but that of memory.
+    """
+
+    configs: Sequence[ExperimentConfig]
+    tokens: Floats
+    time_s: Floats
+    stalled_s: Floats
+    stall_chance: Floats
+    sigma: Floats
+    shares: Floats
+    settings: Floats
+    fill: Floats
+    fill_spread: Floats
+    peak_bytes: Floats
+    capacity_bytes: Floats
+    model_flops_s: Floats
+    legal: Bools
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def log_s(self) -> Floats:
+        """Log of predicted seconds per token where nothing stalls."""
+        return np.asarray(np.log(self.time_s / self.tokens))
+
+    @cached_property
+    def log_stalled_s(self) -> Floats:
+        return np.asarray(np.log(self.stalled_s / self.tokens))
+
+    @cached_property
+    def known_covered(self) -> dict[object, Bools]:
+        """What failures forbid, worked out once each (`strategy.covered`)."""
+        return {}
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Candidates:
+        """The candidates at these indices."""
+        arrays = {part.name: getattr(self, part.name)[rows] for part in fields(self) if part.name != "configs"}
+        return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
+
+    def in_units_of(self, row: int, step_time_s: float) -> Candidates:
+        """Predicted times as of a machine on which this candidate takes so long: trials may run on other devices than
+        those that were configured."""
+        ratio = step_time_s / float(self.time_s[row])
+        return replace(self, time_s=self.time_s * ratio, stalled_s=self.stalled_s * ratio)
+
+    def with_(self, more: Candidates) -> Candidates:
+        """These, then others."""
+        names = [part.name for part in fields(self) if part.name != "configs"]
+        arrays = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in names}
+        return replace(self, configs=(*self.configs, *more.configs), **arrays)
+
+
+def price(
+    configs: Sequence[ExperimentConfig], work: Workload, efficiencies: Efficiencies | EfficiencyTable | None = None
+) -> Candidates:
+    """Price configurations of one workload.
+
+    work: the same as arrays along one dimension.  efficiencies: None for the shipped table.
+    """
+    count = len(configs)
+    table = load_efficiencies() if efficiencies is None else efficiencies
+    if isinstance(table, EfficiencyTable):
+        table = table.for_config(configs[0])
+    terms = step_terms(work)
+    priced = combine(terms, table)
+    used = memory.per_chip(work)
+
+    def flat(value: npt.ArrayLike) -> Floats:
+        return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), count))
+
+    smooth = flat(priced.smooth_s)
+    parts = dict.fromkeys(PARTS, np.zeros(count))
+    for name, value in priced.parts_s.items():
+        parts[_OF_PART[name]] = parts[_OF_PART[name]] + flat(value)
+    # A stall is a mode of its own, not a part of the step that scales.
+    parts["overhead"] = parts["overhead"] - flat(priced.estimate_s - priced.smooth_s)
+    return Candidates(
+        configs=tuple(configs),
+        tokens=flat(work.training.global_batch) * flat(work.training.seq_len),
+        time_s=smooth,
+        stalled_s=smooth + flat(priced.stall_s),
+        stall_chance=flat(priced.stall_chance),
+        sigma=_sigma(terms, table, count),
+        shares=np.column_stack([parts[name] / smooth for name in PARTS]),
+        settings=_settings(work, count),
+        fill=np.log(flat(used.needed - used.sparable) / flat(used.capacity)),
+        fill_spread=flat(used.crash_spread),
+        peak_bytes=flat(used.total),
+        capacity_bytes=flat(used.capacity),
+        model_flops_s=flat(terms.model_flops_per_chip / work.chip.peak),
+        legal=np.array(np.broadcast_to(_legal(configs[0], work), count)),
+    )
+
+
+def listed(
+    configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
+) -> Candidates:
+    """The configurations of a recorded landscape."""
+    return price(configs, stack([from_config(config) for config in configs]), efficiencies)
+
+
+def _sigma(terms: Terms, e: Efficiencies, count: int) -> Floats:
+    """Half the width of the published 80 % range of held-out runs (docs/accuracy.md) of each candidate's class."""
+
+    def half(name: str) -> Floats:
+        high, low = (np.asarray(getattr(e, f"{side}80_{name}"), dtype=np.float64) for side in ("high", "low"))
+        return np.asarray((high - low) / (2.0 * Z80))
+
+    of_class = np.where(
+        terms.experts_s > 0, half("mixture"), np.where(terms.stages > 1, half("pipelined"), half("plain"))
+    )
+    return np.array(np.broadcast_to(of_class, count))
+
+
+def _settings(w: Workload, count: int) -> Floats:
+    mesh, train = w.mesh, w.training
+    shards = mesh.replica * mesh.data * mesh.fsdp * mesh.expert
+    sequences = train.global_batch / shards / train.micro_batches
+    columns = [
+        np.log2(mesh.model),
+        np.log2(mesh.pipeline),
+        np.log2(mesh.seq),
+        np.log2(mesh.expert),
+        np.log2(mesh.replica * mesh.dcn_replica),
+        np.log2(sequences),
+        np.log2(train.global_batch),
+        np.log2(train.virtual_stages),
+        *(POLICY_STEP * (train.sharding == policy) for policy in (0, 2)),
+        *(POLICY_STEP * (train.remat == policy) for policy in (0, 1, 3)),
+    ]
+    return np.column_stack([np.broadcast_to(np.asarray(column, dtype=np.float64), count) for column in columns])
+
+
+def _legal(config: ExperimentConfig, w: Workload) -> Bools:
+    mesh, train = w.mesh, w.training
+    sizes = legality.Sizes(
+        **{role: getattr(mesh, role) for role in ROLE_FIELDS},
+        micro_batches=train.micro_batches,
+        virtual_stages=train.virtual_stages,
+    )
+    out = legality.schedule_fails(w) | (mesh.regular == 0)
+    for flags in legality.broken_rules(sizes, config.model, train.global_batch, train.seq_len).values():
+        out = out | flags
+    return np.asarray(~out)
+
+
+def calibrated(c: Candidates, prices: CalibratedPrices) -> Candidates:
+    """The same with times that a profile of one of them calibrated, and how unsure those are."""
+    time_s = np.array(np.broadcast_to(prices.step_time_s, len(c)))
+    sigma = np.maximum(np.broadcast_to(prices.sigma, len(c)), LEAST_SIGMA)
+    return replace(c, time_s=time_s, stalled_s=time_s + c.stalled_s - c.time_s, sigma=sigma)

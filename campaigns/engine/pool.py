@@ -1,0 +1,69 @@
+"""The pool: every trial of a campaign with what came of it.  All that the agents know of the past is in here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from proposals.failures import Failure
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+#: States in which a trial has not come to its end.
+OPEN = ("waiting", "running")
+#: How often a configuration is run whose failure was not its own.
+MOST_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration as it was tried.
+
+    candidate: its index.  step_time_s: median of the measured steps, None unless it is done; peak_bytes: most memory on
+    a chip, None where not measured.  failure: what the log of a failed trial says, None where there is no log.
+    duty_cycle: share of the step that the chip is busy, None where no profile was taken.  runs: how often it was run.
+    """
+
+    candidate: int
+    state: State
+    step_time_s: float | None = None
+    peak_bytes: float | None = None
+    failure: Failure | None = None
+    duty_cycle: float | None = None
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Trials in the order in which they were begun; the first may be what ran before the campaign."""
+
+    trials: Sequence[Trial] = ()
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @cached_property
+    def done(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.state == "done" and trial.step_time_s is not None)
+
+    @cached_property
+    def failed(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.state == "failed")
+
+    @cached_property
+    def open(self) -> tuple[Trial, ...]:
+        return tuple(trial for trial in self.trials if trial.state in OPEN)
+
+    def with_(self, *trials: Trial) -> Pool:
+        return Pool((*self.trials, *trials))
+
+    def attempts(self, candidate: int) -> int:
+        """How often a candidate was run."""
+        return sum(trial.runs for trial in self.trials if trial.candidate == candidate)

@@ -1,0 +1,134 @@
+"""The space of a campaign: every mesh of the chips with every further change, the fastest legal ones by the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from campaigns.engine.candidates import Candidates, Floats, Ints, calibrated, price
+from perfmodel import memory
+from perfmodel.arrays import picked
+from perfmodel.calibration import Calibration
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.efficiency import load_efficiencies
+from perfmodel.step_time import combine, missing_facts
+from perfmodel.terms import step_terms
+from proposals.constraints import Constraints
+from proposals.proposer.changes import further_changes
+from proposals.proposer.limits import rules_of
+from proposals.proposer.space import all_with, enumerate_meshes
+
+#: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
+MOST_CANDIDATES = 4096
+#: Training keys that change together on a mesh, by how many meshes there are: at most so many are priced.
+MOST_PRICED = 400_000
+#: Chance that memory suffices from which a candidate is worth looking at: trials correct the memory model.
+LEAST_FIT = 0.05
+
+
+@dataclass(frozen=True)
+class Space:
+    """candidates: the one at `baseline` is what runs.  considered: meshes with changes that were priced; held_back: how
+    many of them broke which rule first."""
+
+    candidates: Candidates
+    baseline: int
+    considered: int
+    held_back: Mapping[str, int]
+
+
+def searched(
+    config: ExperimentConfig, constraints: Constraints | None = None, calibration: Calibration | None = None
+) -> Space:
+    """The space of a workload: mesh axes, micro-batches, accumulation, rematerialisation, weight sharding, virtual
+    stages.  The global batch stays, since another one trains another model.
+
+    calibration: from a profile of what runs; None to price by the shipped efficiencies.  Raises ConfigError where
+    model, batch or sequence length are not known.
+    """
+    if missing := missing_facts(config):
+        raise ConfigError(missing[0], "is needed for a campaign: without it no candidate can be priced")
+    rules = replace(constraints or Constraints(), keep_batch=True)
+    meshes = enumerate_meshes(config, config)
+    for most in (3, 2, 1):
+        changes = further_changes(config, rules, most)
+        if len(changes) * len(meshes.sizes) <= MOST_PRICED:
+            break
+    found = all_with(meshes, config, changes)
+    efficiencies = load_efficiencies().for_config(config)
+    per_step = found.flat(combine(step_terms(found.work), efficiencies).estimate_s)
+    out = np.zeros(len(found), dtype=bool)
+    held_back: dict[str, int] = {}
+    for rule in rules_of(found, rules):
+        # Of memory the campaign learns more than the model knows.
+        broken = memory.probability_fits(found.used) < LEAST_FIT if rule.name == "memory" else rule.broken
+        if count := int((broken & ~out).sum()):
+            held_back[rule.name] = count
+        out = out | broken
+    out[found.baseline] = False
+    kept = np.flatnonzero(~out)
+    kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
+    kept = np.union1d(kept, [found.baseline])
+    places: Any = np.unravel_index(found.at[kept], found.shape)
+    work = picked(found.work, places, found.shape)
+    configs = tuple(replace(found.configured(int(i)), measured=None) for i in kept)
+    priced = price(configs, work, efficiencies)
+    if calibration is not None:
+        priced = calibrated(priced, calibration.price_workload(work, found.doublings()[kept]))
+    baseline = int(np.searchsorted(kept, found.baseline))
+    rows = _different(priced, baseline, found.changed[kept])
+    return Space(priced.take(rows), int(np.searchsorted(rows, baseline)), len(found), held_back)
+
+
+def _different(c: Candidates, baseline: int, changed: Floats) -> Ints:
+    """One candidate of those that are the same to the chips: sharding weights over an axis of size 1 changes nothing.
+    What runs stays, else what changes least."""
+    moved = np.abs(changed).sum(axis=1)
+    moved[baseline] = -1.0
+    first: dict[object, int] = {}
+    for row in np.argsort(moved, kind="stable"):
+        mesh = tuple((axis, size) for axis, size in c.configs[row].mesh.ici if size > 1)
+        first.setdefault((mesh, c.configs[row].mesh.dcn, f"{c.time_s[row]:.9e} {c.peak_bytes[row]:.9e}"), int(row))
+    return np.array(sorted(first.values()))
+
+
+def key_of(config: ExperimentConfig) -> str:
+    """The same text for configurations that are the same trial: mesh and training, axes of size 1 left out."""
+    mesh = config.mesh
+    told = {
+        "ici": [[axis, size] for axis, size in mesh.ici if size > 1],
+        "dcn": [[axis, size] for axis, size in mesh.dcn if size > 1],
+        "training": settings_of(config),
+    }
+    return sha256(json.dumps(told).encode()).hexdigest()[:24]
+
+
+def settings_of(config: ExperimentConfig) -> dict[str, Any]:
+    """What a campaign may change of the training, by key."""
+    training = config.training
+    return {
+        "global_batch": training.global_batch,
+        "micro_batch": training.micro_batch,
+        "grad_accum": training.grad_accum,
+        "remat": training.remat,
+        "weight_sharding": training.weight_sharding,
+        "virtual_stages": training.virtual_stages,
+        "xla_flags": list(training.xla_flags),
+    }
+
+
+def parameters_of(config: ExperimentConfig) -> dict[str, Any]:
+    """Every parameter of a trial as a table shows it: sizes of the axes, then the training."""
+    sizes = dict(config.mesh.ici)
+    across = {f"dcn.{axis}": size for axis, size in config.mesh.dcn if size > 1}
+    settings = settings_of(config)
+    if config.training.micro_batch:
+        del settings["grad_accum"]
+    else:
+        del settings["micro_batch"]
+    return {**sizes, **across, **settings}

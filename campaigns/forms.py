@@ -1,0 +1,73 @@
+"""The form that begins a campaign."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+
+from campaigns.models import Campaign
+from campaigns.services.campaigns import MOST_PARALLEL, MOST_TRIALS, Asked
+
+#: Bytes of a landscape's file.
+MOST_BYTES = 20_000_000
+HOUR_S = 3600.0
+
+
+class CampaignForm(forms.Form):
+    backend = forms.ChoiceField(
+        choices=Campaign.Backend.choices, initial=Campaign.Backend.MODELLED, label="Run trials on"
+    )
+    most_trials = forms.IntegerField(min_value=1, max_value=MOST_TRIALS, initial=20, label="Trials")
+    parallel = forms.IntegerField(min_value=1, max_value=MOST_PARALLEL, initial=1, label="At a time")
+    most_hours = forms.FloatField(min_value=0.001, required=False, label="Hours of trials")
+    most_dollars = forms.FloatField(min_value=0.01, required=False, label="Budget, $")
+    dollars_per_chip_hour = forms.FloatField(min_value=0.0001, required=False, label="$ per chip-hour")
+    expert_step_time_s = forms.FloatField(
+        min_value=1e-6, required=False, label="Best by hand, s", help_text="Drawn as a line to beat"
+    )
+    to_budget = forms.BooleanField(required=False, label="Go on where it has converged")
+    keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
+    keep_weight_sharding = forms.BooleanField(required=False, label="Keep weight sharding")
+    keep_micro_batches = forms.BooleanField(required=False, label="Keep micro-batches")
+    landscape = forms.FileField(required=False, label="Recorded landscape", help_text="JSON, for that backend only")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
+        for name, field in self.fields.items():
+            if not isinstance(field, forms.BooleanField):
+                field.widget.attrs["class"] = "input"
+            if isinstance(field, forms.IntegerField | forms.FloatField):
+                # Complaints are ours, in words, and the same in every browser.
+                attributes = {"class": "input", "inputmode": "decimal", "autocomplete": "off"}
+                field.widget = forms.TextInput(attrs=attributes)
+            if field.help_text:
+                field.widget.attrs["aria-describedby"] = f"hint-{name}"
+
+    def clean_landscape(self) -> Any:
+        file = self.cleaned_data["landscape"]
+        if file is None:
+            return None
+        if file.size > MOST_BYTES:
+            raise forms.ValidationError(f"The landscape has more than {MOST_BYTES // 1_000_000} MB; leave runs out.")
+        try:
+            return json.loads(file.read().decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise forms.ValidationError("The landscape is not JSON in UTF-8.") from error
+
+    def asked(self) -> Asked:
+        given = self.cleaned_data
+        keep = ("keep_remat", "keep_weight_sharding", "keep_micro_batches")
+        return Asked(
+            backend=given["backend"],
+            most_trials=given["most_trials"],
+            parallel=given["parallel"],
+            to_budget=given["to_budget"],
+            most_s=given["most_hours"] * HOUR_S if given["most_hours"] else None,
+            most_dollars=given["most_dollars"],
+            dollars_per_chip_hour=given["dollars_per_chip_hour"],
+            expert_step_time_s=given["expert_step_time_s"],
+            constraints={name: True for name in keep if given[name]},
+            landscape=given["landscape"],
+        )

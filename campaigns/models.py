@@ -1,0 +1,136 @@
+"""Tuning campaigns and their trials: the pool that every iteration starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.urls import reverse
+
+from experiments.fields import OrderedJSONField
+from jobs.models import Job
+
+
+class CampaignStatus(models.TextChoices):
+    RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
+    DONE = "done", "Done"
+    CANCELLED = "cancelled", "Cancelled"
+    FAILED = "failed", "Failed"
+
+
+class Campaign(Job):
+    """A search for the fastest configuration of an experiment, trial by trial.
+
+    status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
+    tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
+    runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit;
+    dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  considered,
+    held_back: of the space.  analysis: the newest bottleneck analysis.
+    """
+
+    class Backend(models.TextChoices):
+        LOCAL = "local", "Devices of this machine"
+        MODELLED = "modelled", "Modelled time, nothing runs"
+        RECORDED = "recorded", "Recorded landscape"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
+    experiment = models.ForeignKey("experiments.Experiment", on_delete=models.CASCADE, related_name="campaigns")
+    status = models.CharField(max_length=20, choices=CampaignStatus, default=CampaignStatus.RUNNING)
+    reason = models.TextField(blank=True)
+    backend = models.CharField(max_length=20, choices=Backend)
+    config = OrderedJSONField()
+    constraints = OrderedJSONField(default=dict, blank=True)
+    landscape = models.JSONField(null=True, blank=True)
+    parallel = models.PositiveSmallIntegerField(default=1)
+    to_budget = models.BooleanField(default=False)
+    most_trials = models.PositiveIntegerField()
+    most_s = models.FloatField(null=True, blank=True)
+    most_dollars = models.FloatField(null=True, blank=True)
+    dollars_per_chip_hour = models.FloatField(null=True, blank=True)
+    expert_step_time_s = models.FloatField(null=True, blank=True)
+    considered = models.PositiveIntegerField(default=0)
+    held_back = OrderedJSONField(default=dict, blank=True)
+    analysis = OrderedJSONField(default=dict, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(fields=["status"], name="campaign_open", condition=Q(status="running")),
+            models.Index(fields=["team", "-id"], name="campaign_newest"),
+        ]
+
+    def get_absolute_url(self) -> str:
+        return reverse("campaign", args=[self.pk])
+
+    @property
+    def open(self) -> bool:
+        return self.status in (CampaignStatus.RUNNING, CampaignStatus.PAUSED)
+
+
+class TrialStatus(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
+    DONE = "done", "Ran"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class Trial(Job):
+    """One configuration of a campaign, tried once or, where its failure was not its own, again.
+
+    number: 0 is what runs already.  key: the same for the same configuration (`engine.space.key_of`), once per
+    campaign.  mesh, training: of its configuration.  predicted_*: when it was chosen; gain: expected improvement as a
+    share; why: spans of the sentence.  failure: `Failure.to_json` with what it forbids.  runs: how often it ran.
+    """
+
+    campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="trials")
+    number = models.PositiveIntegerField()
+    key = models.CharField(max_length=32)
+    mesh = OrderedJSONField()
+    training = OrderedJSONField()
+    status = models.CharField(max_length=20, choices=TrialStatus, default=TrialStatus.WAITING)
+    why = models.JSONField(default=str, blank=True)
+    predicted_step_time_s = models.FloatField(null=True)
+    predicted_low_s = models.FloatField(null=True)
+    predicted_high_s = models.FloatField(null=True)
+    gain = models.FloatField(null=True)
+    faster = models.FloatField(null=True)
+    runs_probability = models.FloatField(null=True)
+    step_time_s = models.FloatField(null=True)
+    step_times_s = models.JSONField(default=list, blank=True)
+    peak_bytes = models.FloatField(null=True)
+    mfu = models.FloatField(null=True)
+    duty_cycle = models.FloatField(null=True)
+    modelled = models.BooleanField(default=False)
+    failure = OrderedJSONField(null=True, blank=True)
+    runs = models.PositiveSmallIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.UniqueConstraint(fields=["campaign", "key"], name="one_trial_per_configuration"),
+            models.UniqueConstraint(fields=["campaign", "number"], name="one_trial_per_number"),
+        ]
+        indexes = [
+            models.Index(fields=["status"], name="trial_open", condition=Q(status__in=["waiting", "running"])),
+        ]
+
+    def parameter(self, name: str) -> Any:
+        """Its value in this trial; of an axis that the mesh does not have, 1."""
+        return self.parameters.get(name, None if name in self.training else 1)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Sizes of the axes, then the training, as a table shows them."""
+        across = {f"dcn.{axis}": size for axis, size in self.mesh.get("dcn", {}).items() if size > 1}
+        return {**self.mesh.get("ici", {}), **across, **{k: v for k, v in self.training.items() if v not in (None, [])}}

@@ -1,0 +1,292 @@
+"""What the page of a campaign shows: rows, the trajectory, parallel coordinates, and what each parameter matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from campaigns.models import Campaign, Trial, TrialStatus
+from campaigns.services.planning import SENTENCE, cost_of
+from proposals.failures import CAUSES
+
+#: Trials of a page of the table; points of the trajectory and lines of the parallel coordinates that are drawn.
+PAGE, MOST_POINTS, MOST_LINES = 100, 400, 150
+#: Trials that ran from which parameters are compared.
+LEAST_RAN = 5
+#: What the export holds.
+EXPORTED = (
+    "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
+    "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "failure",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """Of the trajectory, in percent from the left and the top.  kind: `better`, `worse` or `failed`."""
+
+    x: float
+    y: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A grid line or a line to compare with, in percent from the top."""
+
+    y: float
+    label: str
+    kind: str = "grid"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """points: trials; best: corners of the line of the best so far; shown: how many of all trials are drawn."""
+
+    points: Sequence[Point]
+    best: Sequence[tuple[float, float]]
+    marks: Sequence[Mark]
+    last: int
+    shown: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Of parallel coordinates: its place in percent from the left, and its values in percent from the top."""
+
+    name: str
+    x: float
+    ticks: Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Line:
+    corners: Sequence[tuple[float, float]]
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Parallel:
+    axes: Sequence[Axis]
+    lines: Sequence[Line]
+    total: int
+
+
+@dataclass(frozen=True)
+class Importance:
+    """share: of the variance of log step time that lies between a parameter's values; best: that of the fastest."""
+
+    name: str
+    share: float
+    best: str
+    values: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Numbers of the head.  speedup: of the best over what runs; cost: dollars, None without a price."""
+
+    total: int
+    ran: int
+    failed: int
+    waiting: int
+    running: int
+    best: Trial | None
+    baseline: Trial | None
+    speedup: float | None
+    busy_s: float
+    cost: float | None
+
+
+def overview(campaign: Campaign, trials: Sequence[Trial]) -> Overview:
+    ran = [trial for trial in trials if trial.status == TrialStatus.DONE]
+    best = min(ran, key=lambda trial: trial.step_time_s or 0.0, default=None)
+    baseline = next((trial for trial in trials if trial.number == 0), None)
+    speedup = None
+    if best and best.step_time_s and baseline and baseline.step_time_s:
+        speedup = baseline.step_time_s / best.step_time_s
+    busy = sum((t.finished_at - t.started_at).total_seconds() for t in trials if t.started_at and t.finished_at)
+
+    def count(*statuses: str) -> int:
+        return sum(trial.status in statuses for trial in trials)
+
+    return Overview(
+        total=sum(trial.number > 0 for trial in trials),
+        ran=len(ran),
+        failed=count(TrialStatus.FAILED),
+        waiting=count(TrialStatus.WAITING, TrialStatus.PAUSED),
+        running=count(TrialStatus.RUNNING),
+        best=best,
+        baseline=baseline,
+        speedup=speedup,
+        busy_s=busy,
+        cost=None if campaign.dollars_per_chip_hour is None else cost_of(campaign, busy),
+    )
+
+
+def said(value: Any) -> str:
+    """A stored sentence with its values."""
+    return SENTENCE.validate_python(value)
+
+
+def cause_words(failure: Mapping[str, Any] | None) -> str:
+    return CAUSES.get(failure["cause"], failure["cause"]) if failure else ""
+
+
+def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None:
+    """Step time by trial on a logarithmic axis, as the paper's Figure 4 shows it; None before any trial ran."""
+    from experiments.formatting import seconds
+
+    ended = [t for t in trials if t.status in (TrialStatus.DONE, TrialStatus.FAILED)]
+    times = [trial.step_time_s for trial in ended if trial.step_time_s]
+    if not times:
+        return None
+    lines = [*times, *([campaign.expert_step_time_s] if campaign.expert_step_time_s else [])]
+    low, high = np.log(min(lines)) - 0.05, np.log(max(lines)) + 0.05
+    last = max(trial.number for trial in ended)
+
+    def x(number: int) -> float:
+        return 2.0 + 96.0 * number / max(1, last)
+
+    def y(value: float) -> float:
+        return 4.0 + 84.0 * float((high - np.log(value)) / (high - low))
+
+    points, best, corners = [], np.inf, []
+    for trial in ended:
+        name = "current configuration" if trial.number == 0 else f"trial {trial.number}"
+        if trial.step_time_s is None:
+            points.append(Point(x(trial.number), 94.0, "failed", f"{name}: {cause_words(trial.failure) or 'failed'}"))
+            continue
+        better = trial.step_time_s < best
+        if better:
+            if np.isfinite(best):
+                corners.append((x(trial.number), y(best)))
+            best = trial.step_time_s
+            corners.append((x(trial.number), y(best)))
+        kind = "better" if better else "worse"
+        points.append(Point(x(trial.number), y(trial.step_time_s), kind, f"{name}: {seconds(trial.step_time_s)}"))
+    corners.append((x(last), y(best)))
+    marks = [Mark(y(value), str(seconds(value))) for value in np.exp(np.linspace(low + 0.05, high - 0.05, 4))]
+    first = next((trial for trial in ended if trial.number == 0 and trial.step_time_s), None)
+    if first is not None:
+        marks.append(Mark(y(float(first.step_time_s or 1.0)), "current configuration", "baseline"))
+    if campaign.expert_step_time_s:
+        marks.append(Mark(y(campaign.expert_step_time_s), "by hand", "expert"))
+    return Trajectory(_thinned(points), corners, marks, last, min(len(points), MOST_POINTS), len(points))
+
+
+def _thinned(points: Sequence[Point]) -> Sequence[Point]:
+    """Every improvement, and of the others as many as can be told apart."""
+    if len(points) <= MOST_POINTS:
+        return points
+    better = [point for point in points if point.kind == "better"][-MOST_POINTS // 2 :]
+    others = [point for point in points if point.kind != "better"]
+    step = max(1, -(-len(others) // (MOST_POINTS - len(better))))
+    return [*others[::step], *better]
+
+
+def parallel(trials: Sequence[Trial]) -> Parallel | None:
+    """A line per trial over the parameters that differ, to the step time; None where too few ran."""
+    from experiments.formatting import seconds
+
+    ran = sorted((trial for trial in trials if trial.step_time_s), key=lambda trial: trial.step_time_s or 0.0)
+    varying = varying_parameters(ran)
+    if len(ran) < 2 or not varying:
+        return None
+    step = max(1, len(ran) // MOST_LINES)
+    drawn = [*ran[: MOST_LINES // 2], *ran[MOST_LINES // 2 :: step]][:MOST_LINES]
+    width = 92.0 / len(varying)
+    places = {
+        name: {value: 8.0 + 78.0 * n / max(1, len(values) - 1) for n, value in enumerate(values)}
+        for name, values in varying.items()
+    }
+    axes = [
+        Axis(name, 4.0 + width * n, [(top, shown(value)) for value, top in places[name].items()])
+        for n, name in enumerate(varying)
+    ]
+    times = np.log([trial.step_time_s or 1.0 for trial in ran])
+    span = max(float(times.max() - times.min()), 1e-9)
+
+    def top(value: float) -> float:
+        return 86.0 - 78.0 * float((np.log(value) - times.min()) / span)
+
+    axes.append(
+        Axis(
+            "step time",
+            96.0,
+            [(top(t), str(seconds(t))) for t in (float(np.exp(times.min())), float(np.exp(times.max())))],
+        )
+    )
+    lines = []
+    for rank, trial in reversed(list(enumerate(drawn))):
+        corners = [(axis.x, places[axis.name][_hashed(trial.parameter(axis.name))]) for axis in axes[:-1]]
+        corners.append((96.0, top(trial.step_time_s or 1.0)))
+        kind = "best" if rank == 0 else "good" if rank < len(drawn) / 5 else "other"
+        lines.append(Line(corners, kind, f"trial {trial.number}: {seconds(trial.step_time_s or 0.0)}"))
+    return Parallel(axes, lines, len(ran))
+
+
+def varying_parameters(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Parameters that take more than one value, with these in order."""
+    found: dict[str, dict[Any, None]] = {}
+    names = dict.fromkeys(name for trial in trials for name in trial.parameters)
+    for trial in trials:
+        for name in names:
+            found.setdefault(name, {})[_hashed(trial.parameter(name))] = None
+    return {name: sorted(values, key=_order) for name, values in found.items() if len(values) > 1}
+
+
+def _hashed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    return (0, value) if isinstance(value, int | float) else (1, str(value))
+
+
+def shown(value: Any) -> str:
+    """A parameter's value in a table."""
+    if isinstance(value, tuple | list):
+        return f"{len(value)} flags" if value else "none"
+    return "–" if value is None else str(value)
+
+
+def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
+    """The parameters, those that matter most first; empty where too few trials ran.
+
+    Others vary at the same time, so that shares overlap and do not add up.
+    """
+    ran = [trial for trial in trials if trial.step_time_s]
+    if len(ran) < LEAST_RAN:
+        return ()
+    times = np.log([trial.step_time_s or 1.0 for trial in ran])
+    whole = float(((times - times.mean()) ** 2).sum())
+    best = ran[int(np.argmin(times))]
+    found = []
+    for name, values in varying_parameters(ran).items():
+        own = [_hashed(trial.parameter(name)) for trial in ran]
+        groups = [times[[value == each for each in own]] for value in values]
+        between = sum(len(group) * float(group.mean() - times.mean()) ** 2 for group in groups)
+        share = between / whole if whole > 0 else 0.0
+        found.append(Importance(name, share, shown(best.parameter(name)), len(values)))
+    return sorted(found, key=lambda item: -item.share)
+
+
+def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:
+    """(parameter, value in one, value in the other) where they differ."""
+    names = dict.fromkeys((*one.parameters, *other.parameters))
+    rows = [(name, shown(one.parameter(name)), shown(other.parameter(name))) for name in names]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def exported(trial: Trial) -> dict[str, Any]:
+    """A trial as CSV and JSON give it."""
+    row: dict[str, Any] = {name: getattr(trial, name) for name in EXPORTED}
+    row["why"] = str(said(trial.why))
+    row["failure"] = None if trial.failure is None else {k: v for k, v in trial.failure.items() if k != "forbids"}
+    return {**row, "mesh": trial.mesh, "training": trial.training}

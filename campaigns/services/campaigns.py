@@ -1,0 +1,196 @@
+"""Begin a campaign, pause it, go on, cancel it, and try a failed trial again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.models import Role, User
+from accounts.permissions import check
+from campaigns.backends import read_landscape
+from campaigns.engine.space import key_of, settings_of
+from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
+from campaigns.services import planning, spaces
+from campaigns.services.planning import CAMPAIGNS, TRIALS
+from experiments.models import Experiment
+from experiments.services import configuration, events
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config_file import config_to_json
+from perfmodel.step_time import missing_facts
+from proposals.constraints import Constraints
+
+#: Trials of one campaign, and of it at the same time.
+MOST_TRIALS, MOST_PARALLEL = 20_000, 64
+#: Campaigns of an experiment that run or wait at the same time.
+MOST_OPEN = 5
+
+
+class CampaignError(Exception):
+    """It cannot be done as asked.  The text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a campaign is to be; see `Campaign`."""
+
+    backend: str = Campaign.Backend.MODELLED
+    most_trials: int = 20
+    parallel: int = 1
+    to_budget: bool = False
+    most_s: float | None = None
+    most_dollars: float | None = None
+    dollars_per_chip_hour: float | None = None
+    expert_step_time_s: float | None = None
+    constraints: Mapping[str, Any] | None = None
+    landscape: Any = None
+
+
+def begin(experiment: Experiment, user: User, asked: Asked) -> Campaign:
+    """Raises CampaignError; Http404 and PermissionDenied below engineer."""
+    check(user, experiment, Role.ENGINEER)
+    config, constraints = _checked(experiment, asked)
+    with transaction.atomic():
+        events.lock(experiment.pk)
+        open_ones = experiment.campaigns.filter(status__in=(CampaignStatus.RUNNING, CampaignStatus.PAUSED))
+        if open_ones.count() >= MOST_OPEN:
+            raise CampaignError(f"{MOST_OPEN} campaigns of this experiment are open; wait for one, or cancel it.")
+        made = Campaign.objects.create(
+            team_id=experiment.team_id, experiment=experiment, backend=asked.backend,
+            config=config_to_json(config), constraints=constraints.to_json(), landscape=asked.landscape,
+            parallel=asked.parallel, to_budget=asked.to_budget, most_trials=asked.most_trials, most_s=asked.most_s,
+            most_dollars=asked.most_dollars, dollars_per_chip_hour=asked.dollars_per_chip_hour,
+            expert_step_time_s=asked.expert_step_time_s, created_by=user,
+        )  # fmt: skip
+        try:
+            field = spaces.field_of(made)
+        except ConfigError as error:
+            raise CampaignError(str(error)) from error
+        made.considered, made.held_back = field.considered, dict(field.held_back)
+        made.save(update_fields=["considered", "held_back"])
+        _first(made, field.config, field.landscape is None or key_of(config) in field.landscape.by_key)
+        events.append(experiment, "campaign", "user", user=user, data={"campaign": made.pk, "backend": made.backend})
+        CAMPAIGNS.enqueue(made.pk)
+    return made
+
+
+def _first(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
+    """What runs already, measured as every trial is; a landscape may not hold it."""
+    if known:
+        trial = Trial.objects.create(
+            campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
+            why="The current configuration, measured as the trials of the campaign are.",
+        )  # fmt: skip
+        TRIALS.enqueue(trial.pk)
+
+
+def _checked(experiment: Experiment, asked: Asked) -> tuple[ExperimentConfig, Constraints]:
+    config = configuration.load(experiment)
+    if config is None:
+        raise CampaignError("The experiment has no valid configuration; open Configuration and save it.")
+    if missing := missing_facts(config):
+        names = ", ".join(name.removeprefix("training.").replace("_", " ") for name in missing)
+        raise CampaignError(f"The configuration does not give {names}; a campaign cannot price candidates without.")
+    if asked.backend not in Campaign.Backend.values:
+        raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")
+    for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL)):
+        if not 1 <= getattr(asked, name) <= most:
+            raise CampaignError(f"{_WORDS[name]} must be between 1 and {most:,}.")
+    for name in ("most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s"):
+        value = getattr(asked, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise CampaignError(f"{_WORDS[name]} must be a positive number, or left out.")
+    if asked.most_dollars is not None and asked.dollars_per_chip_hour is None:
+        raise CampaignError("A budget in dollars needs the price of a chip per hour.")
+    if (asked.backend == Campaign.Backend.RECORDED) != (asked.landscape is not None):
+        raise CampaignError("A recorded landscape needs its file, and only a recorded landscape takes one.")
+    try:
+        constraints = Constraints.from_json(asked.constraints or {})
+        constraints.check(config)
+        if asked.landscape is not None:
+            read_landscape(replace(config, measured=None), asked.landscape)
+    except ConfigError as error:
+        raise CampaignError(str(error).removeprefix("constraints.")) from error
+    return replace(config, measured=None), constraints
+
+
+_WORDS = {
+    "most_trials": "The number of trials", "parallel": "The number of trials at a time",
+    "most_s": "The budget in time", "most_dollars": "The budget in dollars",
+    "dollars_per_chip_hour": "The price of a chip per hour", "expert_step_time_s": "The step time to compare with",
+}  # fmt: skip
+
+
+def pause(campaign: Campaign, user: User) -> None:
+    """Trials that run go on to their end; nothing new begins."""
+    _move(campaign, user, "pause", (CampaignStatus.RUNNING,), CampaignStatus.PAUSED)
+
+
+def resume(campaign: Campaign, user: User) -> None:
+    _move(campaign, user, "resume", (CampaignStatus.PAUSED,), CampaignStatus.RUNNING)
+
+
+def cancel(campaign: Campaign, user: User) -> None:
+    """Trials that run are ended."""
+    _move(campaign, user, "cancel", (CampaignStatus.RUNNING, CampaignStatus.PAUSED), CampaignStatus.CANCELLED)
+
+
+#: Status of the trials that wait, by what the campaign is set to.
+_WAITING = {
+    CampaignStatus.PAUSED: ((TrialStatus.WAITING,), TrialStatus.PAUSED),
+    CampaignStatus.RUNNING: ((TrialStatus.PAUSED,), TrialStatus.WAITING),
+    CampaignStatus.CANCELLED: ((TrialStatus.WAITING, TrialStatus.PAUSED, TrialStatus.RUNNING), TrialStatus.CANCELLED),
+}
+
+
+def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: CampaignStatus) -> None:
+    check(user, campaign, Role.ENGINEER)
+    with transaction.atomic():
+        events.lock(campaign.experiment_id)
+        ended = {"finished_at": timezone.now(), "reason": "Cancelled."} if new == CampaignStatus.CANCELLED else {}
+        if not Campaign.objects.filter(pk=campaign.pk, status__in=old).update(status=new, **ended):
+            campaign.refresh_from_db()
+            raise CampaignError(f"The campaign is {campaign.get_status_display().lower()}; there is nothing to {verb}.")
+        before, after = _WAITING[new]
+        rows = Trial.objects.filter(campaign=campaign, status__in=before)
+        keys = list(rows.values_list("pk", flat=True)) if new == CampaignStatus.RUNNING else []
+        rows.update(status=after)
+        for pk in keys:
+            TRIALS.enqueue(pk)
+        data = {"campaign": campaign.pk, "change": verb}
+        events.append(campaign.experiment_id, "campaign", "user", user=user, data=data)
+        if new == CampaignStatus.RUNNING:
+            CAMPAIGNS.enqueue(campaign.pk)
+
+
+def retry(trial: Trial, user: User) -> None:
+    """Try a failed trial again; a campaign that has ended goes on with it."""
+    campaign = trial.campaign
+    check(user, campaign, Role.ENGINEER)
+    with transaction.atomic():
+        events.lock(campaign.experiment_id)
+        again = {"status": TrialStatus.WAITING, "failure": None, "worker": "", "attempts": 0, "heartbeat_at": None}
+        if not Trial.objects.filter(pk=trial.pk, status=TrialStatus.FAILED).update(**again):
+            raise CampaignError("Only a trial that failed can be tried again.")
+        ended = (CampaignStatus.DONE, CampaignStatus.CANCELLED, CampaignStatus.FAILED)
+        on = {"status": CampaignStatus.RUNNING, "reason": "", "finished_at": None}
+        Campaign.objects.filter(pk=campaign.pk, status__in=ended).update(**on)
+        if campaign.status == CampaignStatus.PAUSED:
+            Trial.objects.filter(pk=trial.pk).update(status=TrialStatus.PAUSED)
+        else:
+            TRIALS.enqueue(trial.pk)
+        data = {"campaign": campaign.pk, "change": "retry", "trial": trial.number}
+        events.append(campaign.experiment_id, "campaign", "user", user=user, data=data)
+
+
+def plan(pk: int) -> None:
+    """Plan a running campaign; where its configuration can no longer be read it ends with a sentence."""
+    try:
+        planning.plan(pk)
+    except ConfigError as error:
+        Campaign.objects.filter(pk=pk, status=CampaignStatus.RUNNING).update(
+            status=CampaignStatus.FAILED, reason=str(error), finished_at=timezone.now()
+        )

@@ -1,0 +1,151 @@
+"""The next trials of a campaign: an iteration of the engine on the pool as it stands, stored all or nothing.
+
+Whoever plans holds the campaign's row, so that workers that finish at the same moment plan one after the other and
+none sees a pool without the other's result.  A plan can be repeated at any time: it only fills what is free.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+from django.db import transaction
+from django.db.models import Count, Max, Q
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+from pydantic import TypeAdapter
+
+from campaigns.engine.analysis import Analysis
+from campaigns.engine.candidates import Candidates
+from campaigns.engine.loop import LEAST_GAIN, Choice, Iteration, iterate
+from campaigns.engine.space import key_of, settings_of
+from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
+from campaigns.services import spaces
+from experiments.formatting import dollars, duration
+from experiments.sentences import Sentence, Text
+from jobs.jobs import Jobs
+
+TRIALS = Jobs(Trial, (TrialStatus.WAITING, TrialStatus.RUNNING), TrialStatus.RUNNING)
+#: Sends the plan again where a worker died between a result and the plan; the column stays.
+CAMPAIGNS = Jobs(Campaign, (CampaignStatus.RUNNING,))
+#: Of so many trials one more is planned ahead, so that long campaigns do not read their whole pool for each trial.
+AHEAD = 20
+SENTENCE: TypeAdapter[str] = TypeAdapter(Text)
+OPEN = Q(status__in=[TrialStatus.WAITING, TrialStatus.RUNNING])
+
+
+def wanted(open_trials: int, ended: int, parallel: int) -> int:
+    """How many trials to plan.  None while enough wait; then as many as the workers, and more in a long campaign."""
+    if open_trials >= parallel:
+        return 0
+    return max(parallel, ceil(ended / AHEAD)) - open_trials
+
+
+def plan(pk: int) -> int:
+    """Store the trials that are worth running now, or end the campaign; returns how many were stored."""
+    with transaction.atomic():
+        campaign = Campaign.objects.select_for_update().select_related("experiment").get(pk=pk)
+        if campaign.status != CampaignStatus.RUNNING:
+            return 0
+        CAMPAIGNS.held(pk, campaign.worker).update(heartbeat_at=timezone.now())
+        counts = campaign.trials.aggregate(
+            open=Count("pk", filter=OPEN), begun=Count("pk", filter=Q(number__gt=0)), last=Coalesce(Max("number"), 0)
+        )
+        spent = _spent(campaign)
+        if spent is not None:
+            return _stop(campaign, counts["open"], spent)
+        left = campaign.most_trials - counts["begun"]
+        count = min(wanted(counts["open"], counts["begun"], campaign.parallel), left)
+        if left <= 0:
+            return _stop(campaign, counts["open"], f"The budget of {campaign.most_trials:,} trials is spent.")
+        if count <= 0:
+            return 0
+        field = spaces.field_of(campaign)
+        candidates, pool = spaces.pool_of(campaign, field)
+        if campaign.backend == Campaign.Backend.LOCAL:
+            if not pool.done and pool.open:
+                return 0  # the first trial says how fast this machine is
+            if pool.done:
+                first = pool.done[0]
+                candidates = candidates.in_units_of(first.candidate, first.step_time_s or 1.0)
+        least_gain = -1.0 if campaign.to_budget else LEAST_GAIN
+        found = iterate(candidates, pool, count, least_gain=least_gain)
+        _store(campaign, candidates, found, counts["last"] + 1)
+        if not found.choices:
+            return _stop(campaign, counts["open"], found.ended or Sentence("No candidate is left."))
+        return len(found.choices)
+
+
+def _spent(campaign: Campaign) -> str | None:
+    """Which budget of time or money is spent, in a sentence."""
+    if campaign.most_s is None and campaign.most_dollars is None:
+        return None
+    ran = campaign.trials.filter(started_at__isnull=False)
+    times = ran.values_list("started_at", "finished_at")
+    ended = [(end - begin).total_seconds() for begin, end in times if begin and end]
+    seconds = float(np.sum(ended))
+    if campaign.most_s is not None and seconds >= campaign.most_s:
+        return f"The budget of {duration(campaign.most_s)} of trials is spent."
+    if campaign.most_dollars is not None and cost_of(campaign, seconds) >= campaign.most_dollars:
+        return f"The budget of {dollars(campaign.most_dollars)} is spent."
+    return None
+
+
+def cost_of(campaign: Campaign, seconds: float) -> float:
+    """Dollars of all chips of the campaign for so long."""
+    hardware = campaign.config["hardware"]
+    chips = float(np.prod(hardware["topology"])) * hardware.get("slices", 1)
+    return (campaign.dollars_per_chip_hour or 0.0) * chips * seconds / 3600.0
+
+
+def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
+    """End the campaign once nothing of it runs."""
+    if not open_trials:
+        Campaign.objects.filter(pk=campaign.pk, status=CampaignStatus.RUNNING).update(
+            status=CampaignStatus.DONE, reason=str(reason), finished_at=timezone.now()
+        )
+    return 0
+
+
+def _store(campaign: Campaign, c: Candidates, found: Iteration, number: int) -> None:
+    keys = [key_of(c.configs[choice.candidate]) for choice in found.choices]
+    # A failure whose cause is not known may come again: the same trial, run once more.
+    failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
+    again = [failed[key] for key in keys if key in failed]
+    for trial in again:
+        trial.status, trial.worker, trial.heartbeat_at = TrialStatus.WAITING, "", None
+    Trial.objects.bulk_update(again, ["status", "worker", "heartbeat_at"])
+    new = [choice for choice, key in zip(found.choices, keys, strict=True) if key not in failed]
+    made = Trial.objects.bulk_create(
+        [_trial(campaign, c, choice, number + n) for n, choice in enumerate(new)], batch_size=500
+    )
+    analysis = analysis_json(found.analysis) | {"held_back": dict(found.held_back)}
+    Campaign.objects.filter(pk=campaign.pk).update(analysis=analysis)
+    for trial in (*made, *again):
+        TRIALS.enqueue(trial.pk)
+
+
+def _trial(campaign: Campaign, c: Candidates, choice: Choice, number: int) -> Trial:
+    config = c.configs[choice.candidate]
+    return Trial(
+        campaign=campaign,
+        number=number,
+        key=key_of(config),
+        mesh=config.mesh.to_json(),
+        training=settings_of(config),
+        why=SENTENCE.dump_python(choice.why, mode="json"),
+        predicted_step_time_s=choice.step_time_s,
+        predicted_low_s=choice.low_s,
+        predicted_high_s=choice.high_s,
+        gain=choice.gain,
+        faster=choice.faster,
+        runs_probability=choice.runs,
+    )
+
+
+def analysis_json(found: Analysis) -> dict[str, object]:
+    return {
+        "state": found.health.state,
+        "sentence": SENTENCE.dump_python(found.health.sentence, mode="json"),
+        "leverage": [{"parameter": item.parameter, "gain": item.gain} for item in found.leverage],
+    }

@@ -1,0 +1,137 @@
+"""The candidates of a campaign, made once per process: the space of its experiment, or its recorded landscape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from campaigns.backends import Landscape, read_landscape
+from campaigns.engine.candidates import Candidates, calibrated, listed, price
+from campaigns.engine.pool import Pool
+from campaigns.engine.pool import Trial as Tried
+from campaigns.engine.space import key_of, searched
+from campaigns.models import Campaign, TrialStatus
+from experiments.models import RunStatus
+from experiments.sentences import Sentence
+from experiments.services import profiles
+from perfmodel.calibration import Calibration
+from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config_file import parse_config
+from perfmodel.prices import mesh_distance
+from perfmodel.workload import from_config, stack
+from proposals.candidate import candidate
+from proposals.constraints import Constraints
+from proposals.failures import CAUSES, Failure
+from proposals.failures.forbidden import Forbidden
+from proposals.proposer import Pricer
+from proposals.services.context import Kept, of_run
+
+#: Campaigns kept in a process.
+KEPT = 4
+_fields = Kept(KEPT)
+#: Of a trial, what the engine asks for.
+COLUMNS = ("key", "status", "step_time_s", "peak_bytes", "duty_cycle", "failure", "mesh", "training", "runs")
+_STATES = {TrialStatus.PAUSED: "waiting"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """Candidates by the keys of trials.  config: what the campaign began with; landscape: of recorded runs."""
+
+    config: ExperimentConfig
+    candidates: Candidates
+    by_key: Mapping[str, int]
+    considered: int
+    held_back: Mapping[str, int]
+    landscape: Landscape | None = None
+
+
+def field_of(campaign: Campaign) -> Field:
+    """Raises ConfigError where the configuration is none any more."""
+    found: Field = _fields.get(campaign.pk, lambda: _make(campaign))
+    return found
+
+
+def _make(campaign: Campaign) -> Field:
+    config = config_of(campaign)
+    if campaign.landscape is not None:
+        landscape = read_landscape(config, campaign.landscape)
+        configs = landscape.configs
+        return Field(config, listed(configs), _keys(configs), len(configs), {}, landscape)
+    rules = Constraints.from_json(campaign.constraints or {})
+    space = searched(config, rules, calibration_of(campaign, config))
+    keys = _keys(space.candidates.configs)
+    return Field(config, space.candidates, keys, space.considered, space.held_back)
+
+
+def _keys(configs: Sequence[ExperimentConfig]) -> dict[str, int]:
+    return {key_of(config): row for row, config in enumerate(configs)}
+
+
+def config_of(campaign: Campaign) -> ExperimentConfig:
+    return parse_config(campaign.config)[0]
+
+
+def calibration_of(campaign: Campaign, config: ExperimentConfig) -> Calibration | None:
+    """From the newest profile of the experiment under the configuration that the campaign began with; None where there
+    is none to read."""
+    run = campaign.experiment.runs.filter(status=RunStatus.READY).select_related("profile").order_by("-pk").first()
+    if run is None or campaign.backend == Campaign.Backend.LOCAL:
+        return None  # steps of another machine say nothing of the devices here
+    try:
+        found = of_run(run, campaign.config)
+        return Pricer(found.profile, found.config, found.diagnosis).calibration
+    except (ConfigError, profiles.NotIngested):
+        return None
+
+
+def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration that a trial runs.  trial: its mesh and training."""
+    changes = {key: value for key, value in trial["training"].items() if value is not None}
+    return replace(candidate(config, trial["mesh"], changes), measured=None)
+
+
+def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:
+    """The trials as the engine takes them; those that the space of today does not hold are added to it."""
+    rows = list(campaign.trials.order_by("number").values(*COLUMNS))
+    by_key, candidates = dict(field.by_key), field.candidates
+    missing = [row for row in rows if row["key"] not in by_key]
+    if missing:
+        candidates = _joined(campaign, field, [config_of_trial(field.config, row) for row in missing])
+        by_key |= {row["key"]: len(field.candidates) + n for n, row in enumerate(missing)}
+    return candidates, Pool(tuple(_tried(field, by_key[row["key"]], row) for row in rows))
+
+
+def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> Candidates:
+    more = price(configs, stack([from_config(config) for config in configs]))
+    calibration = calibration_of(campaign, field.config)
+    if calibration is not None:
+        far = np.array([mesh_distance(field.config.mesh, config.mesh) for config in configs])
+        more = calibrated(more, calibration.price_workload(stack([from_config(config) for config in configs]), far))
+    return field.candidates.with_(more)
+
+
+def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
+    return Tried(
+        row,
+        _STATES.get(stored["status"], stored["status"]),
+        stored["step_time_s"],
+        stored["peak_bytes"],
+        failure_of(field.config, stored) if stored["failure"] else None,
+        stored["duty_cycle"],
+        max(1, stored["runs"]),
+    )
+
+
+def failure_of(config: ExperimentConfig, stored: Mapping[str, Any]) -> Failure:
+    """What a stored failure says of other candidates."""
+    told = stored["failure"]
+    cause = told["cause"] if told["cause"] in CAUSES else "unknown"
+    rule = told.get("forbids")
+    forbidden = (
+        Forbidden(rule["rule"], config_of_trial(config, stored), rule["role"], rule["dimension"]) if rule else None
+    )
+    return Failure(cause, told["confidence"], Sentence(told["sentence"]), told["lines"], forbidden=forbidden)

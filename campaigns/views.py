@@ -1,0 +1,196 @@
+"""Campaigns of an experiment, and the pool of one: every trial with why it was chosen and what came of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from accounts.text import whole_number
+from campaigns import presentation
+from campaigns.forms import CampaignForm
+from campaigns.models import Campaign, Trial, TrialStatus
+from campaigns.services import campaigns as services
+from experiments.pages import experiment_page
+from experiments.services import configuration
+from perfmodel.step_time import missing_facts
+
+#: What the table can be ordered by.
+ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-time": "-step_time_s"}
+_CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "HEAD", "POST"])
+def campaigns(request: HttpRequest, pk: int) -> HttpResponse:
+    """The campaigns of an experiment; POST begins one."""
+    posted = request.method == "POST"
+    page = experiment_page(request, pk, Role.ENGINEER if posted else Role.VIEWER)
+    form = CampaignForm(request.POST, request.FILES) if posted else CampaignForm()
+    problem = ""
+    if posted and form.is_valid():
+        try:
+            return redirect(services.begin(page.experiment, request.user, form.asked()))  # type: ignore[arg-type]
+        except services.CampaignError as error:
+            problem = str(error)
+    config = configuration.load(page.experiment)
+    context = page.context(
+        "campaigns",
+        campaigns=page.experiment.campaigns.select_related("created_by").defer("landscape"),
+        form=form,
+        problem=problem,
+        lacks=[name.removeprefix("training.").replace("_", " ") for name in missing_facts(config)] if config else None,
+        unreadable=config is None,
+    )
+    return render(request, "campaigns/campaigns.html", context, status=400 if posted else 200)
+
+
+@require(Role.VIEWER)
+@require_GET
+@vary_on_headers("HX-Request")
+def campaign(request: HttpRequest, pk: int) -> HttpResponse:
+    """The Global Message Pool of a campaign."""
+    found = _campaign(request, pk)
+    page = experiment_page(request, found.experiment_id)
+    trials = list(found.trials.defer("worker", "heartbeat_at"))
+    order = request.GET.get("order", "number")
+    order = order if order in ORDERS else "number"
+    state = request.GET.get("state", "")
+    rows = [trial for trial in trials if not state or trial.status == state]
+    rows = _ordered(rows, order)
+    listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
+    context = page.context(
+        "campaigns",
+        campaign=found,
+        over=presentation.overview(found, trials),
+        trajectory=presentation.trajectory(found, trials),
+        parallel=presentation.parallel(trials),
+        importance=presentation.importance(trials),
+        health=presentation.said(found.analysis.get("sentence", "")),
+        page=listed,
+        names=list(presentation.varying_parameters(trials)),
+        order=order,
+        state=state,
+        states=[(value, label) for value, label in TrialStatus.choices if any(t.status == value for t in trials)],
+        columns=[],
+    )
+    context["names"] = context["names"][:MOST_COLUMNS]
+    part = request.htmx and not request.htmx.boosted  # type: ignore[attr-defined]
+    return render(request, "campaigns/_pool.html" if part else "campaigns/campaign.html", context)
+
+
+#: Parameters with a column of their own; all of them are in the difference and the export.
+MOST_COLUMNS = 8
+
+
+def _ordered(rows: list[Trial], order: str) -> list[Trial]:
+    if order.endswith("time"):
+        ran = [row for row in rows if row.step_time_s]
+        ran.sort(key=lambda row: row.step_time_s or 0.0, reverse=order.startswith("-"))
+        return [*ran, *(row for row in rows if not row.step_time_s)]
+    return rows[::-1] if order.startswith("-") else rows
+
+
+@require(Role.VIEWER)
+@require_POST
+def change(request: HttpRequest, pk: int) -> HttpResponse:
+    """Pause, resume or cancel."""
+    found = _campaign(request, pk, Role.ENGINEER)
+    act = _CHANGES.get(request.POST.get("change", ""))
+    if act is None:
+        messages.error(request, "A campaign can be paused, resumed or cancelled.")
+        return redirect(found)
+    try:
+        act(found, request.user)  # type: ignore[arg-type]
+    except services.CampaignError as error:
+        messages.error(request, str(error))
+    return redirect(found)
+
+
+@require(Role.VIEWER)
+@require_POST
+def retry(request: HttpRequest, pk: int, number: int) -> HttpResponse:
+    found = _campaign(request, pk, Role.ENGINEER)
+    trial = get_object_or_404(found.trials.select_related("campaign"), number=number)
+    try:
+        services.retry(trial, request.user)  # type: ignore[arg-type]
+    except services.CampaignError as error:
+        messages.error(request, str(error))
+    return redirect(found)
+
+
+@require(Role.VIEWER)
+@require_GET
+def difference(request: HttpRequest, pk: int) -> HttpResponse:
+    """What differs between two trials: `a` (default: what runs) and `b` (default: the best)."""
+    found = _campaign(request, pk)
+    page = experiment_page(request, found.experiment_id)
+    trials = list(found.trials.all())
+    by_number = {trial.number: trial for trial in trials}
+    best = presentation.overview(found, trials).best
+    one = by_number.get(_number(request, "a", 0)) or (trials[0] if trials else None)
+    other = by_number.get(_number(request, "b", best.number if best else 0)) or best or one
+    context = page.context("campaigns", campaign=found, one=one, other=other, rows=[])
+    if one is not None and other is not None:
+        context |= {
+            "rows": presentation.differences(one, other),
+            "whys": [(trial, presentation.said(trial.why)) for trial in dict.fromkeys((one, other))],
+            "ratio": one.step_time_s / other.step_time_s if one.step_time_s and other.step_time_s else None,
+        }
+    return render(request, "campaigns/difference.html", context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def as_json(request: HttpRequest, pk: int) -> HttpResponse:
+    found = _campaign(request, pk)
+    rows = [presentation.exported(trial) for trial in found.trials.all()]
+    text = json.dumps({"campaign": found.pk, "status": found.status, "config": found.config, "trials": rows}, indent=1)
+    return _file(text, "application/json", f"campaign-{found.pk}.json")
+
+
+@require(Role.VIEWER)
+@require_GET
+def as_csv(request: HttpRequest, pk: int) -> HttpResponse:
+    found = _campaign(request, pk)
+    rows = [_flat(trial) for trial in found.trials.all()]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = StringIO()
+    writer = csv.DictWriter(text, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    return _file(text.getvalue(), "text/csv; charset=utf-8", f"campaign-{found.pk}.csv")
+
+
+def _flat(trial: Trial) -> dict[str, Any]:
+    row = presentation.exported(trial)
+    failure = row.pop("failure")
+    del row["mesh"], row["training"]
+    row |= {
+        "failure": failure["cause"] if failure else "",
+        "failure_confidence": failure["confidence"] if failure else "",
+    }
+    return row | {name: presentation.shown(value) for name, value in trial.parameters.items()}
+
+
+def _file(text: str, kind: str, name: str) -> HttpResponse:
+    return HttpResponse(text, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _campaign(request: HttpRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
+    return get_for(request.user, Campaign.objects.select_related("experiment").defer("landscape"), role, pk=pk)
+
+
+def _number(request: HttpRequest, name: str, default: int) -> int:
+    found = whole_number(request.GET.get(name, ""))
+    return default if found is None else found

@@ -1,0 +1,79 @@
+"""The campaign's own loop on recorded landscapes, whole and with parts taken away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from campaigns.engine.analysis import fastest
+from campaigns.engine.candidates import Candidates
+from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
+from campaigns.engine.pool import Pool
+from campaigns.engine.residuals import Division, shipped
+from campaigns.engine.strategy import Abilities
+from evaluation.campaigns.baselines import BUDGET
+from evaluation.campaigns.fit import fold_of, without_folds
+from evaluation.campaigns.recorded import Recorded
+
+
+@dataclass(frozen=True)
+class Run:
+    """tried: candidates in order, until one is the fastest of all or the budget is spent.  converged: trials after
+    which the campaign would have stopped by itself, None where it would not have."""
+
+    tried: tuple[int, ...]
+    converged: int | None
+
+
+def division_for(landscape: Recorded) -> Division:
+    """Fitted without the landscape's fold; OptiCo's is in none."""
+    return shipped() if landscape.source == "optico" else without_folds()[fold_of(landscape)]
+
+
+def run(
+    landscape: Recorded,
+    start: int,
+    *,
+    abilities: Abilities = Abilities(),  # noqa: B008
+    candidates: Candidates | None = None,
+    budget: int = BUDGET,
+) -> Run:
+    """candidates: as the campaign sees them, the landscape's own by default."""
+    c = candidates or landscape.candidates
+    division = division_for(landscape)
+    pool = Pool((landscape.outcome(start),))
+    tried: list[int] = []
+    converged = None
+    while len(tried) < budget:
+        found = iterate(c, pool, division=division, abilities=abilities, least_gain=0.0)
+        if not found.choices:
+            break
+        choice = found.choices[0]
+        best = fastest(c, pool)
+        settled = best is not None and since(pool, best) >= PATIENCE
+        if converged is None and settled and choice.gain is not None and choice.gain < LEAST_GAIN:
+            converged = len(tried)
+        tried.append(choice.candidate)
+        pool = pool.with_(landscape.outcome(choice.candidate))
+        if landscape.regret[choice.candidate] == 0.0 and converged is not None:
+            break
+    return Run(tuple(tried), converged)
+
+
+def without_model(c: Candidates) -> Candidates:
+    """Candidates of whose times and memory nothing is known but the ideal compute time, the same for all."""
+    count = len(c)
+    return replace(
+        c,
+        time_s=c.model_flops_s / 0.4,
+        stalled_s=c.model_flops_s / 0.4,
+        stall_chance=np.zeros(count),
+        sigma=np.full(count, UNKNOWN_SPREAD),
+        shares=np.zeros_like(c.shares),
+        fill=np.full(count, -2.0),
+    )
+
+
+#: Spread of log time among layouts of a workload, where nothing tells them apart.
+UNKNOWN_SPREAD = 0.7

@@ -1,0 +1,160 @@
+"""What the TPU compiler says of many configurations: `python -m evaluation.compiled [--limit N]` goes on where it was.
+
+Each workload is a model on a slice with a batch; its configurations differ in mesh, recomputation and sharding.  They
+are compiled one at a time at quick effort, workload by workload in turn, and appended to
+`evaluation/data/compiled/checks.jsonl`.  Needs libtpu (docs/compile-check.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from itertools import product, zip_longest
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from perfmodel import legality
+from perfmodel.catalogue import get_model
+from perfmodel.config_file import parse_config
+from proposals.compiling import collectives, engine
+
+DATA = Path(__file__).parent / "data" / "compiled" / "checks.jsonl"
+#: Configurations per workload: enough for a landscape, few enough to compile in an afternoon.
+PER_WORKLOAD = 18
+
+
+@dataclass(frozen=True)
+class Workload:
+    model: str
+    chip: str
+    topology: tuple[int, ...]
+    global_batch: int
+    seq_len: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} on {self.chip} {'x'.join(map(str, self.topology))}"
+
+
+WORKLOADS = (
+    Workload("llama3.2-1b", "v6e", (4, 4), 64, 8192),
+    Workload("llama3.1-8b", "v5e", (16, 16), 256, 8192),
+    Workload("mixtral-8x7b", "v5p", (4, 4, 4), 128, 4096),
+    Workload("qwen3-30b-a3b", "v6e", (8, 8), 128, 4096),
+    Workload("qwen3-4b", "v5e", (8, 8), 128, 4096),
+    Workload("gemma3-12b", "v5p", (2, 4, 4), 64, 8192),
+    Workload("llama3.1-70b", "v5p", (4, 4, 8), 256, 4096),
+    Workload("deepseek-v2-lite", "v6e", (4, 8), 64, 4096),
+    Workload("qwen2.5-14b", "v6e", (8, 8), 64, 8192),
+    Workload("llama3.1-8b", "v6e", (4, 4), 32, 8192),
+    Workload("gpt-oss-20b", "v5e", (8, 8), 64, 4096),
+    Workload("qwen2.5-1.5b", "v5e", (4, 4), 64, 2048),
+)
+#: Models whose many small experts take the compiler minutes.
+SLOW = ("qwen3-30b-a3b", "deepseek-v2-lite", "gpt-oss-20b")
+
+
+def configurations(workload: Workload) -> list[dict[str, Any]]:
+    """Legal configurations of a workload, drawn evenly over kinds of meshes with a fixed seed."""
+    shape, chips = get_model(workload.model), prod(workload.topology)
+    powers = [2**n for n in range(11) if chips % 2**n == 0]
+    found: list[dict[str, Any]] = []
+    expert_sizes = powers if shape.experts else [1]
+    for replica, seq, model, expert in product((1, 2, 4), powers, powers, expert_sizes):
+        used = replica * seq * model * expert
+        if chips % used or model > 16 or seq > 16:
+            continue
+        mesh = {"replica": replica, "data": chips // used, "expert": expert, "seq": seq, "model": model}
+        mesh = {axis: size for axis, size in mesh.items() if size > 1 or axis == "data"}
+        for remat, sharding, accumulate in product(("full", "minimal", "none"), ("fsdp", "zero1"), (1, 4)):
+            config = {
+                "name": workload.name,
+                "hardware": {"chip": workload.chip, "topology": list(workload.topology)},
+                "mesh": {"ici": mesh},
+                "model": {"name": workload.model},
+                "training": {
+                    "global_batch": workload.global_batch, "seq_len": workload.seq_len, "precision": "bf16",
+                    "optimizer": "adamw", "weight_sharding": sharding, "remat": remat, "grad_accum": accumulate,
+                },
+            }  # fmt: skip
+            if all(violation.rule == "memory" for violation in legality.check(parse_config(config)[0])):
+                found.append(config)
+    # Half of them as most people would run them: full recomputation, weights sharded, one micro-batch.
+    random.Random(workload.name).shuffle(found)
+    usual = [c for c in found if _usual(c)][: PER_WORKLOAD // 2]
+    others = [c for c in found if not _usual(c)][: PER_WORKLOAD - len(usual)]
+    return [c for pair in zip_longest(usual, others) for c in pair if c is not None]
+
+
+def _usual(config: dict[str, Any]) -> bool:
+    training = config["training"]
+    return (training["remat"], training["weight_sharding"], training["grad_accum"]) == ("full", "fsdp", 1)
+
+
+def in_turn() -> Iterator[dict[str, Any]]:
+    """One configuration of each workload after the other, so that any beginning covers them all; the slow ones last."""
+    for slow in (False, True):
+        chosen = [workload for workload in WORKLOADS if (workload.model in SLOW) == slow]
+        for row in zip_longest(*(configurations(workload) for workload in chosen)):
+            yield from (config for config in row if config is not None)
+
+
+@lru_cache(maxsize=1)
+def rows(path: Path = DATA) -> tuple[dict[str, Any], ...]:
+    """What has been compiled: `config`, `outcome`, `peak_bytes`, …, in the order in which it was."""
+    if not path.exists():
+        return ()
+    return tuple(json.loads(line) for line in path.read_text().splitlines())
+
+
+def _row(config: dict[str, Any]) -> dict[str, Any]:
+    found = engine.check(parse_config(config)[0])
+    kinds: dict[str, float] = {}
+    for use in found.collectives:
+        kinds[use.kind] = kinds.get(use.kind, 0.0) + use.sent_bytes
+    return {
+        "config": config,
+        "outcome": found.outcome,
+        "message": found.message,
+        "peak_bytes": found.peak_bytes,
+        "argument_bytes": found.argument_bytes,
+        "needed_bytes": found.needed_bytes,
+        "capacity_bytes": found.capacity_bytes,
+        "sent_bytes_by_axes": {"+".join(k): round(v) for k, v in collectives.by_axis(found.collectives).items()},
+        "sent_bytes_by_kind": {kind: round(sent) for kind, sent in kinds.items()},
+        "effort": found.effort,
+        "compile_s": round(found.compile_s or 0.0, 1),
+        "versions": found.versions,
+        "date": str(date.fromtimestamp(datetime.now(UTC).timestamp())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--limit", type=int, default=10**6, help="stop after so many compilations")
+    limit = parser.parse_args().limit
+    done = {json.dumps(row["config"], sort_keys=True) for row in rows()}
+    DATA.parent.mkdir(parents=True, exist_ok=True)
+    with DATA.open("a") as file:
+        for config in in_turn():
+            if limit <= 0:
+                return
+            if json.dumps(config, sort_keys=True) in done:
+                continue
+            row = _row(config)
+            if row["outcome"] == "not_installed":
+                raise SystemExit(row["message"])
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            limit -= 1
+            print(config["name"], config["mesh"]["ici"], row["outcome"], row["compile_s"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

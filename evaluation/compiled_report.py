@@ -1,0 +1,177 @@
+"""docs/accuracy-compiled.md: predicted memory and traffic beside the TPU compiler's.
+
+`python -m evaluation.compiled_report` writes it.
+The rows are those of `evaluation.compiled`.  Nothing is fitted to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation.compiled import rows
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import parse_config
+from proposals.compiling import predicted
+
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy-compiled.md"
+WORST = 8
+#: A group of axes that carries less than this share of a step's bytes says little.
+SMALL = 0.05
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One configuration.  ratio: predicted over compiled memory, None where the compiler gave no size."""
+
+    config: ExperimentConfig
+    row: dict[str, Any]
+    predicted_bytes: float
+
+    @property
+    def compiled_bytes(self) -> float | None:
+        found: float | None = self.row["peak_bytes"] or self.row["needed_bytes"]
+        return found
+
+    @property
+    def ratio(self) -> float | None:
+        return self.predicted_bytes / self.compiled_bytes if self.compiled_bytes else None
+
+    @property
+    def says_fits(self) -> bool:
+        return bool(self.predicted_bytes <= self.row["capacity_bytes"])
+
+
+def compared() -> list[Compared]:
+    found = []
+    for row in rows():
+        config, _ = parse_config(row["config"])
+        total = predicted.memory_bytes(config)
+        if total is not None and row["outcome"] in ("fits", "out_of_memory"):
+            found.append(Compared(config, row, total))
+    return found
+
+
+def write() -> None:
+    PAGE.write_text("\n".join(lines(compared())) + "\n", encoding="utf-8")
+
+
+def lines(items: Sequence[Compared]) -> Iterator[str]:
+    """The page."""
+    days = sorted({item.row["date"] for item in items})
+    versions = sorted({f"jax {r['versions']['jax']}, libtpu {r['versions']['libtpu']}" for r in (i.row for i in items)})
+    workloads = {item.config.name for item in items}
+    others = [row for row in rows() if row["outcome"] not in ("fits", "out_of_memory")]
+    yield "# The performance model against the TPU compiler"
+    yield ""
+    yield (
+        f"Written by `python -m evaluation.compiled_report` from {len(items)} configurations of {len(workloads)} "
+        f"workloads, compiled at quick effort between {days[0]} and {days[-1]} with {'; '.join(versions)} "
+        "(`evaluation/data/compiled/checks.jsonl`; `python -m evaluation.compiled` goes on where it stopped). "
+        f"{len(others)} more ended otherwise ({_counts(others)}). The step is the [reference step](reference-step.md); "
+        "nothing of the model is fitted to these. Memory is the peak that the compiler plans, or what it asked for "
+        "where that does not fit; quick effort overstates it (docs/compile-check.md)."
+    )
+    yield ""
+    yield "## Memory of a chip"
+    yield ""
+    yield "Error is |log(predicted / compiled)|, bias the median of that logarithm."
+    yield ""
+    yield "| configurations | n | median | 90 % of errors within | bias |"
+    yield "|---|--:|--:|--:|--:|"
+    for title, chosen in _groups(items):
+        yield _row(title, chosen)
+    yield ""
+    agree = sum(item.says_fits == (item.row["outcome"] == "fits") for item in items)
+    yield f"Whether it fits, predicted as compiled: {agree} of {len(items)}."
+    yield ""
+    yield from _confusion(items)
+    yield ""
+    yield "Largest errors:"
+    yield ""
+    yield "| configuration | remat, sharding, micro-batches | compiled | predicted |"
+    yield "|---|---|--:|--:|"
+    sized = [item for item in items if item.ratio]
+    for item in sorted(sized, key=lambda item: -abs(np.log(item.ratio or 1.0)))[:WORST]:
+        train = item.config.training
+        yield (
+            f"| {item.config.name}, {item.config.mesh.text()} | {train.remat}, {train.weight_sharding}, "
+            f"{train.grad_accum} | {(item.compiled_bytes or 0.0) / 1e9:.1f} GB | {item.predicted_bytes / 1e9:.1f} GB |"
+        )
+    yield ""
+    yield from _traffic(items)
+
+
+def _groups(items: Sequence[Compared]) -> Iterator[tuple[str, list[Compared]]]:
+    def those(keep: Callable[[Compared], bool]) -> list[Compared]:
+        return [item for item in items if item.ratio and keep(item)]
+
+    yield "all", those(lambda _: True)
+    for chip in sorted({item.config.hardware.chip for item in items}):
+        yield chip, those(lambda item, chip=chip: item.config.hardware.chip == chip)  # type: ignore[misc]
+    yield "dense", those(lambda item: not (item.config.model and item.config.model.experts))
+    yield "mixture of experts", those(lambda item: bool(item.config.model and item.config.model.experts))
+    for remat in ("full", "minimal", "none"):
+        yield f"remat {remat}", those(lambda item, remat=remat: item.config.training.remat == remat)  # type: ignore[misc]
+    for sharding in ("fsdp", "zero1"):
+        yield sharding, those(lambda item, s=sharding: item.config.training.weight_sharding == s)  # type: ignore[misc]
+    yield "tensor axis", those(lambda item: item.config.mesh.size("model") > 1)
+    yield "no tensor axis", those(lambda item: item.config.mesh.size("model") == 1)
+    yield "micro-batches", those(lambda item: item.config.training.grad_accum > 1)
+
+
+def _row(title: str, items: Sequence[Compared]) -> str:
+    if not items:
+        return f"| {title} | 0 | – | – | – |"
+    logs = np.log([item.ratio or 1.0 for item in items])
+    errors = np.abs(logs)
+    return (
+        f"| {title} | {len(items)} | {100 * np.median(errors):.1f} % | {100 * np.quantile(errors, 0.9):.0f} % | "
+        f"{100 * np.median(logs):+.1f} % |"
+    )
+
+
+def _confusion(items: Sequence[Compared]) -> Iterator[str]:
+    yield "| compiled | predicted to fit | predicted not to |"
+    yield "|---|--:|--:|"
+    for outcome, title in (("fits", "fits"), ("out_of_memory", "out of memory")):
+        chosen = [item for item in items if item.row["outcome"] == outcome]
+        yes = sum(item.says_fits for item in chosen)
+        yield f"| {title} | {yes} | {len(chosen) - yes} |"
+
+
+def _traffic(items: Sequence[Compared]) -> Iterator[str]:
+    yield "## Bytes sent per mesh axes"
+    yield ""
+    yield (
+        "Groups of axes that carry at least 5 % of a step's compiled bytes, of programs that fit. The compiler reduces "
+        "small gradients with all-reduces and shifts windows of einsums; the model counts gathers and scatters."
+    )
+    yield ""
+    yield "| roles | n | median of predicted / compiled | half within |"
+    yield "|---|--:|--:|--:|"
+    found: dict[str, list[float]] = {}
+    for item in items:
+        compiled: dict[str, float] = item.row["sent_bytes_by_axes"]
+        expected = {"+".join(axes): sent for axes, sent in predicted.sent_bytes(item.config).items()}
+        for axes, sent in compiled.items():
+            if sent >= SMALL * sum(compiled.values()):
+                found.setdefault(axes, []).append(expected.get(axes, 0.0) / sent)
+    for axes, ratios in sorted(found.items(), key=lambda pair: -len(pair[1])):
+        low, high = np.quantile(ratios, (0.25, 0.75))
+        yield f"| {axes.replace('+', ' × ')} | {len(ratios)} | {np.median(ratios):.2f} | {low:.2f}–{high:.2f} |"
+
+
+def _counts(found: Sequence[dict[str, Any]]) -> str:
+    counts: dict[str, int] = {}
+    for row in found:
+        counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
+    return ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(counts.items())) or "none"
+
+
+if __name__ == "__main__":
+    write()

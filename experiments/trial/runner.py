@@ -1,0 +1,183 @@
+"""Starts the process that runs the step, and reads what became of it: times, or the cause of its failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from experiments.record.spec import RecordError
+from experiments.trial.scaling import Room, Scaled, scale
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import config_to_json
+from reference_step import UnsupportedStep
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+MOST_CPU_DEVICES = 256
+WARM_UP, PROFILED = 2, 3
+#: What a scaled step may take on forced CPU devices: of all of them, and for one step.
+CPU_BYTES, CPU_FLOPS = 4e9, 1.5e11
+#: Of the memory of an accelerator that a scaled step may take, and seconds of its peak FLOP/s.
+_SHARE, _SECONDS = 0.6, 0.5
+_ROOT = Path(__file__).resolve().parents[2]
+CONFIG_NAME = "config.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """step_times_s: every step that was timed, warm_up of them to be left out; without the profiler.
+    peak_memory_bytes: per device, with how it is known; None where it is not.  failure: the last line of what the
+    process said, None where it ran.  profile: a log directory, None where none was recorded.  scaled: what is smaller
+    than configured.  config: that ran.
+    """
+
+    config: ExperimentConfig
+    step_times_s: tuple[float, ...]
+    warm_up: int
+    peak_memory_bytes: int | None
+    peak_memory_source: str
+    failure: str | None
+    log: str
+    profile: Path | None
+    scaled: tuple[str, ...]
+    devices: str
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step_times_s": list(self.step_times_s),
+            "warm_up": self.warm_up,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "peak_memory_source": self.peak_memory_source,
+            "failure": self.failure,
+            "profile": str(self.profile) if self.profile else None,
+            "devices": self.devices,
+            "scaled": list(self.scaled),
+            "notes": list(self.notes),
+            "config": config_to_json(self.config),
+        }
+
+
+def run(
+    config: ExperimentConfig,
+    *,
+    steps: int = 20,
+    warm_up: int = WARM_UP,
+    platform: str = "cpu",
+    fit: bool = False,
+    folder: Path | None = None,
+    profiled: int = PROFILED,
+    timeout_s: float = 3600.0,
+) -> Trial:
+    """Run the step of a configuration on the devices of this machine.
+
+    platform: `cpu` makes as many CPU devices as the mesh needs.  fit: scale it down to what is here.  folder: for the
+    profile, new or empty; None: none is recorded.  Raises RecordError where it cannot be run here as asked.
+    """
+    found = at_hand(platform)
+    scaled = Scaled(config, ())
+    needed = _devices(config)
+    if fit:
+        try:
+            scaled = scale(config, room(platform, found))
+        except ValueError as error:
+            raise RecordError(str(error)) from error
+    elif needed > found["devices"]:
+        kind = "forced CPU devices at most" if platform == "cpu" else f"{platform.upper()} devices here"
+        raise RecordError(f"The mesh needs {needed} devices and there are {found['devices']} {kind}; scale with --fit.")
+    if folder is not None:
+        _empty(folder)
+    request = {"config": config_to_json(scaled.config), "warm_up": warm_up, "steps": steps,
+               "profiled": profiled if folder else 0, "folder": str(folder or "")}  # fmt: skip
+    done = _process(["experiments.trial.worker", json.dumps(request)], platform, _devices(scaled.config), timeout_s)
+    seen = _last_json(done.stdout) if done.returncode == 0 else None
+    if seen is None:
+        failure = _failure(done)
+        return Trial(
+            scaled.config, (), warm_up, None, "it did not finish", failure, done.stderr, None, scaled.changes,
+            f"{_devices(scaled.config)} {platform} devices",
+        )  # fmt: skip
+    if folder is not None:
+        for trace in folder.glob("plugins/profile/*/*.trace.json.gz"):
+            trace.unlink()  # a second copy of the same events
+        (folder / CONFIG_NAME).write_text(json.dumps(request["config"], indent=2, ensure_ascii=False) + "\n")
+    return Trial(
+        scaled.config, tuple(seen["step_times_s"]), warm_up, seen["peak_memory_bytes"], seen["peak_memory_source"],
+        None, done.stderr, folder, scaled.changes, f"{seen['devices']} {seen['device_kind']} devices",
+        tuple(seen["notes"]),
+    )  # fmt: skip
+
+
+def at_hand(platform: str) -> dict[str, Any]:
+    """devices: how many; bytes: of all of them together, None where they do not say.  Raises RecordError."""
+    if platform == "cpu":
+        return {"devices": MOST_CPU_DEVICES, "bytes": None}
+    code = (
+        "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), "
+        "'bytes': sum((x.memory_stats() or {}).get('bytes_limit', 0) for x in d)}))"
+    )
+    done = _process(["-c", code], platform, 0, 300)
+    seen = _last_json(done.stdout)
+    if done.returncode or seen is None:
+        raise RecordError(f"There is no {platform.upper()} that JAX can use here: {_failure(done)}"[:300])
+    return seen
+
+
+def room(platform: str, found: dict[str, Any]) -> Room:
+    if platform == "cpu":
+        return Room(8, CPU_BYTES, CPU_FLOPS)
+    memory = found["bytes"] or 16e9 * found["devices"]
+    return Room(found["devices"], memory * _SHARE, 5e14 * _SECONDS * found["devices"])
+
+
+def _devices(config: ExperimentConfig) -> int:
+    return prod(size for _, size in (*config.mesh.ici, *config.mesh.dcn))
+
+
+def _empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"--profile: {folder} cannot be written ({error.strerror}); choose another.") from error
+    if any(folder.iterdir()):
+        raise RecordError(f"--profile: {folder} is not empty; name a new folder, so that no older profile is mixed in.")
+
+
+def _process(arguments: list[str], platform: str, devices: int, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, JAX_PLATFORMS={"gpu": "cuda,rocm"}.get(platform, platform))
+    if platform == "cpu":
+        flags = [f for f in environment.get("XLA_FLAGS", "").split() if "xla_force_host_platform_device_count" not in f]
+        environment["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={devices}"])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), environment.get("PYTHONPATH", "")]))
+    command = [sys.executable, *(arguments if arguments[0] == "-c" else ["-m", *arguments])]
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RecordError(f"The step took longer than {timeout_s:.0f} s; scale it with --fit.") from error
+
+
+def _last_json(text: str) -> dict[str, Any] | None:
+    lines = text.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """The exception, as its first line says; of a step that cannot be built its sentence alone."""
+    if done.returncode < 0:
+        return f"The process was ended by signal {-done.returncode}."
+    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith(" ") and ": " in line and "Error" in line.split(":")[0]]
+    named = f"{UnsupportedStep.__module__}.{UnsupportedStep.__qualname__}: "
+    said = next((line for line in reversed(lines) if line.startswith(named)), "")
+    if said:
+        return said.removeprefix(named)
+    return (errors or lines or [f"exit status {done.returncode}"])[-1][:500]

@@ -1,0 +1,1 @@
+"""REST of launches and of the reports that come from a cluster."""

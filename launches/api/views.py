@@ -1,0 +1,73 @@
+"""REST of launches: start one for an approved proposal, follow it, cancel it."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiTypes, extend_schema, extend_schema_view
+from rest_framework import mixins, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Role
+from accounts.permissions import get_for
+from accounts.rest import Conflict, Detail, TeamObjects
+from experiments.api.common import ConfigErrors
+from launches.api.serializers import LaunchRequest, LaunchSerializer
+from launches.models import Launch
+from launches.services import bundles, launching
+from proposals.models import Proposal
+
+
+@extend_schema_view(list=extend_schema(tags=["launches"]), retrieve=extend_schema(tags=["launches"]))
+class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Launch]):
+    """Waves of runs of approved proposals, newest first."""
+
+    queryset = Launch.objects.select_related("created_by").prefetch_related("runs").order_by("-pk")
+    serializer_class = LaunchSerializer
+
+    @extend_schema(
+        request=LaunchRequest,
+        responses={201: LaunchSerializer, 400: ConfigErrors, 403: Detail, 409: Detail},
+        tags=["launches"],
+    )
+    def create(self, request: Request) -> Response:
+        """Run an approved proposal and its baseline by the team's backend; this needs an engineer.
+
+        409 with the reason where the proposal is not approved, has its result, or is being run already.
+        """
+        given = LaunchRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        values = given.validated_data
+        found = Proposal.objects.select_related("experiment", "plan__run__profile", "team")
+        proposal = get_for(request.user, found, Role.ENGINEER, pk=values.pop("proposal"))
+        try:
+            made = launching.launch(proposal, request.user, server=request.build_absolute_uri("/"), **values)
+        except launching.LaunchError as error:
+            raise Conflict(str(error)) from error
+        return Response(LaunchSerializer(made).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses={200: LaunchSerializer, 403: Detail, 409: Detail}, tags=["launches"])
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Cancel whatever of it has not ended; what was reported stays."""
+        made = self.get_object()
+        try:
+            launching.cancel(made, request.user)
+        except launching.LaunchError as error:
+            raise Conflict(str(error)) from error
+        return Response(LaunchSerializer(self.get_queryset().get(pk=made.pk)).data)
+
+    @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY}, tags=["launches"])
+    @action(detail=True, url_path="bundle/(?P<arm>proposal|control)", pagination_class=None)
+    def bundle(self, request: Request, pk: str, arm: str) -> HttpResponse:
+        """What an arm is run with, as a zip: configuration, script, flags, and how it reports."""
+        made = self.get_object()
+        try:
+            packed = bundles.archive(bundles.of_arm(made, arm))
+        except bundles.BundleError as error:
+            raise Conflict(str(error)) from error
+        name = f"asap-{made.pk}-{arm}.zip"
+        return HttpResponse(
+            packed, content_type="application/zip", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )

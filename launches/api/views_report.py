@@ -1,0 +1,108 @@
+"""REST for `asap report`: files in pieces and the report of each rank, with a token that can do nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.confinement import AnyTokenAuthentication, scope_of
+from accounts.models import Role
+from accounts.parsers import JSONParser
+from accounts.permissions import get_for
+from accounts.rest import Conflict, Detail, Invalid, NoSpace
+from accounts.text import whole_number
+from disk import space
+from experiments.api.common import ConfigErrors
+from launches.api.parsers import Bytes
+from launches.api.serializers import FileRequest, FileSerializer, ReportAnswer, ReportRequest
+from launches.models import ArmRun, Launch
+from launches.services import reporting
+
+
+class _Report(APIView):
+    """An engineer of the launch's team may report, and so may a token of this launch while its maker is one."""
+
+    authentication_classes = [AnyTokenAuthentication, SessionAuthentication]
+    parser_classes = [JSONParser]
+
+    def run(self, request: Request, pk: int, arm: str, repeat: int) -> ArmRun:
+        scope = scope_of(request.auth)
+        if scope is not None and scope != f"launch:{pk}":
+            raise PermissionDenied("This token reports to another launch.")
+        launch = get_for(request.user, Launch.objects.all(), Role.ENGINEER, pk=pk)
+        return reporting.run_of(launch, arm, repeat)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, reporting.ReportError):
+            if exc.offset is not None:
+                return Response({"detail": str(exc), "received_bytes": exc.offset}, status=status.HTTP_409_CONFLICT)
+            exc = Conflict(str(exc)) if exc.conflict else Invalid(str(exc))
+        elif isinstance(exc, space.NoSpace) or space.is_full(exc):
+            exc = NoSpace(space.sentence(exc))
+        return super().handle_exception(exc)
+
+
+class FilesView(_Report):
+    @extend_schema(
+        operation_id="report_file_begin", request=FileRequest,
+        responses={200: FileSerializer, 400: ConfigErrors, 403: Detail, 409: Detail, 507: Detail}, tags=["launches"],
+    )  # fmt: skip
+    def post(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
+        """Announce a log or a profile by its SHA-256; the answer says how much of it is here already."""
+        run = self.run(request, pk, arm, repeat)
+        given = FileRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(FileSerializer(reporting.begin_file(run, **given.validated_data)).data)
+
+
+class FileView(_Report):
+    parser_classes = [Bytes]
+
+    @extend_schema(operation_id="report_file_state", responses={200: FileSerializer, 403: Detail}, tags=["launches"])
+    def get(self, request: Request, pk: int, arm: str, repeat: int, sha256: str) -> Response:
+        """How far a file is."""
+        found = self.run(request, pk, arm, repeat).files.filter(sha256=sha256).first()
+        if found is None:
+            raise Http404
+        return Response(FileSerializer(found).data)
+
+    @extend_schema(
+        operation_id="report_file_piece", request={"application/octet-stream": OpenApiTypes.BINARY},
+        responses={200: FileSerializer, 400: Detail, 403: Detail, 409: FileSerializer, 507: Detail}, tags=["launches"],
+    )  # fmt: skip
+    def patch(self, request: Request, pk: int, arm: str, repeat: int, sha256: str) -> Response:
+        """The next piece of a file, at most 8 MB, from the byte that the header `Upload-Offset` names.
+
+        409 with `received_bytes` where it goes on elsewhere.
+        """
+        run = self.run(request, pk, arm, repeat)
+        offset = whole_number(request.headers.get("Upload-Offset", ""))
+        if offset is None:
+            raise Invalid("The header Upload-Offset must be the number of the first byte.")
+        data: Any = request.data
+        if not isinstance(data, dict) or "stream" not in data:
+            raise Invalid("Send the piece as application/octet-stream.")
+        return Response(FileSerializer(reporting.append(run, sha256, offset, data["stream"])).data)
+
+
+class ReportView(_Report):
+    @extend_schema(
+        operation_id="report", request=ReportRequest,
+        responses={200: ReportAnswer, 400: Detail, 403: Detail, 409: Detail}, tags=["launches"],
+    )  # fmt: skip
+    def put(self, request: Request, pk: int, arm: str, repeat: int) -> Response:
+        """What one rank reports of its run, once its files are here.  The same again changes nothing."""
+        run = self.run(request, pk, arm, repeat)
+        given = reporting.RankReport.read(dict(request.data))
+        made = reporting.report(run, given)
+        missing = max(0, given.ranks - len(made.reports))
+        return Response(ReportAnswer({"status": made.status, "missing_ranks": missing}).data)

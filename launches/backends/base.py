@@ -1,0 +1,103 @@
+"""What every backend does with one job: submit it once, say how it is, end it, and give what it wrote."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class BackendError(Exception):
+    """The backend refused, or cannot be reached.  The text is a sentence for the user.
+
+    passing: worth another attempt.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
+
+
+class JobState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GONE = "gone"  # the backend no longer knows it
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """state, and in words what the backend says of it: why it waits, or why it failed."""
+
+    state: JobState
+    reason: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.GONE)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One run of one arm.
+
+    name: unique, letters, digits and hyphens.  files: of the bundle, text by name, `run.sh` among them.  environment:
+    variables of every process; secret: those that nobody else may read.  hosts: processes, one on each host; chips: of
+    each host.  values: what the team set for this backend.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secret: Mapping[str, str] = field(default_factory=dict)
+    hosts: int = 1
+    chips_per_host: int = 1
+    time_limit_min: int = 60
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    def submit(self, spec: JobSpec) -> str:
+        """Its name at the backend; submitting the same name again finds the job that is there.  Raises BackendError."""
+
+    def status(self, job: str) -> JobStatus:
+        """Raises BackendError where it cannot be asked."""
+
+    def cancel(self, job: str) -> None:
+        """End it and remove what it left; a job that is gone is no error.  Raises BackendError."""
+
+    def log(self, job: str, most_bytes: int = 10_000_000) -> bytes:
+        """The end of what its processes wrote, as far as the backend has it."""
+
+
+def write_bundle(folder: Path, spec: JobSpec) -> Path:
+    """The bundle's files in a folder that only we can read; the secret values in `secret.env`, which `run.sh` reads."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, text in spec.files.items():
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o700 if name.endswith(".sh") else 0o600)
+    secret = folder / "secret.env"
+    secret.touch(mode=0o600)
+    secret.write_text(environment_text(spec))
+    return folder
+
+
+def environment_text(spec: JobSpec) -> str:
+    """What `run.sh` sources: the variables of the run, its token among them."""
+    lines = [f"export {key}={shlex.quote(value)}" for key, value in {**spec.environment, **spec.secret}.items()]
+    return "\n".join(lines) + "\n"
+
+
+def tail(path: Path, most_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most_bytes))
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,112 @@
+"""What the operator enables: a TOML file with a section per backend.
+
+[slurm]                     # this machine can submit to the cluster
+folder = "/shared/asap"     # the same on the compute nodes
+
+[kubernetes]
+namespace = "training"
+kubeconfig = "/etc/asap/kubeconfig"    # left out: asap runs inside of the cluster
+
+[command.xpk]
+submit = "xpk workload create --workload {name} --command 'bash {script}' …"
+status = "…"                # prints waiting, running, succeeded, failed or gone
+cancel = "xpk workload delete --workload {name} --force"
+
+[command.here]
+submit = "bash {script}"
+background = true           # the command is the job, on this machine
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from launches.backends.base import Backend, BackendError
+from launches.backends.command import Command, check_template
+from launches.backends.slurm import Slurm
+
+#: Nothing is submitted: somebody runs the bundle, and it reports.
+MANUAL = "manual"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SlurmSection(_Section):
+    folder: str
+
+
+class KubernetesSection(_Section):
+    namespace: str
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class CommandSection(_Section):
+    submit: str
+    status: str = ""
+    cancel: str = ""
+    background: bool = False
+
+
+class _File(_Section):
+    slurm: SlurmSection | None = None
+    kubernetes: KubernetesSection | None = None
+    command: dict[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")], CommandSection] = {}
+
+
+@dataclass(frozen=True)
+class Enabled:
+    """sections: by key (`slurm`, `kubernetes`, `command.xpk`).  folder: where bundles of commands are kept."""
+
+    sections: dict[str, _Section] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (MANUAL, *self.sections)
+
+
+def read(path: Path | None) -> Enabled:
+    """Raises BackendError with the line at fault where the operator's file is none."""
+    if path is None:
+        return Enabled()
+    try:
+        found = _File.model_validate(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise BackendError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BackendError(f"{path}: {place}: {first['msg'].lower()}.") from error
+    except ValueError as error:
+        raise BackendError(f"{path} is no TOML: {error}.") from error
+    sections: dict[str, _Section] = {}
+    if found.slurm is not None:
+        sections["slurm"] = found.slurm
+    if found.kubernetes is not None:
+        sections["kubernetes"] = found.kubernetes
+    for name, section in found.command.items():
+        for key in ("submit", "status", "cancel"):
+            check_template(f"{name} {key}" if key != "submit" else key, getattr(section, key))
+        sections[f"command.{name}"] = section
+    return Enabled(sections)
+
+
+def backend(enabled: Enabled, key: str, folder: Path) -> Backend:
+    """folder: for the bundles of commands.  Raises BackendError where the operator has not enabled it."""
+    section = enabled.sections.get(key)
+    if isinstance(section, SlurmSection):
+        return Slurm(Path(section.folder))
+    if isinstance(section, KubernetesSection):
+        from launches.backends.kubernetes_jobs import Kubernetes  # its models take two seconds to import
+
+        return Kubernetes(section.namespace, section.kubeconfig, section.context)
+    if isinstance(section, CommandSection):
+        return Command(folder, section.submit, section.status, section.cancel, section.background)
+    raise BackendError(f"{key} is not enabled on this server; choose another backend under Settings, Launching.")

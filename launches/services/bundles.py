@@ -1,0 +1,134 @@
+"""What one arm is run with: configuration, script and flags of its tool, profiling switched on, and how it reports.
+
+The control arm is the configuration that the proposal was priced with, as it is.  Everything that differs between the
+repeats of an arm comes from the environment, so that one bundle serves them all.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+from launches.models import ArmRun, Launch
+from launches.services import choices
+from perfmodel.chips import get_chip
+from perfmodel.config import ConfigError, ExperimentConfig
+from proposals import launch as tool_files
+from proposals.launch.file import comment
+from proposals.services import unmeasured
+
+REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
+_DATE = (1980, 1, 1, 0, 0, 0)
+_KINDS = {"maxtext": "maxtext", "megatron": "megatron"}
+#: Steps that the profiler records, after so many.
+PROFILED, PROFILE_AFTER = 3, 10
+
+
+class BundleError(Exception):
+    """This arm cannot be written for this tool.  The text is a sentence for the user."""
+
+
+def of_arm(launch: Launch, arm: str) -> dict[str, str]:
+    """Text of every file by its name.  Raises BundleError."""
+    config = unmeasured.before_config(launch.proposal)
+    if config is None:
+        raise BundleError("The configuration that this proposal was priced with is no longer valid; analyse it again.")
+    value = launch.proposal.value
+    control = arm == ArmRun.Arm.CONTROL
+    mesh, changes = (config.mesh.to_json(), {}) if control else (value.mesh, value.changes)
+    title = "control arm: the baseline as it is" if control else f"proposal {launch.proposal.rank}"
+    try:
+        found = {item.kind: item for item in tool_files.files(config, mesh, changes, title)}
+    except ConfigError as error:
+        raise BundleError(f"The proposal does not match the configuration it was priced with: {error}") from error
+    files = {"config.yaml": found["yaml"].text, "asap_report.py": REPORT.read_text()}
+    if (kind := _KINDS.get(launch.tool)) is not None:
+        script = found[kind]
+        if not script.produced:
+            raise BundleError(f"{choices.TOOLS[launch.tool]} cannot run the {arm} arm: {' '.join(script.notes)}"[:300])
+        files[script.name] = script.text
+        command = f"bash {script.name}"
+    elif launch.tool == "trial":
+        command = 'asap trial config.yaml --steps "$STEPS" --json ${PROFILE:+--profile "$OUTPUT"}'
+    else:
+        command = launch.values.get("command") or ""
+        if not command:
+            raise BundleError("No command is set for your own program; set it under Settings, Launching.")
+    files["run.sh"] = _script(launch, arm, command)
+    files["README.txt"] = _readme(launch, arm)
+    return files
+
+
+def environment(launch: Launch, run: ArmRun) -> dict[str, str]:
+    """Variables of one run, its token not among them."""
+    profile = {"PROFILE": "1"} if run.records_profile else {}
+    return {
+        "ASAP_URL": launch.server, "ASAP_LAUNCH": str(launch.pk), "ASAP_ARM": run.arm, "ASAP_REPEAT": str(run.repeat),
+        "ASAP_RUN_NAME": run.name, "STEPS": str(launch.steps), **profile,
+    }  # fmt: skip
+
+
+def hosts(config: ExperimentConfig) -> tuple[int, int]:
+    """Processes, one on each host, and chips of each."""
+    per_host = min(get_chip(config.hardware.chip).chips_per_host, config.hardware.chips)
+    return -(-config.hardware.chips // per_host), per_host
+
+
+def archive(files: dict[str, str]) -> bytes:
+    """The same files give the same bytes; scripts may be executed."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _DATE)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (0o100755 if name.endswith((".sh", ".py")) else 0o100644) << 16
+            packed.writestr(info, text)
+    return buffer.getvalue()
+
+
+def _script(launch: Launch, arm: str, command: str) -> str:
+    about = [
+        f"Launch {launch.pk} of ASAP Web, {arm} arm, by {choices.TOOLS[launch.tool]}.",
+        "Run it once on each host.  It takes ASAP_TOKEN and ASAP_REPEAT from the environment or from secret.env.",
+    ]
+    setup = launch.values.get("setup") or ""
+    return f"""#!/usr/bin/env bash
+{comment(about)}
+set -uo pipefail
+bundle="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+secret="${{ASAP_SECRET:-$bundle/secret.env}}"
+if [ -r "$secret" ]; then . "$secret"; fi
+export ASAP_URL="${{ASAP_URL:-{launch.server}}}" ASAP_LAUNCH={launch.pk} ASAP_ARM={arm}
+export ASAP_REPEAT="${{ASAP_REPEAT:?say which repeat this is: 1 to {launch.repeats}}}"
+if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${{PROFILE-1}}"; fi  # the other repeats are timed undisturbed
+export STEPS="${{STEPS:-{launch.steps}}}" PROFILE="${{PROFILE-}}" RUN_NAME="${{ASAP_RUN_NAME:-asap-{launch.pk}-{arm}}}"
+work="${{ASAP_WORK:-$(mktemp -d)}}"
+export OUTPUT="${{OUTPUT:-$work/output}}"
+mkdir -p "$OUTPUT" && cp "$bundle"/* "$work"/ 2>/dev/null
+cd "$work" || exit 1
+rm -f secret.env
+{setup + chr(10) if setup else ""}python3 asap_report.py run --profile "$OUTPUT" -- bash -c {_quoted(command)}
+code=$?
+rank="${{SLURM_PROCID:-${{JOB_COMPLETION_INDEX:-0}}}}"
+if [ -w "$bundle" ]; then echo "$code" > "$bundle/ended$([ "$rank" = 0 ] || echo ".$rank")"; fi
+exit "$code"
+"""
+
+
+def _quoted(command: str) -> str:
+    lines = command.replace("'", "'\\''")
+    return f"'{lines}'"
+
+
+def _readme(launch: Launch, arm: str) -> str:
+    return f"""Launch {launch.pk}, {arm} arm: {launch.repeats} repeats of {launch.steps} steps.
+
+By hand: make a token on the page of the launch, then on each host, for each repeat from 1 to {launch.repeats}:
+
+    ASAP_TOKEN=... ASAP_REPEAT=1 bash run.sh
+
+Run the repeats of both arms in turn (proposal 1, control 1, proposal 2, ...), so that whatever changes on the cluster
+meanwhile changes for both.  Step times, log, memory, failure and the profile of repeat 1 are reported by themselves;
+what cannot be sent waits in ~/.cache/asap-report until `python3 asap_report.py flush`.
+"""

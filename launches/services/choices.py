@@ -1,0 +1,110 @@
+"""What a team sets once for all of its launches, and what is chosen for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from django.conf import settings
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from accounts.models import Role, Team, User
+from accounts.permissions import membership_in, refusal
+from experiments.services import storage
+from launches import backends
+from launches.models import LaunchSettings
+from proposals.launch.file import one_line
+
+#: What runs an arm, and what it is called.
+TOOLS = {
+    "maxtext": "MaxText",
+    "megatron": "Megatron-LM",
+    "trial": "Reference step (asap trial)",
+    "own": "Own command",
+}
+MOST_REPEATS, MOST_STEPS = 10, 10_000
+_MOST_LINES = 40
+Name = Annotated[str, Field(max_length=200, pattern=r"^[\w.:/@=,+-]*$")]
+
+
+class ChoiceError(Exception):
+    """A setting is not possible.  The text is a sentence for the user."""
+
+
+class TeamValues(BaseModel):
+    """setup: lines of shell that every bundle begins with (modules, virtual environment, checkout).  command: of the
+    tool `own`.  server: our address as the cluster reaches it; empty: the one the browser uses.  token_days: how long a
+    token of a launch works.  The rest goes to the backend that has it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    setup: str = Field(default="", max_length=4000)
+    command: str = Field(default="", max_length=2000)
+    server: str = Field(default="", max_length=300, pattern=r"^(https?://[\w.:\[\]-]+(/[\w./-]*)?)?$")
+    token_days: int = Field(default=7, ge=1, le=30)
+    time_limit_min: int = Field(default=60, ge=1, le=7 * 24 * 60)
+    partition: Name = ""
+    account: Name = ""
+    qos: Name = ""
+    constraint: Name = ""
+    gres: Name = ""
+    gpus_per_node: int | None = Field(default=None, ge=1, le=64)
+    image: Name = ""
+    resource: Name = ""
+    node_selector: dict[Name, Name] = {}
+    service_account: Name = ""
+    queue: Name = ""
+
+    @field_validator("setup", "command")
+    @classmethod
+    def _lines(cls, text: str) -> str:
+        lines = [one_line(line, 1000) for line in text.splitlines()]
+        if len(lines) > _MOST_LINES:
+            raise ValueError(f"more than {_MOST_LINES} lines")
+        return "\n".join(lines).strip()
+
+
+def enabled() -> backends.Enabled:
+    """What the operator's file enables.  Raises ChoiceError where it cannot be read."""
+    try:
+        return backends.read(Path(settings.LAUNCH_CONFIG) if settings.LAUNCH_CONFIG else None)
+    except backends.BackendError as error:
+        raise ChoiceError(str(error)) from error
+
+
+def backend(key: str) -> backends.Backend:
+    """Raises BackendError where it is not enabled, or does not start."""
+    try:
+        return backends.backend(enabled(), key, storage.root() / "launches" / "bundles")
+    except ChoiceError as error:
+        raise backends.BackendError(str(error)) from error
+
+
+def of_team(team: Team | int) -> LaunchSettings:
+    """As it was saved; the defaults where nothing was."""
+    team_id = team.pk if isinstance(team, Team) else team
+    return LaunchSettings.objects.filter(team_id=team_id).first() or LaunchSettings(team_id=team_id)
+
+
+def read(values: Mapping[str, Any]) -> TeamValues:
+    """Raises ChoiceError with the field at fault."""
+    try:
+        return TeamValues.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][:2])
+        said = "is not a value it can have" if first["type"] == "string_pattern_mismatch" else first["msg"].lower()
+        raise ChoiceError(f"{place}: {said}."[:300]) from error
+
+
+def save(team: Team, user: User, key: str, values: Mapping[str, Any]) -> LaunchSettings:
+    """Raises ChoiceError, and PermissionError below administrator."""
+    membership = membership_in(user, team)
+    if membership is None or not membership.may(Role.ADMINISTRATOR):
+        raise PermissionError(refusal(Role.ADMINISTRATOR))
+    if key not in enabled().keys:
+        raise ChoiceError(f"{key[:60]} is not enabled on this server; choose {', '.join(enabled().keys)}.")
+    checked = read(values).model_dump(exclude_defaults=True)
+    made, _ = LaunchSettings.objects.update_or_create(team=team, defaults={"backend": key, "values": checked})
+    return made

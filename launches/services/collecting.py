@@ -1,0 +1,198 @@
+"""Read what a run reported, and once every run of a launch has ended, judge the proposal against its control arm.
+
+Whatever is stored here is stored once: each step moves the run or the launch by compare-and-set.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from io import BytesIO
+from statistics import median
+from typing import Any, BinaryIO
+
+from django.core.files.base import File
+from django.db import transaction
+from django.utils import timezone
+
+from accounts import tokens
+from accounts.models import User
+from experiments.models import Experiment
+from experiments.services import events, starting, storage, uploads
+from experiments.services.text import clean
+from launches.models import ArmRun, Launch, ReportFile
+from launches.services import bundles
+from perfmodel.config import ExperimentConfig
+from perfmodel.strict_text import parse_text
+from proposals.control_arm import Arm, Verdict, judge
+from proposals.control_arm import ArmRun as Timed
+from proposals.failures import Failure, read_failure
+from proposals.services import failing, measuring, unmeasured
+
+logger = logging.getLogger(__name__)
+
+S = ArmRun.Status
+DONE = (S.REPORTED, S.FAILED, S.CANCELLED)
+
+
+def collect(run: ArmRun) -> None:
+    """Make an experiment of a run's profile, or read the cause in the log of one that failed; ends the run."""
+    failure = run.failure
+    files = list(run.files.filter(complete=True))
+    if failure or not run.report.get("step_times_s"):
+        found = _cause(run, files)
+        words = failure or "It reported no step times."
+        _end(run, S.FAILED, reason=words, analysis=found.to_json() if found is not None else {})
+        return
+    profiles = [item for item in files if item.kind == ReportFile.Kind.PROFILE]
+    experiment = run.experiment or (_uploaded(run, profiles) if profiles else None)
+    _end(run, S.REPORTED, experiment=experiment, reason="")
+
+
+def fail(run: ArmRun, reason: str, log: bytes = b"") -> None:
+    """End a run that reported nothing.  log: what its processes wrote, as far as the backend has it."""
+    found = read_failure([("", BytesIO(log))], _config(run)) if log.strip() else None
+    _end(run, S.FAILED, reason=reason, analysis=found.to_json() if found is not None else {})
+
+
+def close_if_done(pk: int) -> None:
+    """The verdict on a launch whose runs have all ended, with its Event, and the measurement of its proposal."""
+    launch = Launch.objects.select_related("proposal__experiment", "proposal__plan__run__profile", "created_by").get(
+        pk=pk
+    )
+    runs = list(launch.runs.all())
+    if any(run.status not in DONE for run in runs):
+        return
+    verdict = verdict_of(launch, runs)
+    with transaction.atomic():
+        events.lock(launch.proposal.experiment_id)
+        won = Launch.objects.filter(pk=pk, closed_at=None).update(closed_at=timezone.now(), verdict=verdict.to_json())
+        if not won:
+            return
+        tokens.revoke_scope(launch.scope)
+        data = {
+            "verdict": pk, "proposal": launch.proposal_id, "rank": launch.proposal.rank, "title": launch.proposal.title,
+            "outcome": verdict.outcome, "sentence": verdict.sentence, "speedup": verdict.speedup,
+            "low": verdict.low, "high": verdict.high,
+        }  # fmt: skip
+        events.append(launch.proposal.experiment_id, "launch", "coordinator", run=launch.proposal.plan.run, data=data)
+        paths = list(ReportFile.objects.filter(run__launch=launch).values_list("path", flat=True))
+        transaction.on_commit(lambda: storage.remove(paths))
+    _measure(launch, runs, verdict)
+
+
+def verdict_of(launch: Launch, runs: list[ArmRun]) -> Verdict:
+    """Of the runs that ended so far.  Runs that were cancelled count neither way."""
+    value = launch.proposal.value
+    return judge(
+        _arm(launch, runs, ArmRun.Arm.PROPOSAL), _arm(launch, runs, ArmRun.Arm.CONTROL), value.predicted.speedup
+    )
+
+
+def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
+    timed = [
+        Timed(
+            tuple(run.report.get("step_times_s") or ()),
+            run.report.get("warm_up"),
+            (str(run.analysis.get("sentence") or "") or run.reason or "It failed.") if run.status == S.FAILED else "",
+        )
+        for run in runs
+        if run.arm == arm and run.status in (S.REPORTED, S.FAILED)
+    ]
+    return Arm(ArmRun.Arm(arm).label, tuple(timed), _work(launch, arm))
+
+
+def _work(launch: Launch, arm: str) -> float:
+    """Tokens per step and chip, so that arms of different batch or size compare; 1 where batch or length is open."""
+    before, after = unmeasured.before_config(launch.proposal), unmeasured.proposed(launch.proposal)
+    both = [_tokens(config) for config in (before, after)]
+    if None in both:
+        return 1.0
+    found = both[1] if arm == ArmRun.Arm.PROPOSAL else both[0]
+    assert found is not None
+    return found
+
+
+def _tokens(config: ExperimentConfig | None) -> float | None:
+    if config is None or not config.training.global_batch or not config.training.seq_len:
+        return None
+    return config.training.global_batch * config.training.seq_len / config.hardware.chips
+
+
+def _end(run: ArmRun, status: str, **values: Any) -> None:
+    if values.get("reason"):
+        values["reason"] = clean(values["reason"])[:2000]
+    if ArmRun.objects.filter(pk=run.pk).exclude(status__in=DONE).update(status=status, worker="", **values):
+        close_if_done(run.launch_id)
+
+
+def _config(run: ArmRun) -> ExperimentConfig | None:
+    read = unmeasured.proposed if run.arm == ArmRun.Arm.PROPOSAL else unmeasured.before_config
+    return read(run.launch.proposal)
+
+
+def _cause(run: ArmRun, files: list[ReportFile]) -> Failure | None:
+    """What the logs of all ranks say, for the configuration of this arm; None where there is no log."""
+    with ExitStack() as opened:
+        logs: list[tuple[str, BinaryIO]] = [
+            (item.name, opened.enter_context(storage.absolute(item.path).open("rb")))
+            for item in files
+            if item.kind == ReportFile.Kind.LOG
+        ]
+        if not logs and run.failure:
+            logs = [("", BytesIO(run.failure.encode()))]
+        return read_failure(logs[: failing.MOST_FILES], _config(run)) if logs else None
+
+
+def _uploaded(run: ArmRun, profiles: list[ReportFile]) -> Experiment | None:
+    """The experiment of a run's profile with its configuration; None, and why on the run, where it is refused."""
+    text = bundles.of_arm(run.launch, run.arm)["config.yaml"]
+    label = f"launch {run.launch_id}, {run.arm} arm"
+    name = f"{run.launch.proposal.experiment.name[:150]}, {label}"
+    with ExitStack() as opened:
+        files: list[File[bytes]] = [
+            File(opened.enter_context(storage.absolute(item.path).open("rb")), name=item.name) for item in profiles
+        ]
+        try:
+            with transaction.atomic():
+                made = uploads.receive(run.launch.team, run.launch.created_by, files, text, name, label=label)
+                ArmRun.objects.filter(pk=run.pk, experiment=None).update(experiment=made)
+        except uploads.UploadError as error:
+            ArmRun.objects.filter(pk=run.pk).update(reason=f"Its profile was not taken: {error}"[:300])
+            return None
+    return made
+
+
+def _measure(launch: Launch, runs: list[ArmRun], verdict: Verdict) -> None:
+    """Let the proposal's measurement rest on the verdict; a fault of ours is loud and costs no verdict."""
+    proposal, user = launch.proposal, launch.created_by
+    arm = [run for run in runs if run.arm == ArmRun.Arm.PROPOSAL]
+    if user is None or measuring.has_result(proposal):
+        return
+    try:
+        if verdict.speedup is not None:
+            experiment = next((run.experiment for run in arm if run.experiment is not None), None)
+            experiment = experiment or _from_step_time(launch, arm, user)
+            if experiment is not None:
+                measuring.link(proposal, experiment, user, control=verdict.to_json())
+        elif verdict.outcome == "reject":
+            failed = next(run for run in arm if run.status == S.FAILED)
+            kind = failed.analysis.get("failure") or "other"
+            measuring.report_failure(proposal, user, kind, failed.reason, analysis=failed.analysis)
+    except measuring.MeasureError as error:
+        Launch.objects.filter(pk=launch.pk).update(note=clean(str(error)))
+    except Exception:
+        logger.exception("launch %s could not be measured", launch.pk)
+        Launch.objects.filter(pk=launch.pk).update(note="Internal error: the verdict stands, the measurement failed.")
+
+
+def _from_step_time(launch: Launch, arm: list[ArmRun], user: User) -> Experiment | None:
+    """An experiment of the proposal's configuration with the median of what was timed, where no profile came."""
+    times = [run.median_step_s for run in arm if run.status == S.REPORTED and run.median_step_s]
+    if not times:
+        return None
+    data = parse_text(bundles.of_arm(launch, ArmRun.Arm.PROPOSAL)["config.yaml"])
+    peaks = [run.peak_memory_bytes for run in arm if run.peak_memory_bytes]
+    data["measured"] = {"step_time_s": median(times), **({"peak_memory_bytes": max(peaks)} if peaks else {})}
+    name = f"{launch.proposal.experiment.name[:150]}, launch {launch.pk}"
+    return starting.from_step_time(launch.team, user, data, name)[0]

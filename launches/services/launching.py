@@ -1,0 +1,213 @@
+"""Launch both arms of an approved proposal, follow their jobs, cancel them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from accounts import tokens
+from accounts.models import Role, User
+from accounts.permissions import check, membership_in
+from experiments.services import events
+from experiments.services.text import clean
+from jobs import workers
+from launches import backends
+from launches.backends import BackendError, JobSpec, JobState
+from launches.models import ArmRun, Launch
+from launches.services import bundles, choices, collecting, queue
+from proposals.models import Proposal
+from proposals.services import measuring, unmeasured
+
+logger = logging.getLogger(__name__)
+
+S = ArmRun.Status
+#: A job that ended well without a report is given so long, as its spool may still be sending; one that failed, so long.
+REPORT_WITHIN, FAILED_REPORT_WITHIN = timedelta(minutes=15), timedelta(seconds=45)
+#: Ranks that are late behind the first one.
+RANKS_WITHIN = timedelta(minutes=15)
+_RETRY_S = 30.0
+
+
+class LaunchError(Exception):
+    """The proposal cannot be launched so.  The text is a sentence for the user."""
+
+
+def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: int, server: str) -> Launch:
+    """A wave of `repeats` runs of each arm, queued.  server: the address the browser uses.
+
+    Raises LaunchError; Http404 and PermissionDenied below engineer.
+    """
+    check(user, proposal, Role.ENGINEER)
+    _may_be_launched(proposal)
+    if tool not in choices.TOOLS:
+        raise LaunchError(f"Choose the training program: {', '.join(choices.TOOLS.values())}.")
+    if not (1 <= repeats <= choices.MOST_REPEATS and 1 <= steps <= choices.MOST_STEPS):
+        raise LaunchError(f"Give 1 to {choices.MOST_REPEATS} repeats and 1 to {choices.MOST_STEPS:,} steps.")
+    chosen = choices.of_team(proposal.team_id)
+    made = Launch(
+        team_id=proposal.team_id, proposal=proposal, tool=tool, backend=chosen.backend, values=chosen.values,
+        server=(chosen.values.get("server") or server).rstrip("/"), repeats=repeats, steps=steps, created_by=user,
+    )  # fmt: skip
+    try:
+        if chosen.backend not in choices.enabled().keys:
+            raise LaunchError(f"{chosen.backend} is not enabled on this server any more; see Settings, Launching.")
+        for arm in ArmRun.Arm.values:
+            bundles.of_arm(made, arm)
+    except (bundles.BundleError, choices.ChoiceError) as error:
+        raise LaunchError(str(error)) from error
+    try:
+        with transaction.atomic():
+            events.lock(proposal.experiment_id)
+            made.save()
+            for repeat in range(1, repeats + 1):
+                for arm in ArmRun.Arm.values:
+                    run = ArmRun.objects.create(launch=made, arm=arm, repeat=repeat)
+                    if made.backend == backends.MANUAL:
+                        ArmRun.objects.filter(pk=run.pk).update(status=S.SUBMITTED, released=True)
+                    else:
+                        queue.RUNS.enqueue(run.pk)
+            _say(made, user, {"launched": made.pk, "tool": tool, "backend": made.backend, "repeats": repeats})
+    except IntegrityError as error:
+        raise LaunchError("This proposal is being run already; wait until it ends, or cancel it.") from error
+    return made
+
+
+def cancel(launch: Launch, user: User) -> None:
+    """End what has not ended, keep what was reported, and judge by it.  Raises LaunchError where it has ended."""
+    check(user, launch, Role.ENGINEER)
+    if not launch.is_open:
+        raise LaunchError("This launch has ended.")
+    with transaction.atomic():
+        events.lock(launch.proposal.experiment_id)
+        reason = f"Cancelled by {user.get_username()}."
+        ArmRun.objects.filter(launch=launch, status__in=queue.REPORTING).update(status=S.CANCELLED, reason=reason)
+        _say(launch, user, {"cancelled": launch.pk})
+    collecting.close_if_done(launch.pk)
+
+
+def new_token(launch: Launch, user: User) -> str:
+    """A token that reports to this launch only, for whoever runs a bundle by hand; shown once."""
+    check(user, launch, Role.ENGINEER)
+    if not launch.is_open:
+        raise LaunchError("This launch has ended and takes no more reports.")
+    return _token(launch, user)
+
+
+def advance(pk: int) -> None:
+    """What a worker does with a run: submit it, or read what it reported.  Returns at once where nothing is to do."""
+    worker = workers.this_process()
+    if not queue.RUNS.claim(pk, worker):
+        return
+    run = ArmRun.objects.select_related("launch__proposal__experiment", "launch__created_by").get(pk=pk)
+    with queue.RUNS.beating(pk, worker):
+        if run.attempts > queue.RUNS.most_attempts:
+            collecting.fail(run, f"{queue.RUNS.gave_up}.")
+        elif run.status == S.QUEUED:
+            _submit(run)
+        else:
+            collecting.collect(run)
+
+
+def follow() -> None:
+    """Ask every backend how its jobs are doing; whatever is left of runs that ended is removed there."""
+    open_ = ArmRun.objects.filter(status__in=[S.SUBMITTED, S.RUNNING]) | ArmRun.objects.filter(released=False)
+    found = open_.exclude(status__in=[S.QUEUED, S.COLLECTING]).exclude(job="", released=False)
+    for run in found.select_related("launch__proposal__experiment").order_by("launch_id", "pk"):
+        try:
+            _follow(run)
+        except BackendError as error:
+            ArmRun.objects.filter(pk=run.pk, status__in=[S.SUBMITTED, S.RUNNING]).update(reason=clean(str(error))[:300])
+        except Exception:
+            logger.exception("run %s of launch %s could not be followed", run.pk, run.launch_id)
+
+
+def _submit(run: ArmRun) -> None:
+    launch = run.launch
+    try:
+        job = choices.backend(launch.backend).submit(_spec(run))
+    except (BackendError, bundles.BundleError, LaunchError) as error:
+        if isinstance(error, BackendError) and error.passing and run.attempts < queue.RUNS.most_attempts:
+            queue.RUNS.held(run.pk, run.worker).update(worker="", reason=clean(str(error))[:300])
+            queue.RUNS.send(run.pk, after_s=_RETRY_S)
+            return
+        collecting.fail(run, clean(str(error))[:300])
+        return
+    values = {"job": job[:200], "submitted_at": timezone.now(), "reason": ""}
+    if not queue.RUNS.held(run.pk, run.worker).update(status=S.SUBMITTED, **values):
+        # It reported, or was cancelled, while it was submitted: the sweep over what is left ends it.
+        ArmRun.objects.filter(pk=run.pk).update(**values)
+
+
+def _spec(run: ArmRun) -> JobSpec:
+    """Raises BundleError, and LaunchError where who launched it may no longer."""
+    launch = run.launch
+    config = unmeasured.before_config(launch.proposal)
+    assert config is not None  # of_arm says so in a sentence
+    if run.arm == ArmRun.Arm.PROPOSAL:
+        config = unmeasured.proposed(launch.proposal) or config
+    files = bundles.of_arm(launch, run.arm)
+    hosts, chips = bundles.hosts(config) if launch.tool != "trial" else (1, 1)
+    values = choices.read(launch.values)
+    return JobSpec(
+        name=run.name, files=files, environment=bundles.environment(launch, run),
+        secret={"ASAP_TOKEN": _token(launch, launch.created_by)}, hosts=hosts, chips_per_host=chips,
+        time_limit_min=values.time_limit_min, values=values.model_dump(),
+    )  # fmt: skip
+
+
+def _token(launch: Launch, user: User | None) -> str:
+    membership = membership_in(user, launch.team_id) if user is not None else None
+    if membership is None or not membership.may(Role.ENGINEER):
+        raise LaunchError("Who launched it is no longer an engineer of this team; cancel it and launch it yourself.")
+    days = timedelta(days=choices.read(launch.values).token_days)
+    return tokens.create_scoped(membership, launch.scope, f"reports to launch {launch.pk} only", days)[1]
+
+
+def _follow(run: ArmRun) -> None:
+    launch, now = run.launch, timezone.now()
+    if run.status not in (S.SUBMITTED, S.RUNNING):
+        choices.backend(launch.backend).cancel(run.job)
+        ArmRun.objects.filter(pk=run.pk).update(released=True)
+        return
+    if run.reported_at is not None and now - run.reported_at > RANKS_WITHIN:
+        queue.begin_collecting(run.pk)
+        return
+    if launch.backend == backends.MANUAL:
+        return
+    backend = choices.backend(launch.backend)
+    found = backend.status(run.job)
+    same = ArmRun.objects.filter(pk=run.pk, status=run.status)
+    if found.state == JobState.RUNNING and run.status == S.SUBMITTED:
+        same.update(status=S.RUNNING, reason="")
+    elif not found.ended:
+        same.update(reason=clean(found.reason)[:300])
+    elif run.ended_at is None:
+        same.update(ended_at=now)
+    elif now - run.ended_at > (REPORT_WITHIN if found.state == JobState.SUCCEEDED else FAILED_REPORT_WITHIN):
+        _ended(run, found.reason or "The job ended without a report.", backend.log(run.job))
+
+
+def _ended(run: ArmRun, reason: str, log: bytes) -> None:
+    """The job is over and nothing was reported: what its processes wrote is read in place of a report."""
+    if run.reported_at is None:
+        collecting.fail(run, clean(reason)[:300], log)
+    else:
+        queue.begin_collecting(run.pk)
+
+
+def _may_be_launched(proposal: Proposal) -> None:
+    if proposal.status != Proposal.Status.APPROVED:
+        raise LaunchError("Only an approved proposal is launched; a reviewer decides on it first.")
+    if proposal.kind == "keep":
+        raise LaunchError("This proposal keeps the current configuration: there is nothing to compare.")
+    if measuring.has_result(proposal):
+        raise LaunchError("This proposal already has a result.")
+
+
+def _say(launch: Launch, user: User, data: dict[str, Any]) -> None:
+    about = {"proposal": launch.proposal_id, "rank": launch.proposal.rank, "title": launch.proposal.title}
+    events.append(launch.proposal.experiment_id, "launch", "user", user=user, data={**data, **about})

@@ -1,0 +1,229 @@
+"""What a cluster reports of one run: its files in pieces, then step times, memory and failure of each rank.
+
+Everything may come twice: a file is known by its SHA-256, a report by its rank, and the same again changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.db import transaction
+from django.http import Http404
+from django.utils import timezone
+
+from accounts.text import display_name
+from disk import space
+from experiments.services import storage, uploads
+from experiments.services.text import clean
+from launches.models import ArmRun, Launch, ReportFile
+from launches.services import queue
+
+FOLDER = "launches"
+#: Of one PATCH; a piece that is lost is sent again.
+MOST_PIECE_BYTES = 8_000_000
+MOST_STEPS = 100_000
+MOST_RANKS = 100_000
+MOST_FILES = 512
+
+
+class ReportError(Exception):
+    """What came cannot be taken.  The text is a sentence for whoever sent it.
+
+    conflict: it would be right at another time; offset: from where the file goes on.
+    """
+
+    def __init__(self, message: str, *, conflict: bool = False, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.conflict = conflict
+        self.offset = offset
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What one rank says of its run.
+
+    step_times_s: seconds per step in order, warm-up included; empty where this rank timed none.  warm_up: steps at the
+    beginning to leave out, None: to be found.  peak_memory_bytes: per device.  failure: a sentence, None where it
+    finished.  files: SHA-256 of each file it sent.
+    """
+
+    rank: int
+    ranks: int
+    step_times_s: tuple[float, ...]
+    warm_up: int | None
+    peak_memory_bytes: int | None
+    failure: str | None
+    host: str
+    files: tuple[str, ...]
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> RankReport:
+        """Raises ReportError with the key at fault."""
+        known = {"rank", "ranks", "step_times_s", "warm_up", "peak_memory_bytes", "failure", "host", "files"}
+        if extra := sorted(set(data) - known):
+            raise ReportError(f"{display_name(extra[0])[:60]} is no key of a report; use {', '.join(sorted(known))}.")
+        ranks = _whole(data, "ranks", 1, MOST_RANKS, 1)
+        times = data.get("step_times_s") or []
+        good = isinstance(times, list) and len(times) <= MOST_STEPS and all(_is_time(value) for value in times)
+        if not good:
+            raise ReportError(f"step_times_s must be at most {MOST_STEPS:,} positive numbers of seconds.")
+        files = data.get("files") or []
+        if not isinstance(files, list) or len(files) > MOST_FILES or not all(_is_digest(item) for item in files):
+            raise ReportError(f"files must be at most {MOST_FILES} SHA-256 sums of 64 hexadecimal digits.")
+        failure, host = data.get("failure"), data.get("host") or ""
+        if not isinstance(failure, str | None) or not isinstance(host, str):
+            raise ReportError("failure and host must be text.")
+        first, peak = data.get("warm_up"), data.get("peak_memory_bytes")
+        return cls(
+            rank=_whole(data, "rank", 0, ranks - 1, 0),
+            ranks=ranks,
+            step_times_s=tuple(float(value) for value in times),
+            warm_up=None if first is None else _whole(data, "warm_up", 0, len(times), 0),
+            peak_memory_bytes=None if peak is None else _whole(data, "peak_memory_bytes", 1, 2**62, 0),
+            failure=clean(failure.strip())[:2000] or None if failure else None,
+            host=clean(host)[:100],
+            files=tuple(files),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ranks": self.ranks, "step_times_s": list(self.step_times_s), "warm_up": self.warm_up,
+            "peak_memory_bytes": self.peak_memory_bytes, "failure": self.failure, "host": self.host,
+            "files": list(self.files),
+        }  # fmt: skip
+
+
+def run_of(launch: Launch, arm: str, repeat: int) -> ArmRun:
+    """Raises Http404 where the launch has no such run."""
+    found = launch.runs.filter(arm=arm, repeat=repeat).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) -> ReportFile:
+    """The file as far as it was received; new where nothing of it was.  Raises ReportError or NoSpace."""
+    if kind not in ReportFile.Kind.values:
+        raise ReportError("kind must be log or profile.")
+    if not _is_digest(sha256):
+        raise ReportError("sha256 must be 64 hexadecimal digits in lower case.")
+    name = display_name(name)[:200] or kind
+    with transaction.atomic():
+        locked = ArmRun.objects.select_for_update(of=("self",)).get(pk=run.pk)
+        found = ReportFile.objects.filter(run=locked, sha256=sha256).first()
+        if found is not None:
+            return found
+        _must_be_open(locked)
+        held = list(locked.files.values_list("size_bytes", flat=True))
+        if len(held) >= MOST_FILES:
+            raise ReportError(f"A run reports at most {MOST_FILES} files; put them into one zip.")
+        if size_bytes < 0 or sum(held) + size_bytes > uploads.limit_bytes():
+            most = f"{uploads.limit_bytes() / 1e6:,.0f} MB"
+            raise ReportError(f"The files of a run are limited to {most} together; profile fewer steps.")
+        space.require(storage.root(), size_bytes)
+        folder = storage.new_folder(FOLDER)
+        made = ReportFile.objects.create(
+            run=locked, kind=kind, name=name, size_bytes=size_bytes, sha256=sha256, path=f"{folder}/file"
+        )
+        storage.absolute(made.path).touch(mode=0o600)
+    if size_bytes == 0:
+        _check_whole(made)
+    return made
+
+
+def append(run: ArmRun, sha256: str, offset: int, stream: BinaryIO) -> ReportFile:
+    """Write the next piece of a file at its offset.
+
+    Raises ReportError with the offset to go on from where it is not the next piece or more than was announced, and
+    where the whole file is not what was announced, which then begins anew; Http404 where none was announced.
+    """
+    piece = stream.read(MOST_PIECE_BYTES + 1)
+    if len(piece) > MOST_PIECE_BYTES:
+        raise ReportError(f"Send at most {MOST_PIECE_BYTES:,} bytes at a time.")
+    with transaction.atomic():
+        found = ReportFile.objects.select_for_update(of=("self",)).filter(run=run, sha256=sha256).first()
+        if found is None:
+            raise Http404
+        if found.complete:
+            return found
+        if offset != found.received_bytes or offset + len(piece) > found.size_bytes:
+            raise ReportError(
+                f"The file goes on at byte {found.received_bytes:,} of {found.size_bytes:,}.",
+                conflict=True, offset=found.received_bytes,
+            )  # fmt: skip
+        space.require(storage.root(), len(piece))
+        with storage.absolute(found.path).open("r+b") as target:
+            target.seek(offset)  # whatever a dead request wrote beyond it is written again
+            target.write(piece)
+            target.truncate()
+            target.flush()
+            os.fsync(target.fileno())
+        found.received_bytes = offset + len(piece)
+        found.save(update_fields=["received_bytes"])
+    if found.received_bytes == found.size_bytes:
+        _check_whole(found)
+    return found
+
+
+def report(run: ArmRun, given: RankReport) -> ArmRun:
+    """Keep what a rank reports; once all have, the run is read by a worker.
+
+    Raises ReportError where one of its files is not complete, or the run has ended with another report.
+    """
+    with transaction.atomic():
+        locked = ArmRun.objects.select_for_update(of=("self",)).get(pk=run.pk)
+        key, value = str(given.rank), given.to_json()
+        if locked.reports.get(key) == value:
+            return locked
+        _must_be_open(locked)
+        here = set(locked.files.filter(complete=True).values_list("sha256", flat=True))
+        if missing := [item for item in given.files if item not in here]:
+            raise ReportError(f"The file {missing[0][:12]}… is not complete; send the rest of it first.", conflict=True)
+        locked.reports = {**locked.reports, key: value}
+        locked.reported_at = locked.reported_at or timezone.now()
+        locked.save(update_fields=["reports", "reported_at"])
+        if len(locked.reports) >= given.ranks:
+            queue.begin_collecting(locked.pk)
+    locked.refresh_from_db()
+    return locked
+
+
+def _must_be_open(run: ArmRun) -> None:
+    if run.status not in (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED, ArmRun.Status.RUNNING):
+        raise ReportError(f"This run has ended ({run.get_status_display().lower()}) and takes no more.", conflict=True)
+
+
+def _check_whole(found: ReportFile) -> None:
+    """Raises ReportError, and begins anew, where the bytes are not those that were announced."""
+    digest = _digest(storage.absolute(found.path))
+    if digest == found.sha256:
+        ReportFile.objects.filter(pk=found.pk).update(complete=True)
+        found.complete = True
+        return
+    ReportFile.objects.filter(pk=found.pk).update(received_bytes=0)
+    raise ReportError("What arrived is not the file that was announced; send it again.", conflict=True, offset=0)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 < value < 1e7
+
+
+def _whole(data: dict[str, Any], key: str, low: int, high: int, default: int) -> int:
+    value = data.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ReportError(f"{key} must be a whole number from {low:,} to {high:,}.")
+    return value

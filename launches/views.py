@@ -1,0 +1,148 @@
+"""Pages of launches: both arms of a proposal with their verdict, and where a team's launches run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import Role
+from accounts.permissions import get_for, require
+from accounts.text import whole_number
+from experiments.pages import experiment_page
+from launches import backends
+from launches.models import ArmRun, Launch
+from launches.presentation import card
+from launches.services import bundles, choices, launching
+from launches.settings_form import values_of
+from proposals.models import Proposal
+from proposals.services import measuring
+
+_PROPOSALS = Proposal.objects.select_related("experiment", "plan__run__profile", "team", "measurement__experiment")
+_LAUNCHES = Launch.objects.select_related("proposal__experiment", "proposal__plan", "created_by", "team")
+#: Waves of one proposal that the page shows.
+MOST_SHOWN = 20
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def launches(request: HttpRequest, pk: int) -> HttpResponse:
+    """Both arms of every wave of a proposal; a POST launches another."""
+    role = Role.ENGINEER if request.method == "POST" else Role.VIEWER
+    proposal = get_for(request.user, _PROPOSALS, role, pk=pk)
+    if request.method == "POST":
+        try:
+            made = launching.launch(
+                proposal, request.user, tool=request.POST.get("tool", ""),  # type: ignore[arg-type]
+                repeats=whole_number(request.POST.get("repeats", "")) or 0,
+                steps=whole_number(request.POST.get("steps", "")) or 0, server=request.build_absolute_uri("/"),
+            )  # fmt: skip
+        except launching.LaunchError as error:
+            messages.error(request, str(error))
+            return redirect("launches", proposal.pk)
+        return redirect(made)
+    return _page(request, proposal)
+
+
+def _page(request: HttpRequest, proposal: Proposal, **more: Any) -> HttpResponse:
+    page = experiment_page(request, proposal.experiment_id)
+    found = _LAUNCHES.filter(proposal=proposal).prefetch_related("runs__experiment", "runs__files")[:MOST_SHOWN]
+    context = page.context("launch", proposal=proposal, chosen=choices.of_team(proposal.team_id))
+    context |= {
+        "tools": choices.TOOLS, "cards": [card(item) for item in found], "has_result": measuring.has_result(proposal),
+        "most_repeats": choices.MOST_REPEATS, "most_steps": choices.MOST_STEPS,
+        "open": any(item.is_open for item in found), **more,
+    }  # fmt: skip
+    return render(request, "launches/launches.html", context)
+
+
+@require(Role.VIEWER)
+@require_GET
+def part(request: HttpRequest, pk: int) -> HttpResponse:
+    """One wave, as it is now: a part of the page, which asks again while it is open."""
+    found = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect(found)
+    return render(request, "launches/_launch.html", {"card": card(found), "membership": request.membership})  # type: ignore[attr-defined]
+
+
+@require(Role.VIEWER)
+@require_POST
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
+    try:
+        launching.cancel(found, request.user)  # type: ignore[arg-type]
+        messages.success(request, "Cancelled; what was reported stays.")
+    except launching.LaunchError as error:
+        messages.error(request, str(error))
+    return redirect(found)
+
+
+@require(Role.VIEWER)
+@require_POST
+def token(request: HttpRequest, pk: int) -> HttpResponse:
+    """A token that reports to this launch only, shown once."""
+    found = get_for(request.user, _LAUNCHES, Role.ENGINEER, pk=pk)
+    try:
+        text = launching.new_token(found, request.user)  # type: ignore[arg-type]
+    except launching.LaunchError as error:
+        messages.error(request, str(error))
+        return redirect(found)
+    return _page(request, found.proposal, new_token=text, token_of=found)
+
+
+@require(Role.VIEWER)
+@require_GET
+def bundle(request: HttpRequest, pk: int, arm: str) -> HttpResponse:
+    """What an arm is run with, as a zip."""
+    found = get_for(request.user, _LAUNCHES, Role.VIEWER, pk=pk)
+    if arm not in ArmRun.Arm.values:
+        raise Http404
+    try:
+        packed = bundles.archive(bundles.of_arm(found, arm))
+    except bundles.BundleError as error:
+        raise Http404(str(error)) from error
+    name = f"asap-{found.pk}-{arm}.zip"
+    return HttpResponse(
+        packed, content_type="application/zip", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+@require(Role.VIEWER)
+@require_http_methods(["GET", "POST"])
+def settings(request: HttpRequest) -> HttpResponse:
+    """Where this team's launches run, and what every bundle begins with."""
+    membership = request.membership  # type: ignore[attr-defined]
+    team = membership.team
+    chosen = choices.of_team(team)
+    context: dict[str, Any] = {"here": "settings", "manual": backends.MANUAL, "membership": membership}
+    key, values = chosen.backend, chosen.values
+    if request.method == "POST":
+        key, values = request.POST.get("backend", ""), values_of(request.POST)
+        try:
+            choices.save(team, request.user, key, values)  # type: ignore[arg-type]
+            messages.success(request, "Saved; it applies to the next launch.")
+            return redirect(reverse("launch-settings"))
+        except PermissionError as error:
+            return render(request, "403.html", {"exception": str(error)}, status=403)
+        except choices.ChoiceError as error:
+            context["problem"] = str(error)
+    try:
+        context["keys"] = choices.enabled().keys
+    except choices.ChoiceError as error:
+        context |= {"keys": (backends.MANUAL,), "problem": str(error)}
+    context |= {"key": key, "values": values, "defaults": choices.TeamValues()}
+    return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
+
+
+@require_GET
+def report_file(request: HttpRequest) -> HttpResponse:
+    """`asap_report.py`: the one file that a cluster needs to report."""
+    return HttpResponse(
+        bundles.REPORT.read_bytes(), content_type="text/x-python; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="asap_report.py"'},
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""`check`: compile a configuration's step in a process of its own, and say what came of it.
+
+Quick effort first; where the compiler crashes, once more at its default effort (one shape crashed libtpu at quick
+effort every time and compiled at the default).  The process is limited in processor time, wall time and memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from perfmodel.chips import get_chip
+from perfmodel.config import ExperimentConfig
+from perfmodel.config_file import config_to_json
+from proposals.compiling import targets
+from proposals.compiling.cache import Cache, key_of
+from proposals.compiling.result import CHECK, CompileCheck
+
+ROOT = Path(__file__).resolve().parents[2]
+EFFORTS = ("quick", "default")
+LOOK_EVERY_S = 0.5
+#: The module that compiles, started with `python -m`; tests have one of their own.
+WORKER = "proposals.compiling.worker"
+
+#: Told of (effort, stage); an exception ends the compiler and passes through, which is how a caller cancels.
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Processor and wall seconds by effort; resident memory, bytes.
+
+    A compile takes 10 to 25 s of two cores at quick effort, 60 to 100 s at the default, and 2 GB of memory.
+    """
+
+    cpu_s: tuple[int, int] = (300, 900)
+    wall_s: tuple[int, int] = (900, 1800)
+    memory_bytes: int = 8 << 30
+
+
+def check(
+    config: ExperimentConfig, *, step: str | None = None, effort: str = "quick", limits: Limits = Limits(),
+    cache: Cache | None = None, on_progress: Progress | None = None, worker: str = WORKER,
+) -> CompileCheck:  # fmt: skip
+    """What the compiler says of `config`.
+
+    step: `module:function` of the user's own step, the reference step by default; it is code and runs as such.  effort:
+    the first tried.  cache: where answers are kept by content.  worker: the module that compiles.
+    """
+    target = targets.target(config.hardware)
+    if isinstance(target, str):
+        return CompileCheck("invalid", target)
+    if worker == WORKER and not targets.installed(target.platform):
+        return CompileCheck("not_installed", targets.not_installed(target.platform))
+    key = key_of(config, step, effort, worker)
+    if cache is not None and (known := cache.get(key)):
+        return known
+    request = {
+        "config": config_to_json(config), "step": step, "platform": target.platform, "topology": target.name,
+        "options": target.options or {},
+    }  # fmt: skip
+    efforts = (effort, *(other for other in EFFORTS if other != effort))
+    for tried in efforts:
+        begin = time.monotonic()
+        found = _run(request, tried, limits, on_progress, worker)
+        found = replace(found, effort=tried, compile_s=time.monotonic() - begin)
+        if found.outcome != "crashed":
+            break
+    usable = get_chip(config.hardware.chip).hbm_usable_bytes
+    found = replace(found, capacity_bytes=found.capacity_bytes or float(usable))
+    # What depends on the load of the machine is no property of the configuration.
+    if cache is not None and found.outcome not in ("timed_out", "crashed"):
+        cache.put(key, found)
+    return found
+
+
+def _run(request: dict[str, Any], effort: str, limits: Limits, progress: Progress | None, worker: str) -> CompileCheck:
+    at = EFFORTS.index(effort)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "TPU_", "LIBTPU_"))}
+    environment |= targets.environment(request["platform"], effort == "quick")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    flags = request["config"].get("training", {}).get("xla_flags") or ()
+    if flags:
+        environment["LIBTPU_INIT_ARGS" if request["platform"] == "tpu" else "XLA_FLAGS"] = " ".join(flags)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", worker], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        deadline = time.monotonic() + limits.wall_s[at]
+        memory = _Memory(process.pid, limits.memory_bytes)
+        result: dict[str, Any] | None = None
+        stages = ["starting"]
+        try:
+            with contextlib.suppress(BrokenPipeError), process.stdin as into:
+                into.write(json.dumps(request | {"cpu_s": limits.cpu_s[at]}).encode())
+            for line in _lines(process.stdout, deadline, memory, lambda: _tell(progress, effort, stages[-1])):
+                if "result" in line:
+                    result = line["result"]
+                else:
+                    stages.append(str(line.get("stage")))
+                    _tell(progress, effort, stages[-1])
+            late = memory.exceeded or time.monotonic() >= deadline
+            code = None if late else process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _kill(process)
+            process.stdout.close()
+        if result is not None:
+            return CHECK.read(result)
+        return _ending(code, memory, limits, at, stages[-1], _tail(errors))
+
+
+def _ending(code: int | None, memory: _Memory, limits: Limits, at: int, stage: str, tail: str) -> CompileCheck:
+    if memory.exceeded:
+        text = (
+            f"The compiler took more than {limits.memory_bytes / 1e9:.0f} GB of this machine's memory and was stopped."
+        )
+        return CompileCheck("crashed", text)
+    if code in (-signal.SIGXCPU, -signal.SIGKILL) or code is None:
+        limit = f"{limits.cpu_s[at]} s of processor time or {limits.wall_s[at]} s"
+        return CompileCheck("timed_out", f"The compiler exceeded {limit} while {stage} and was stopped.")
+    how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+    text = f"The compiler died while {stage} ({how}){': ' + tail if tail and code > 0 else '.'}"
+    return CompileCheck("crashed", text[:300])
+
+
+def _tell(progress: Progress | None, effort: str, stage: str) -> None:
+    if progress is not None:
+        progress(effort, stage)
+
+
+class _Memory:
+    """Resident memory of a process, against its limit."""
+
+    def __init__(self, pid: int, limit_bytes: int) -> None:
+        self._file, self._limit = Path(f"/proc/{pid}/statm"), limit_bytes
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self.exceeded = False
+
+    def look(self) -> bool:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            self.exceeded |= int(self._file.read_text().split()[1]) * self._page > self._limit
+        return self.exceeded
+
+
+def _lines(out: IO[bytes], deadline: float, memory: _Memory, idle: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """Lines of JSON until the process closes its output, its time is up or its memory spent.  idle: called often."""
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(out, selectors.EVENT_READ)
+        while time.monotonic() < deadline and not memory.look():
+            if not selector.select(LOOK_EVERY_S):
+                idle()
+                continue
+            block = os.read(out.fileno(), 65536)
+            if not block:
+                return
+            *whole, pending = (pending + block).split(b"\n")
+            for line in whole:
+                with contextlib.suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict):
+                        yield found
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(errors: IO[bytes]) -> str:
+    """The last line that the process wrote to stderr."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - 4096))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return " ".join(lines[-1].split()) if lines else ""

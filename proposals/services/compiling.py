@@ -1,0 +1,177 @@
+"""Compile checks of a plan: queued with it where the compiler is installed, at most two at a time, cancelled by people.
+
+The answer is kept by content (`proposals.compiling.cache`), so that the same configuration is compiled once.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from django.conf import settings
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.utils import timezone
+
+from accounts.models import Role, User
+from accounts.permissions import check
+from experiments.services import configuration
+from experiments.services.text import clean, clean_json
+from jobs import workers
+from jobs.declared import DIALOGUE_QUEUE
+from jobs.jobs import Jobs
+from perfmodel.config import ExperimentConfig
+from proposals.compiling import engine, targets
+from proposals.compiling.cache import Cache
+from proposals.compiling.result import CHECK
+from proposals.models import Compilation, PlanRecord, Proposal
+from proposals.services import unmeasured
+
+logger = logging.getLogger(__name__)
+
+#: Each takes 2 GB and more than one core.
+MOST_AT_ONCE = 2
+OPEN = (Compilation.Status.QUEUED, Compilation.Status.WORKING)
+#: A thread only waits for the compiler's process, so the worker is the one of the dialogue.
+COMPILATIONS = Jobs(Compilation, OPEN, Compilation.Status.WORKING, queue=DIALOGUE_QUEUE)
+
+
+class CompilingError(Exception):
+    """Nothing can be compiled.  The text is a sentence for the user."""
+
+
+class Stopped(Exception):
+    """Somebody cancelled it, or another worker has it."""
+
+
+def worker_module() -> str:
+    """The module that compiles: the one of the product, or what the settings name."""
+    named: str = settings.COMPILE_WORKER or engine.WORKER
+    return named
+
+
+def missing(config: ExperimentConfig | None) -> str | None:
+    """Why a configuration cannot be checked here, in one sentence; None where it can."""
+    if config is None:
+        return "The configuration that the plan was priced with is no longer valid."
+    if config.model is None or config.training.global_batch is None or config.training.seq_len is None:
+        return "A compile check needs the model, the batch and the sequence length in the configuration."
+    target = targets.target(config.hardware)
+    if isinstance(target, str):
+        return target
+    if worker_module() == engine.WORKER and not targets.installed(target.platform):
+        return targets.not_installed(target.platform)
+    return None
+
+
+def config_of(plan: PlanRecord, proposal: Proposal | None) -> ExperimentConfig | None:
+    """What is compiled: the plan's baseline, or a proposal of it."""
+    if proposal is not None:
+        return unmeasured.proposed(proposal)
+    return configuration.check(plan.priced_with).config if plan.priced_with else None
+
+
+def on_ready(plan: PlanRecord) -> list[Compilation]:
+    """Queue the checks of a new plan, where they can be done here.  Samples are checked only when somebody asks."""
+    if not settings.COMPILE_AUTO or plan.run.experiment.sample or missing(config_of(plan, None)) is not None:
+        return []
+    return _queue(plan, None)
+
+
+def request(plan: PlanRecord, user: User) -> list[Compilation]:
+    """Check baseline and proposals of a plan, but for those that are being checked.
+
+    Raises CompilingError with the reason; Http404 and PermissionDenied below engineer.
+    """
+    check(user, plan, Role.ENGINEER)
+    reason = missing(config_of(plan, None))
+    if reason is not None:
+        raise CompilingError(reason)
+    made = _queue(plan, user)
+    if not made:
+        raise CompilingError("The compiler is working on this plan already; wait until it is done, or cancel it.")
+    return made
+
+
+def cancel(plan: PlanRecord, user: User) -> int:
+    """Stop whatever of the plan waits or is being compiled; how many.  Http404 and PermissionDenied below engineer."""
+    check(user, plan, Role.ENGINEER)
+    found = Compilation.objects.filter(plan=plan, status__in=OPEN)
+    return found.update(status=Compilation.Status.CANCELLED, finished_at=timezone.now())
+
+
+def of_plan(plan: PlanRecord) -> dict[int | None, Compilation]:
+    """The newest check of the baseline (key None) and of each proposal, by its key."""
+    found: dict[int | None, Compilation] = {}
+    for row in Compilation.objects.filter(plan=plan).select_related("proposal").order_by("-pk"):
+        found.setdefault(row.proposal_id, row)
+    return found
+
+
+def _queue(plan: PlanRecord, user: User | None) -> list[Compilation]:
+    made = []
+    for proposal in [None, *plan.proposals.exclude(kind="keep").order_by("rank")]:
+        try:
+            with transaction.atomic():
+                row = Compilation.objects.create(team_id=plan.team_id, plan=plan, proposal=proposal, created_by=user)
+                COMPILATIONS.enqueue(row.pk)
+        except IntegrityError:  # one of it is open
+            continue
+        made.append(row)
+    return made
+
+
+def compile_one(pk: int) -> None:
+    """Do one check; returns at once where it has ended, a live worker has it, or two are being done.
+
+    Our own faults end it with a sentence and are raised again; where the database is away it is left for the sweep.
+    """
+    worker = workers.this_thread()
+    if COMPILATIONS.alive().exclude(pk=pk).count() >= MOST_AT_ONCE or not COMPILATIONS.claim(pk, worker):
+        return
+    made = Compilation.objects.select_related("plan", "proposal").get(pk=pk)
+    try:
+        with COMPILATIONS.beating(pk, worker):
+            if made.attempts > COMPILATIONS.most_attempts:
+                _end(made, worker, Compilation.Status.FAILED, note=f"{COMPILATIONS.gave_up}.")
+            else:
+                _work(made, worker)
+    except Stopped:
+        logger.info("compilation %s was cancelled, or another worker has it", pk)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        logger.exception("compilation %s failed", pk)
+        note = f"Internal error ({type(error).__name__}); ask again, or report compilation {pk}."
+        _end(made, worker, Compilation.Status.FAILED, note=note)
+        raise
+    finally:
+        send_next()
+
+
+def _work(made: Compilation, worker: str) -> None:
+    config = config_of(made.plan, made.proposal)
+    reason = missing(config)
+    if config is None or reason is not None:
+        _end(made, worker, Compilation.Status.FAILED, note=reason or "")
+        return
+
+    def progress(effort: str, stage: str) -> None:
+        text = stage if effort == "quick" else f"{stage}, {effort} effort"
+        if not COMPILATIONS.held(made.pk, worker).update(stage=text):
+            raise Stopped
+
+    cache = Cache(Path(settings.ASAP_HOME) / "compile")
+    found = engine.check(config, cache=cache, on_progress=progress, worker=worker_module())
+    _end(made, worker, Compilation.Status.DONE, result=clean_json(CHECK.write(found)))
+
+
+def _end(made: Compilation, worker: str, status: Compilation.Status, **values: object) -> None:
+    note = clean(str(values.pop("note", "")))
+    COMPILATIONS.held(made.pk, worker).update(status=status, note=note, stage="", finished_at=timezone.now(), **values)
+
+
+def send_next() -> None:
+    """Send those that wait longest for another to end."""
+    waiting = Compilation.objects.filter(status=Compilation.Status.QUEUED).order_by("pk").values_list("pk", flat=True)
+    for pk in waiting[:MOST_AT_ONCE]:
+        COMPILATIONS.send(pk)

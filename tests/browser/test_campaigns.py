@@ -1,0 +1,106 @@
+"""Campaigns: begun from an experiment, read as a pool of trials in every state, at both widths and in both themes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import overflow, violations
+
+STATES = ("begun", "ended", "huge", "broken")
+
+
+@pytest.fixture(scope="package")
+def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
+    """One that has begun, one that has ended with failures, one of 10,000 trials, one of which every trial failed."""
+    from campaigns.models import Campaign
+    from campaigns.services import campaigns as services
+    from campaigns.services import running
+    from tests.browser.trials import many
+
+    made = {}
+    for state in STATES:
+        asked = services.Asked(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
+        campaign = services.begin(ready, people.engineer, asked)
+        made[state] = campaign.pk
+        if state == "ended":
+            while waiting := campaign.trials.filter(status="waiting").first():
+                running.run(waiting.pk)
+        elif state == "huge":
+            many(campaign, 10_000, np.random.default_rng(1))
+        elif state == "broken":
+            many(campaign, 6, np.random.default_rng(2), failing=1.0)
+    yield made
+    Campaign.objects.filter(pk__in=made.values()).delete()
+
+
+def _photograph(page: Page, name: str) -> None:
+    """Where somebody wants to look."""
+    if folder := os.environ.get("ASAP_SCREENSHOTS"):
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("state", STATES)
+def test_a_pool_is_readable_in_every_state(
+    state: str, width: int, theme: str, server: str, campaigns: dict[str, int], as_engineer: Any, page: Page
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    page.goto(f"{server}/campaigns/{campaigns[state]}/")
+    expect(page.get_by_role("heading", name="Global Message Pool")).to_be_visible()
+    _photograph(page, f"campaign-{state}-{width}-{theme}")
+    assert violations(page) == []
+    assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_campaign_is_begun_from_the_experiment(
+    width: int, server: str, ready: Any, campaigns: dict[str, int], as_engineer: Any, page: Page
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server}/experiments/{ready.pk}/")
+    page.get_by_role("navigation", name="Experiment").get_by_role("link", name="Campaigns").click()
+    _photograph(page, f"campaigns-{width}")
+    assert violations(page) == []
+    assert overflow(page) <= 0
+    page.get_by_label("$ per chip-hour").fill("0")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("alert").first).to_be_visible()
+
+
+def test_a_viewer_reads_and_cannot_change(
+    server: str, campaigns: dict[str, int], people: Any, sign_in: Callable[[Any], None], page: Page
+) -> None:
+    sign_in(people.viewer)
+    page.goto(f"{server}/campaigns/{campaigns['begun']}/")
+    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+
+
+def test_by_keyboard_a_campaign_is_paused_and_a_reason_read(
+    server: str, campaigns: dict[str, int], as_engineer: Any, page: Page
+) -> None:
+    page.goto(f"{server}/campaigns/{campaigns['begun']}/")
+    page.get_by_role("button", name="Pause").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    page.goto(f"{server}/campaigns/{campaigns['ended']}/?order=time")
+    reason = page.locator("#trial-1 summary")
+    reason.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#trial-1 details")).to_contain_text("predicted against")
+
+
+def test_two_trials_are_compared(server: str, campaigns: dict[str, int], as_engineer: Any, page: Page) -> None:
+    page.goto(f"{server}/campaigns/{campaigns['ended']}/difference/")
+    expect(page.get_by_role("region", name="Differences, one parameter per row")).to_contain_text("Step time")
+    _photograph(page, "difference")
+    assert violations(page) == []
+    assert overflow(page) <= 0

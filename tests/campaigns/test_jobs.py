@@ -1,0 +1,263 @@
+"""Campaigns as workers run them: to the end, through deaths, several at a time, within their budget."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.backends import Modelled, read_landscape
+from campaigns.engine.space import searched, settings_of
+from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
+from campaigns.services import campaigns, planning, running
+from campaigns.services.campaigns import Asked, CampaignError
+from perfmodel.config import ConfigError
+from perfmodel.config_file import parse_config
+from tests.backend.factories import CONFIG
+from tests.backend.threads import in_threads
+
+pytestmark = pytest.mark.django_db
+
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1234567890 bytes."
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch):
+    """Nobody takes messages: tests work on what waits themselves."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        "celery.app.base.Celery.send_task", lambda self, name, args, **more: found.append((name, args[0]))
+    )
+    return found
+
+
+def work(campaign, most=200):
+    """What one worker would do until nothing waits."""
+    campaigns.plan(campaign.pk)
+    for _ in range(most):
+        waiting = campaign.trials.filter(status__in=("waiting", "running"), worker="").order_by("number").first()
+        if waiting is None:
+            break
+        running.run(waiting.pk)
+    campaign.refresh_from_db()
+    return campaign
+
+
+def rows(count=60, failing=()):
+    """A recorded landscape: the model's own times, the larger of two neighbours failing where asked."""
+    config, _ = parse_config(CONFIG)
+    space = searched(config)
+    found = []
+    others = [row for row in range(len(space.candidates)) if row != space.baseline]
+    for number, row in enumerate([space.baseline, *others[: count - 1]]):
+        each = space.candidates.configs[row]
+        changes = {
+            k: v for k, v in settings_of(each).items() if v is not None and k not in ("global_batch", "xla_flags")
+        }
+        run = {"mesh": each.mesh.to_json(), "changes": changes}
+        if number in failing:
+            found.append(run | {"log": OUT_OF_MEMORY})
+        else:
+            time_s = float(space.candidates.time_s[row]) * (1.0 + 0.01 * (number % 7))
+            found.append(run | {"step_time_s": time_s, "peak_memory_bytes": 1e10})
+    return found
+
+
+def begin(people, ready, **more):
+    return campaigns.begin(ready.experiment, people.engineer, Asked(**more))
+
+
+def recorded(people, ready, count=60, failing=(), **more):
+    return begin(people, ready, backend="recorded", landscape=rows(count, failing), **more)
+
+
+def test_a_campaign_measures_what_runs_and_then_gets_faster(people, ready):
+    campaign = work(begin(people, ready, most_trials=8))
+    assert campaign.status == CampaignStatus.DONE
+    trials = list(campaign.trials.all())
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    baseline = trials[0]
+    assert baseline.mesh["ici"] == CONFIG["mesh"]["ici"]
+    assert min(trial.step_time_s for trial in trials[1:] if trial.step_time_s) < baseline.step_time_s
+
+
+def test_it_finds_the_fastest_of_a_recorded_landscape(people, ready):
+    landscape = rows(60)
+    campaign = work(begin(people, ready, backend="recorded", landscape=landscape, most_trials=12))
+    best = min(row["step_time_s"] for row in landscape)
+    found = min(trial.step_time_s for trial in campaign.trials.all() if trial.step_time_s)
+    assert found <= 1.02 * best
+
+
+def test_the_budget_of_trials_holds_and_is_said(people, ready):
+    campaign = work(recorded(people, ready, most_trials=3))
+    assert campaign.trials.filter(number__gt=0).count() == 3
+    assert "3 trials" in campaign.reason
+
+
+def test_a_failure_is_read_and_forbids_what_needs_as_much(people, ready):
+    campaign = work(recorded(people, ready, failing=range(1, 60, 2), most_trials=30))
+    failed = campaign.trials.filter(status=TrialStatus.FAILED)
+    assert failed.exists()
+    for trial in failed:
+        assert trial.failure["cause"] == "out_of_memory", str(trial.failure)
+        assert trial.failure["verdict"] == "forbid"
+
+
+def test_a_worker_that_dies_loses_no_trial_and_doubles_none(people, ready):
+    campaign = recorded(people, ready, most_trials=6)
+    campaigns.plan(campaign.pk)
+    first = campaign.trials.get(number=0)
+    assert planning.TRIALS.claim(first.pk, "elsewhere/1/1/1")  # and never came back
+    assert not planning.TRIALS.sweep()
+    Trial.objects.filter(pk=first.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=2))
+    assert planning.TRIALS.sweep() == [first.pk]
+    work(campaign)
+    first.refresh_from_db()
+    assert first.status == TrialStatus.DONE
+    assert first.attempts == 2
+    assert campaign.status == CampaignStatus.DONE
+
+
+def test_a_worker_that_dies_between_result_and_plan_is_noticed_by_the_sweep(people, ready, sent):
+    campaign = recorded(people, ready, most_trials=4)
+    first = campaign.trials.get(number=0)
+    Trial.objects.filter(pk=first.pk).update(status=TrialStatus.DONE, step_time_s=2.0)
+    Campaign.objects.filter(pk=campaign.pk).update(created_at=timezone.now() - timedelta(minutes=2))
+    assert planning.CAMPAIGNS.sweep() == [campaign.pk]
+    assert sent[-1][1] == campaign.pk
+    assert work(campaign).status == CampaignStatus.DONE
+
+
+def test_who_kills_its_workers_is_given_up(people, ready):
+    campaign = recorded(people, ready, most_trials=2)
+    first = campaign.trials.get(number=0)
+    Trial.objects.filter(pk=first.pk).update(attempts=3)
+    running.run(first.pk)
+    first.refresh_from_db()
+    assert first.status == TrialStatus.FAILED
+    assert "died" in first.failure["sentence"]
+
+
+def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, ready):
+    campaign = recorded(people, ready, most_trials=5)
+    campaigns.pause(campaign, people.engineer)
+    assert not campaign.trials.filter(status=TrialStatus.WAITING).exists()
+    work(campaign)
+    assert not campaign.trials.filter(status=TrialStatus.DONE).exists()
+    campaigns.resume(campaign, people.engineer)
+    assert work(campaign).status == CampaignStatus.DONE
+    assert campaign.trials.filter(status=TrialStatus.DONE).count() > 1
+
+
+def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(people, ready):
+    campaign = recorded(people, ready, failing=range(1, 60, 2), most_trials=20)
+    work(campaign, most=12)
+    if campaign.open:
+        campaigns.cancel(campaign, people.engineer)
+        campaign.refresh_from_db()
+        assert campaign.status == CampaignStatus.CANCELLED
+    with pytest.raises(CampaignError, match="nothing to cancel"):
+        campaigns.cancel(campaign, people.engineer)
+    failed = campaign.trials.filter(status=TrialStatus.FAILED).select_related("campaign").first()
+    campaigns.retry(failed, people.engineer)
+    campaign.refresh_from_db()
+    assert campaign.status == CampaignStatus.RUNNING
+    work(campaign)
+    failed.refresh_from_db()
+    assert failed.runs == 2
+
+
+def test_a_budget_in_dollars_ends_it(people, ready):
+    campaign = recorded(people, ready, most_trials=50, most_dollars=1.0, dollars_per_chip_hour=2.0)
+    begun = timezone.now() - timedelta(hours=1)
+    running.run(campaign.trials.get(number=0).pk)
+    campaign.trials.filter(number=0).update(started_at=begun, finished_at=timezone.now())
+    work(campaign)
+    assert campaign.status == CampaignStatus.DONE
+    assert "$1.00" in campaign.reason
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"backend": "recorded"}, "needs its file"),
+        ({"most_trials": 0}, "between 1 and"),
+        ({"most_dollars": 5.0}, "price of a chip"),
+        ({"backend": "recorded", "landscape": []}, "list of recorded runs"),
+        ({"backend": "recorded", "landscape": [{"mesh": {"ici": {"data": 3}}, "step_time_s": 1.0}]}, "mesh"),
+        ({"constraints": {"fixed": {"data": 0}}}, "fixed"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(people, ready, given, sentence):
+    with pytest.raises(CampaignError, match=sentence) as raised:
+        begin(people, ready, **given)
+    assert len(str(raised.value)) <= 300
+
+
+def test_a_landscape_names_the_row_at_fault():
+    config, _ = parse_config(CONFIG)
+    good = {"mesh": CONFIG["mesh"], "step_time_s": 1.0}
+    for bad in (
+        {**good, "step_time_s": -1},
+        {**good, "seconds": 1},
+        {"mesh": 3},
+        {**good, "changes": {"remat": "all"}},
+    ):
+        with pytest.raises(ConfigError) as raised:
+            read_landscape(config, [good, bad])
+        assert json.dumps(bad) and str(raised.value)
+
+
+def test_the_model_as_backend_says_what_does_not_fit():
+    config, _ = parse_config({**CONFIG, "model": {"name": "llama3.1-405b"}})
+    outcome = Modelled().measure(config, lambda: False)
+    assert not outcome.step_times_s
+    assert "Out of memory" in outcome.log
+
+
+@pytest.mark.django_db(transaction=True)
+def test_four_workers_with_kills_lose_and_double_nothing(people, ready):
+    """Each worker dies at every third trial that it takes: between claim and result, or between result and plan."""
+    campaign = recorded(people, ready, count=200, most_trials=60, parallel=4)
+    campaigns.plan(campaign.pk)
+
+    def worker(index: int) -> None:
+        taken = 0
+        for _ in range(400):
+            pk = (
+                campaign.trials.filter(status__in=("waiting", "running"))
+                .order_by("?")
+                .values_list("pk", flat=True)
+                .first()
+            )
+            if pk is None:
+                if not Campaign.objects.filter(pk=campaign.pk, status="running").exists():
+                    return
+                campaigns.plan(campaign.pk)
+                continue
+            taken += 1
+            if taken % 3 == 0:
+                planning.TRIALS.claim(pk, f"elsewhere/{index}/{taken}/1")
+                Trial.objects.filter(pk=pk, worker__startswith="elsewhere").update(
+                    heartbeat_at=timezone.now() - timedelta(minutes=2), attempts=0
+                )
+                planning.TRIALS.sweep()
+            else:
+                running.run(pk)
+
+    found = in_threads(4, worker)
+    assert found == [None] * 4, found
+    campaign.refresh_from_db()
+    assert campaign.status == CampaignStatus.DONE
+    numbers = list(campaign.trials.values_list("number", flat=True))
+    assert sorted(numbers) == list(range(len(numbers)))
+    keys = Counter(campaign.trials.values_list("key", flat=True))
+    assert max(keys.values()) == 1
+    assert not campaign.trials.exclude(status__in=("done", "failed")).exists()
+    assert set(campaign.trials.values_list("runs", flat=True)) == {1}
+    assert connection.vendor == "postgresql"

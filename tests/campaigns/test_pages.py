@@ -1,0 +1,124 @@
+"""Pages, export and REST of campaigns."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+import pytest
+
+from campaigns import presentation
+from campaigns.models import TrialStatus
+from campaigns.services import campaigns, running
+from campaigns.services.campaigns import Asked
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def unsent(monkeypatch):
+    """Nobody takes messages."""
+    monkeypatch.setattr("celery.app.base.Celery.send_task", lambda self, name, args, **more: None)
+
+
+@pytest.fixture
+def ended(people, ready):
+    campaign = campaigns.begin(ready.experiment, people.engineer, Asked(most_trials=6, expert_step_time_s=0.9))
+    while waiting := campaign.trials.filter(status=TrialStatus.WAITING).first():
+        running.run(waiting.pk)
+    campaign.refresh_from_db()
+    return campaign
+
+
+def test_the_form_begins_a_campaign_and_leads_to_its_pool(people, ready):
+    client = people.client("engineer")
+    form = {"backend": "modelled", "most_trials": 4, "parallel": 2, "keep_remat": "on"}
+    answer = client.post(f"/experiments/{ready.experiment.pk}/campaigns/", form)
+    made = ready.experiment.campaigns.get()
+    assert answer.headers["location"] == f"/campaigns/{made.pk}/"
+    assert made.constraints == {"keep_remat": True}
+    page = client.get(f"/campaigns/{made.pk}/").content.decode()
+    assert "The first trial is under way" in page
+
+
+def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):
+    address = f"/experiments/{ready.experiment.pk}/campaigns/"
+    answer = people.client("engineer").post(address, {"backend": "recorded", "most_trials": 4, "parallel": 1})
+    assert answer.status_code == 400
+    assert "needs its file" in answer.content.decode()
+
+
+def test_the_pool_shows_every_trial_with_its_reason(people, ended):
+    page = people.client("viewer").get(f"/campaigns/{ended.pk}/").content.decode()
+    for trial in ended.trials.all():
+        assert f'id="trial-{trial.number}"' in page
+    assert "predicted against" in page
+    assert "Pause" not in page
+    slower = people.client("viewer").get(f"/campaigns/{ended.pk}/?order=time&state=failed&page=99")
+    assert slower.status_code == 200
+
+
+def test_the_best_of_the_head_is_the_fastest_of_the_table(ended):
+    trials = list(ended.trials.all())
+    over = presentation.overview(ended, trials)
+    assert over.best.step_time_s == min(trial.step_time_s for trial in trials if trial.step_time_s)
+    assert over.speedup == pytest.approx(trials[0].step_time_s / over.best.step_time_s)
+
+
+def test_the_line_of_the_best_so_far_never_rises(ended):
+    found = presentation.trajectory(ended, list(ended.trials.all()))
+    tops = [top for _, top in found.best]
+    assert tops == sorted(tops)
+    assert {mark.kind for mark in found.marks} == {"grid", "baseline", "expert"}
+
+
+def test_shares_of_variance_are_shares(ended):
+    rows = presentation.importance(list(ended.trials.all()))
+    assert rows
+    assert all(-1e-9 <= row.share <= 1.0 + 1e-9 for row in rows)
+    assert [row.share for row in rows] == sorted((row.share for row in rows), reverse=True)
+
+
+def test_the_export_has_a_row_per_trial(people, ended):
+    client = people.client("viewer")
+    rows = list(csv.DictReader(StringIO(client.get(f"/campaigns/{ended.pk}/trials.csv").content.decode())))
+    told = client.get(f"/campaigns/{ended.pk}/trials.json").json()["trials"]
+    assert len(rows) == len(told) == ended.trials.count()
+    assert [float(row["step_time_s"]) for row in rows if row["step_time_s"]] == [
+        row["step_time_s"] for row in told if row["step_time_s"]
+    ]
+
+
+def test_two_trials_differ_in_what_the_reason_says(people, ended):
+    page = people.client("viewer").get(f"/campaigns/{ended.pk}/difference/?a=0&b=1").content.decode()
+    rows = presentation.differences(ended.trials.get(number=0), ended.trials.get(number=1))
+    assert rows
+    for name, *_ in rows:
+        assert presentation.shown(name).split("_")[0] in page.lower()
+
+
+def test_rest_begins_follows_and_ends_one(people, ready):
+    api = people.api("engineer")
+    answer = api.post("/api/campaigns/", {"experiment": ready.experiment.pk, "most_trials": 3}, format="json")
+    assert answer.status_code == 201, answer.content
+    pk = answer.json()["id"]
+    assert [trial["number"] for trial in api.get(f"/api/campaigns/{pk}/trials/").json()["results"]] == [0]
+    assert api.post(f"/api/campaigns/{pk}/change/", {"change": "cancel"}, format="json").json()["status"] == "cancelled"
+    assert api.post(f"/api/campaigns/{pk}/change/", {"change": "pause"}, format="json").status_code == 409
+    assert people.api("viewer").post("/api/campaigns/", {"experiment": ready.experiment.pk}).status_code == 403
+
+
+def test_the_command_prints_the_best_and_every_reason(tmp_path, capsys):
+    import json
+
+    from asapweb.cli import main
+    from tests.backend.factories import CONFIG
+
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG))
+    assert main(["campaign", str(file), "--trials", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["trials"]) == 4
+    assert told["best"]["step_time_s"] <= told["trials"][0]["step_time_s"]
+    assert main(["campaign", str(file), "--trials", "none"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
