@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +33,7 @@ from dialogue.models import Message
 from dialogue.services import asking, holding
 from experiments.services.text import clean, clean_json
 from proposals.agents.conversation import Ask, ConstraintStated, Effect, FactStated, MeshOffered, Question, Said, Turn
+from proposals.agents.recorded import run_event
 from proposals.services import recording
 
 logger = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ FLUSH_EVERY_S = 0.05
 LOOK_EVERY_S = 0.3
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
+#: The newest of them whose tool results an answer may rest on.
+RESTS_ON = 8
 _EFFECTS = (ConstraintStated, FactStated, MeshOffered, Question)
 
 
@@ -167,10 +172,26 @@ def end(answer: Message, worker: str, status: Message.Status, **values: Any) -> 
     return bool(ours.update(status=status, finished_at=timezone.now(), **values))
 
 
+def _returned(answer: Message, earlier: Iterable[Message]) -> dict[int, list[ToolReturned]]:
+    """What tools returned for the newest earlier answers, as far as it is still on record."""
+    kept = {step["returned"]: m.pk for m in list(earlier)[:RESTS_ON] for step in m.steps if step.get("returned")}
+    found: dict[int, list[ToolReturned]] = {}
+    for row in answer.thread.experiment.events.filter(pk__in=kept).order_by("pk"):
+        with suppress(ValueError):  # its payload was removed by the team's retention
+            event = run_event(row.kind, row.data)
+            if isinstance(event, ToolReturned):
+                found.setdefault(kept[row.pk], []).append(event)
+    return found
+
+
 def question_of(answer: Message) -> Ask:
     """What the agents are asked: the question, the thread before it, and what it holds fast."""
     assert answer.question is not None
     earlier = answer.thread.messages.filter(pk__lt=answer.question_id).exclude(text="").order_by("-pk")[:REMEMBERED]
-    turns = [Turn("user" if m.role == Message.Role.USER else "assistant", m.text) for m in reversed(earlier)]
+    returned = _returned(answer, earlier)
+    turns = [
+        Turn("user" if m.role == Message.Role.USER else "assistant", m.text, tuple(returned.get(m.pk, ())))
+        for m in reversed(earlier)
+    ]
     held = holding.held_by(answer.thread)
     return Ask(answer.question.text, tuple(turns), holding.constraints_of(held), holding.facts_of(held))

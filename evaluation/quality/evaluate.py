@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent.events import Final
+from agent.events import Final, ToolReturned
 from agent.provider.base import Provider
 from experiments.ingest import read_profile
 from experiments.without_profile import without_profile
@@ -55,7 +55,10 @@ def answered(of: Workbench, question: Mapping[str, Any], provider: Provider | No
             elif isinstance(effect, ConstraintStated):
                 kept = {key: value for key, value in constraints.to_json().items() if key not in effect.dropped}
                 constraints = Constraints.from_json(kept).joined(Constraints.from_json(dict(effect.constraint)))
-        turns += [Turn("user", message), Turn("assistant", text)]
+        turns += [
+            Turn("user", message),
+            Turn("assistant", text, tuple(each for each in said if isinstance(each, ToolReturned))),
+        ]
     return {
         **question,
         "answer": text,

@@ -86,10 +86,12 @@ def _model(bench: Workbench, ask: Ask, provider: Provider, cancel: Cancel, clock
     messages.append(UserMessage(ask.text))
     shown, seen = yield from look(tools, [(name, {}) for name in FIRST_LOOK])
     messages += shown
-    words = [ask.text]  # of this question: numbers of earlier ones are asked of a tool again
+    words = [*(turn.text for turn in ask.earlier if turn.role == "user"), ask.text]
+    # Not the texts of earlier answers, but what they rest on.
+    earlier = [result for turn in ask.earlier for result in turn.results]
 
     def evidence(results: Sequence[ToolReturned]) -> Evidence:
-        return Evidence.of((*seen, *results), words)
+        return Evidence.of((*seen, *results), words, earlier)
 
     def check(text: str, results: tuple[ToolReturned, ...]) -> list[str]:
         if len(text) > LONGEST_ANSWER:

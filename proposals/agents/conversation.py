@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.events import RunEvent
+from agent.events import RunEvent, ToolReturned
 from proposals.constraints import Constraints
 
 
 @dataclass(frozen=True)
 class Turn:
-    """An earlier message of the thread, as it was shown."""
+    """An earlier message of the thread, as it was shown.  results: of the tools, on which an answer rests."""
 
     role: Literal["user", "assistant"]
     text: str
+    results: tuple[ToolReturned, ...] = ()
 
 
 @dataclass(frozen=True)

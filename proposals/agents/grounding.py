@@ -1,29 +1,34 @@
 """Nothing is said that was not found: every number, op, axis, mesh, proposal, record and passage of a generated text
-stands in a tool result of the same run, or in the user's own words.
+stands in a tool result of the same question, or in the user's own words.
 
-What may be derived is little, and stated: of two numbers of one result that mean the same, of a configuration and of
-what ran, or of two configurations that the sentence names, the difference, the ratio and the share by which they
-differ; of a speed-up the share of time; of a part its share of its whole.  Anything else is to be asked of a tool.
+A number is backed where it equals, as it is rounded, a value of its unit, wherever in the results that stands, or
+follows by one operation from two of them: from two that are shown beside it, from the same quantity of two
+configurations, from a part and its whole.  Only whose it is must be right: a sentence about one configuration gives no
+number of another, and calls nothing measured that is predicted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from agent.events import ToolReturned
 from proposals.agents.grounding_claims import Number, Sentence, numbers, sentences
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Fact
-from proposals.agents.grounding_match import Match, shown
-from proposals.agents.grounding_names import Named, names
-from proposals.agents.grounding_quotes import Quotes
+from proposals.agents.grounding_match import Facts, Match, shown
+from proposals.agents.grounding_names import names
 
 __all__ = ["Complaint", "Evidence", "Link", "capped", "check", "standing", "strike", "supports"]
 
 #: A hypothesis, which no measured precedent stands behind, claims no more.
 MOST_OF_A_HYPOTHESIS = 0.5
+
+#: What is further off in value is not named as what the results have instead.
+_FAR = 2.0
 
 Support = Literal["proven", "hypothesis"]
 
@@ -69,10 +74,8 @@ def check(text: str, evidence: Evidence, most: int | None = None) -> list[Compla
     most: as many are enough; default all.
     """
     found: list[Complaint] = []
-    said = sentences(text)
-    quotes = Quotes(said, evidence)
-    for sentence in said:
-        for item in _claims(sentence, evidence, quotes):
+    for sentence, claims in _claimed(text, evidence):
+        for item in claims:
             if item.wrong:
                 found.append(Complaint(item.kind, item.text, item.wrong, sentence.text, sentence.start, sentence.end))
             if most is not None and len(found) >= most:
@@ -85,10 +88,8 @@ def supports(text: str, results: Iterable[ToolReturned] | Evidence, words: Seque
     evidence = results if isinstance(results, Evidence) else Evidence.of(results, words)
     order = {item.result_id: place for place, item in enumerate(evidence.results)}
     found = []
-    said = sentences(text)
-    quotes = Quotes(said, evidence)
-    for sentence in said:
-        claims = [item for item in _claims(sentence, evidence, quotes) if not item.wrong]
+    for sentence, every in _claimed(text, evidence):
+        claims = [item for item in every if not item.wrong]
         ids = {result for item in claims for result in item.results if result in order}
         if not claims:
             continue
@@ -134,44 +135,58 @@ class _Claim:
     results: tuple[str, ...]
 
 
-def _claims(sentence: Sentence, evidence: Evidence, quotes: Quotes) -> Iterator[_Claim]:
-    """Everything that a sentence claims, with what is wrong with it."""
-    named: list[Named] = list(names(sentence, evidence))
-    for item in named:
-        yield _Claim(item.kind, item.text, item.wrong, item.results)
-    taken = [(item.start, item.end) for item in named if item.covers]
-    bare = sentence.text
-    for start, end in taken:
-        bare = bare[:start] + " " * (end - start) + bare[end:]
-    match = Match(sentence, evidence)
-    for number in numbers(bare, sentence.header):
-        if number.is_small_count:
-            continue
-        facts = match.facts(number)
-        if facts is None and (quoted := quotes.result(number, sentence)) is not None:
-            yield _Claim("number", number.text, "", (quoted,))
-        elif facts is None:
-            yield _Claim("number", number.text, _missing(number, match), ())
+def _claimed(text: str, evidence: Evidence) -> Iterator[tuple[Sentence, Iterator[_Claim]]]:
+    """Each sentence with everything that it claims, and what is wrong with that."""
+    read = []
+    for sentence in sentences(text):
+        named = list(names(sentence, evidence))
+        bare = sentence.text
+        for start, end in [(item.start, item.end) for item in named if item.covers]:
+            bare = bare[:start] + " " * (end - start) + bare[end:]
+        counted = [number for number in numbers(bare, sentence.header) if not number.is_small_count]
+        read.append((sentence, [_Claim(n.kind, n.text, n.wrong, n.results) for n in named], counted))
+    match = Match([(sentence, counted) for sentence, _, counted in read], facts := Facts(evidence))
+    for sentence, named_claims, counted in read:
+        yield sentence, chain(named_claims, _numbers(sentence, counted, match, facts))
+
+
+def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts: Facts) -> Iterator[_Claim]:
+    for number in counted:
+        sources = match.sources(sentence, number)
+        results = tuple(dict.fromkeys(fact.result for fact in sources if fact.result))
+        if not sources:
+            yield _Claim("number", number.text, _missing(number, sentence, facts), ())
+        elif owner := match.misplaced(sentence, number, sources):
+            yield _Claim("number", number.text, f"`{number.text}` is of {owner}, and is not said of it here.", ())
+        elif match.only_predicted(sentence, number, sources):
+            yield _Claim("number", number.text, f"`{number.text}` is predicted, not measured.", ())
         else:
-            yield _Claim("number", number.text, "", tuple(dict.fromkeys(f.result for f in facts if f.result)))
-        if wrong := _too_sure(number, sentence):
+            yield _Claim("number", number.text, "", results)
+        if wrong := _too_sure(number, sentence, sources):
             yield _Claim("confidence", number.text, wrong, ())
 
 
-def _missing(number: Number, match: Match) -> str:
-    near: Fact | None = match.nearest(number)
-    if near is None:
-        return f"`{number.text}` is in no tool result; call a tool for it, or leave it out."
-    where = near.path.replace(".", " → ") or "the result"
-    also = match.words_of(near)
-    return f"`{number.text}` is in no tool result; `{near.tool}` says {shown(near, number)} ({where}{also})."
+def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
+    said = f"`{number.text}` is in no tool result, and follows from no two of them that stand beside it"
+    near: Fact | None = facts.nearest(number, frozenset().union(*facts.owners(sentence.text)))
+    if near is None or not 1 / _FAR <= near.value / number.value <= _FAR:
+        return f"{said}; call a tool for it, show what it is worked out from, or leave it out."
+    owner = next((f", of {name}" for name in sorted(near.owners, reverse=True)), "")
+    return f"{said}; the nearest is {shown(near)} (`{near.tool}`: {near.path.replace('.', ' → ')}{owner})."
 
 
-def _too_sure(number: Number, sentence: Sentence) -> str:
-    words = sentence.text.lower()
+#: How sure a sentence says that it is, right before or after the number.
+_SURE = r"(?:confiden|probab|likel|chance|certain|sure)\w*"
+
+
+def _too_sure(number: Number, sentence: Sentence, sources: Sequence[Fact]) -> str:
+    if number.kind != "share" or number.value <= MOST_OF_A_HYPOTHESIS + number.half:
+        return ""
+    if any("confidence" in fact.path for fact in sources):
+        return ""
+    words, said = sentence.text.lower(), re.escape(number.text.lower())
     guess = any(word in words for word in ("hypothes", "unproven", "no precedent", "without precedent", "speculat"))
-    sure = any(word in words for word in ("confiden", "probab", "likel", "chance", "certain", "sure"))
-    if number.kind == "share" and guess and sure and number.value > MOST_OF_A_HYPOTHESIS + number.half:
+    if guess and re.search(rf"{_SURE}(?:\s+(?:of|is|:|about))*\s+{said}|{said}\s+{_SURE}", words):
         return f"`{number.text}` is claimed for a hypothesis; without a measured precedent claim at most 50 %."
     return ""
 

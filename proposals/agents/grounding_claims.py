@@ -52,16 +52,27 @@ _NUMBER = re.compile(
 _POINTER = re.compile(
     r"\barXiv[:\s]\s?\d{4}\.\d{4,5}\b|https?://\S+|(?:\b(?:sections?|chapters?|chs?\.?|appendix|appendices|experiment|exercises?|"
     r"figure|fig\.|table|equation|rank|rule|finding|findings|option)\s+|§\s?)[A-Z]?\.?#?\d+(?:\.\d+)*"
-    r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s|\b80\s?%(?=[\s-](?:confidence )?(?:range|interval|band))",
+    r"(?:(?:\s?(?:,|and|–|-)\s?)\d+(?:\.\d+)*)*|^\s*\d+[.)]\s|\b\d{4}-\d{2}(?:-\d{2})?\b|"
+    r"\b80\s?%(?=[\s-](?:confidence )?(?:range|interval|band))",
     re.IGNORECASE,
 )
+#: `Llama 3.1 405B`, `Qwen 2.5`: digits of a name, which is no name where a sentence begins.
+_NAME = re.compile(
+    r"(?<=[\w,(`] )(?:[A-Z][A-Za-z]*[a-z][A-Za-z]*)(?:[ -]v?\d+(?:\.\d+)*[BMK]?(?![\w%]|\.\d|[ \u00a0](?:%|×|"
+    + _UNIT
+    + r")s?\b))+"
+)
+_CODE = re.compile(r"`[^`\n]{1,300}`")
 #: What joins two numbers that share the unit of the second: `27–42 s`, `from 1.1 to 1.3×`, `8 → 16 GB`.
 _JOINT = re.compile(r"\s*(?:–|-|—|to|and|or|→|->|/|,|;|vs\.?|versus)\s*[−-]?$")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as printed.  value in SI; half: half of the last digit printed, in SI; start: in its sentence."""
+    """A number as printed.  value in SI; half: half of the last digit printed, in SI; start: in its sentence.
+
+    printed: the value as its digits stand, whatever the unit.
+    """
 
     text: str
     value: float
@@ -69,6 +80,7 @@ class Number:
     kind: Kind
     start: int
     decimals: int = 0
+    printed: float = 0.0
 
     @property
     def is_small_count(self) -> bool:
@@ -99,7 +111,10 @@ class Sentence:
 
 def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
     """The numbers that a sentence claims.  header: the columns of the table whose row it is."""
-    plain = _POINTER.sub(lambda match: " " * len(match[0]), text)
+    plain = text
+    for pattern in (_POINTER, _NAME):
+        plain = pattern.sub(lambda match: " " * len(match[0]), plain)
+    code = [match.span() for match in _CODE.finditer(plain) if not _NUMBER.fullmatch(match[0].strip("` "))]
     found: list[tuple[re.Match[str], Kind, float, str]] = []
     for match in _NUMBER.finditer(plain):
         unit = match["unit"] or ""
@@ -113,6 +128,8 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
             if next_unit and _JOINT.fullmatch(plain[match.end() : following.start()]):
                 kind, factor = next_kind, next_factor
                 found[place] = (match, kind, factor, next_unit)
+        if kind == "bare" and any(start < match.start() < end for start, end in code):
+            continue  # a size in code is no claim
         digits = re.sub(r"[,\u202f]", "", match["digits"])
         decimals = len(match["fraction"]) - 1 if match["fraction"] else 0
         power = match["power"] or ""
@@ -122,7 +139,8 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
             half = _finite(
                 half * 10.0 ** min(zeros, max(0, len(digits) - 2), 300)
             )  # `1,200` may be 1,234 to two digits
-        yield Number(match[0].strip(), value, half, kind, match.start(), decimals)
+        printed = value / factor if factor else value
+        yield Number(match[0].strip(), value, half, kind, match.start(), decimals, printed)
 
 
 def _finite(value: float) -> float:
@@ -139,7 +157,8 @@ def _of_column(row: str, at: int, header: tuple[str, ...]) -> tuple[Kind, float]
         return "bare", 1.0
     match = _IN_HEADER.search(header[column].strip())
     if match is None:
-        return "bare", 1.0
+        scale = re.search(r"\b(?:thousand|million|billion|trillion)\b", header[column].lower())
+        return _UNITS[scale[0]] if scale else ("bare", 1.0)
     return _UNITS.get(match["unit"]) or ("bare", 1.0)
 
 

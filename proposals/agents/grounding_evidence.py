@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,19 +11,7 @@ from typing import Any
 from agent.events import ToolReturned
 from perfmodel.config import ROLES
 from proposals.agents.grounding_claims import Kind, numbers, sentences
-from proposals.agents.grounding_facts import (
-    About,
-    Fact,
-    Mesh,
-    axis_sizes,
-    clause,
-    keyed,
-    mesh_of,
-    named,
-    products,
-    quantities,
-    stems,
-)
+from proposals.agents.grounding_facts import CURRENT, Fact, Mesh, axis_sizes, mesh_of, named, products
 
 
 @dataclass
@@ -36,7 +25,6 @@ class Evidence:
     results: tuple[ToolReturned, ...]
     words: tuple[str, ...] = ()
     facts: list[Fact] = field(default_factory=list)
-    told: list[Fact] = field(default_factory=list)
     texts: list[tuple[str, str]] = field(default_factory=list)
     meshes: dict[Mesh, set[str]] = field(default_factory=dict)
     baseline: Mesh | None = None
@@ -49,15 +37,24 @@ class Evidence:
     ops: dict[str, set[str]] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     orders: set[tuple[int, ...]] = field(default_factory=set)
+    without_profile: bool = False
 
     @classmethod
-    def of(cls, results: Iterable[ToolReturned], words: Sequence[str] = ()) -> Evidence:
-        """words: what the user said in this thread, this time and earlier."""
+    def of(
+        cls, results: Iterable[ToolReturned], words: Sequence[str] = (), earlier: Iterable[ToolReturned] = ()
+    ) -> Evidence:
+        """words: what the user said in this thread, this time and earlier.  earlier: results of its earlier answers,
+        which count as well, and are not cited by their ids."""
         found = cls(tuple(item for item in results if item.ok), tuple(words))
-        for item in found.results:
+        every = [*(replace(item, result_id="") for item in earlier if item.ok), *found.results]
+        for item in every:
             found.axes |= set(_axes_in(item.result))
-        for item in found.results:
-            _Walk(found, item).all()
+            if item.name == "run" and isinstance(item.result, dict):
+                profile = item.result.get("profile")
+                found.without_profile = not (isinstance(profile, dict) and profile.get("ops"))
+        foreign = {text for item in every for text in _names_in(item.result, "")}
+        for item in every:
+            _Walk(found, item, foreign).value(item.result, _At())
         for text in words:
             found._tell(text)
         return found
@@ -68,45 +65,9 @@ class Evidence:
             self.sizes.setdefault(pair.axis, set()).update({pair.size, pair.last})
         if pairs:
             self.meshes.setdefault(frozenset((pair.axis, pair.last) for pair in pairs if pair.last != 1), set())
-        for product in products(text):
-            self.orders.add(product.sizes)
-        for sentence in sentences(text):
-            for claim in numbers(sentence.text, sentence.header):
-                self.told.append(Fact(claim.value, claim.kind, tool="the user", path="what the user said"))
-
-    @cached_property
-    def siblings(self) -> dict[tuple[str, str], frozenset[str]]:
-        """What the rows of one list are called, by result and path."""
-        found: dict[tuple[str, str], frozenset[str]] = {}
-        for fact in self.facts:
-            if fact.labels and fact.leaf != "text":
-                key = (fact.result, fact.path)
-                found[key] = found.get(key, frozenset()) | fact.labels
-        return found
-
-    @cached_property
-    def _by_kind(self) -> dict[Kind | None, frozenset[str]]:
-        found: dict[Kind | None, set[str]] = {}
-        for fact in self.facts:
-            found.setdefault(fact.kind, set()).update(fact.of)
-        return {kind: frozenset(of) for kind, of in found.items()}
-
-    def quantities_of(self, kind: Kind | None) -> frozenset[str]:
-        """The quantities that numbers of a kind are of; all for a bare number."""
-        if kind is None:
-            return frozenset().union(*self._by_kind.values())
-        ratios = self._by_kind.get("ratio", frozenset()) if kind == "share" else frozenset()
-        return self._by_kind.get(kind, frozenset()) | ratios
-
-    @cached_property
-    def configurations(self) -> dict[str, set[str]]:
-        """Configurations by result, what ran left aside."""
-        found: dict[str, set[str]] = {}
-        for fact in self.facts:
-            if not fact.baseline:
-                names = {name for of, name in fact.about if of == "configuration" and not name.isdecimal()}
-                found.setdefault(fact.result, set()).update(names)
-        return found
+        self.orders.update(product.sizes for product in products(text))
+        for value, kind in _numbers_in(text):
+            self.facts.append(Fact(value, kind, tool="the user", path="what the user said", text=True))
 
     @cached_property
     def text(self) -> str:
@@ -118,16 +79,17 @@ class Evidence:
         return {result for result, text in self.texts if name.lower() in text.lower()}
 
 
-_SUFFIXES: tuple[tuple[str, Kind], ...] = (
+#: The unit that a key says; what its value was estimated from, or is set against, is none.
+_UNITS: tuple[tuple[str, Kind], ...] = (
     ("bytes_per_s", "bytes_per_s"), ("flops_per_s", "flops_per_s"), ("flops_per_byte", "intensity"),
-    ("operational_intensity", "intensity"), ("_bytes", "bytes"), ("bytes", "bytes"), ("flops", "flops"),
-    ("_s", "time"), ("share", "share"), ("utilization", "share"), ("efficiency", "share"), ("confidence", "share"),
-    ("speedup_per_token", "ratio"), ("speedup_low80", "ratio"), ("speedup_high80", "ratio"), ("speedup", "ratio"),
-    ("speedup_over_this", "ratio"), ("over_fastest", "ratio"), ("ratio", "ratio"), ("mfu", "share"),
-    ("shares_0_to_1", "share"),
+    ("operational_intensity", "intensity"), ("bytes", "bytes"),
+    (r"(?:shares?|\w*utilization|\w*efficiency|confidence|mfu)", "share"),
+    (r"(?:speedup|over_fastest|over_this|over_own|ratio)", "ratio"), ("flops", "flops"), ("s", "time"),
 )  # fmt: skip
+_KEYED = [(re.compile(rf"(?<!_from)(?<!_per)(?<!_over)(?:^|_){unit}(?:_|$)"), kind) for unit, kind in _UNITS]
 _BY_UNIT: dict[str, Kind] = {
     "s": "time", "share": "share", "bytes": "bytes", "bytes_per_s": "bytes_per_s", "flops_per_s": "flops_per_s",
+    "flops": "flops", "speedup": "ratio", "FLOP/byte": "intensity",
 }  # fmt: skip
 
 
@@ -136,85 +98,103 @@ class _At:
     """Where in a result a value stands, and what is known of it from the keys above."""
 
     path: tuple[str, ...] = ()
-    about: frozenset[tuple[About, str]] = frozenset()
-    axes: frozenset[str] = frozenset()
+    term: tuple[str, ...] = ()
+    owners: frozenset[str] = frozenset()
     kind: Kind | None = None
-    of: frozenset[str] = frozenset()
-    labels: frozenset[str] = frozenset()
-    row: str = ""
-    baseline: bool = False
-
-    @property
-    def name(self) -> str:
-        return ".".join(self.path)
+    predicted: bool = False
+    within: frozenset[str] = frozenset()
 
 
 class _Walk:
-    """Reads one tool result into the evidence."""
+    """Reads one tool result into the evidence.  foreign: texts that the product did not write."""
 
-    def __init__(self, evidence: Evidence, returned: ToolReturned) -> None:
+    def __init__(self, evidence: Evidence, returned: ToolReturned, foreign: set[str]) -> None:
         self.evidence, self.returned = evidence, returned
+        digits = sorted((text for text in foreign if re.search(r"\d", text)), key=len, reverse=True)
+        self._foreign = [text for text in digits if len(text) > 3]
 
-    def all(self) -> None:
-        self._value(self.returned.result, _At())
-
-    def _value(self, value: Any, at: _At) -> None:
+    def value(self, value: Any, at: _At) -> None:
         if isinstance(value, bool) or value is None:
             return
         if isinstance(value, int | float):
-            self._number(float(value), at)
+            self._add(abs(float(value)), at.kind or "bare", at)
         elif isinstance(value, str):
             self._text(value, at)
         elif isinstance(value, Mapping):
             at = self._identity(value, at)
             for key, item in value.items():
                 self.evidence.texts.append((self.returned.result_id, str(key)))
-                kind = _stated(value, key) or _kind(key) or at.kind
-                self._value(item, replace(at, path=(*at.path, str(key)), kind=kind, baseline=_is_baseline(key, at)))
+                self.value(item, self._below(value, str(key), at))
         elif isinstance(value, list):
             if value and all(type(item) is int for item in value):
                 self.evidence.orders.add(tuple(value))
-            for number, item in enumerate(value):
-                self._value(item, replace(at, row=f"{at.row}/{at.name}[{number}]"))
+            if len(value) > 4 and not isinstance(value[0], int | float):
+                self._add(len(value), "bare", replace(at, term=()))
+            for item in value:
+                self.value(item, at)
+
+    def _below(self, row: Mapping[str, Any], key: str, at: _At) -> _At:
+        kind = _BY_UNIT.get(str(row["unit"])) if key == "value" and "unit" in row else _kind(key)
+        owners = frozenset((CURRENT,)) if key in ("what_runs", "current") else at.owners
+        within = at.within
+        if _is_name(key) and isinstance(row.get("kind"), str):
+            within |= {row["kind"].lower()}  # what the product calls an op of such a name
+        return replace(
+            at,
+            path=(*at.path, key),
+            term=(*at.term, key) if key != "estimate" else at.term,
+            owners=owners,
+            kind=kind or at.kind,
+            predicted=self._is_predicted(key, owners, at),
+            within=within,
+        )
+
+    def _is_predicted(self, key: str, owners: frozenset[str], at: _At) -> bool:
+        """Without a profile only the step time of what runs was measured, and what its configuration states."""
+        if CURRENT in owners:
+            inside = self.evidence.without_profile and key in ("breakdown_s", "breakdown_share", "communication")
+            return (at.predicted and at.owners == owners) or inside
+        return at.predicted or "predicted" in key
 
     def _identity(self, value: Mapping[str, Any], at: _At) -> _At:
-        """What a row is about: its configuration, op, axis or document."""
+        """What a row is about: its configuration, op or document."""
         evidence, result = self.evidence, self.returned.result_id
-        about, baseline = at.about, at.baseline
-        names: set[tuple[About, str]] = set()
         if isinstance(value.get("ici"), Mapping):
             self._mesh(value)
-        found = self._configuration(value)
-        if found is not None:
-            about = frozenset(item for item in about if item[0] != "configuration")
-            if baseline or at.path[-1:] == ("configuration",):
-                evidence.baseline = found
-            names.add(("configuration", named(found)))
+        mesh = self._configuration(value)
+        if mesh is not None:
+            if "experiment" in value or at.path[-1:] == ("configuration",):
+                at = replace(at, owners=frozenset((CURRENT,)))
+            if CURRENT in at.owners:
+                evidence.baseline = mesh
+            owners = {mesh_name(mesh)} | ({CURRENT} & at.owners)
             number = value.get("number") or value.get("stands_as_proposal")
-            if isinstance(number, int) and not baseline:
+            if isinstance(number, int) and CURRENT not in owners:
                 evidence.proposals.setdefault(number, set()).add(result)
-                evidence.mesh_of_proposal[number] = found
-                names.add(("configuration", str(number)))
+                evidence.mesh_of_proposal[number] = mesh
+                owners.add(f"proposal {number}")
+            kept = value.get("kind") == "keep" or value.get("is_what_runs") is True
+            owners |= {CURRENT} if kept else set()
+            at = replace(at, owners=frozenset(owners), term=(), predicted=CURRENT not in owners)
         key, name, id_ = value.get("key"), value.get("name"), value.get("id")
         if isinstance(key, str) and isinstance(name, str) and "category" in value:
             for word in (key.lower(), name.lower()):
-                names.add(("op", word))
                 evidence.ops.setdefault(word, set()).add(result)
+            called = {
+                str(value[of]).lower() for of in ("key", "name", "category", "family", "collective") if value.get(of)
+            }
+            at = replace(at, within=frozenset(called))
         if isinstance(id_, str) and "title" in value:
-            names.add(("document", id_.lower()))
             known = evidence.records if "outcome" in value else evidence.passages
             known.setdefault(id_, set()).add(result)
             if "outcome" in value:
                 evidence.outcomes[id_] = str(value["outcome"])
+            at = replace(at, within=frozenset((id_.lower(),)), owners=frozenset((f"record {id_}",)), term=())
         if isinstance(key, str) and "source" in value and "category" not in value:
             known = evidence.records if value["source"] == "history" else evidence.passages
             known.setdefault(key, set()).add(result)
-        stated = value.get("axes") or value.get("axis") or value.get("mesh_axis")
-        axes = at.axes
-        for axis in [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else ():
-            axes |= set(str(axis).replace("+", " ").replace(",", " ").split())
-        of, labels = _called(value)
-        return replace(at, about=about | names, axes=axes, of=at.of | of, labels=at.labels | labels)
+            at = replace(at, within=frozenset((key.lower(),)))
+        return at
 
     def _configuration(self, value: Mapping[str, Any]) -> Mesh | None:
         mesh, text = value.get("mesh"), value.get("mesh_text")
@@ -239,111 +219,70 @@ class _Walk:
             evidence.sizes.setdefault(axis, set()).add(size)
         evidence.meshes.setdefault(mesh_of(value), set()).add(self.returned.result_id)
 
-    def _number(self, value: float, at: _At) -> None:
-        leaf = at.path[-1] if at.path else ""
-        axes = at.axes | set(leaf.partition(":")[2].split("+")) if leaf.startswith("ici:") else at.axes
-        labels = at.labels
-        if at.path[-2:-1] in (("ici",), ("dcn",)):
-            labels = stems(f"{leaf} {' '.join(_WORDS_OF.get(leaf, ()))} parallel sharding shards") | {leaf}
-        elif leaf in _ORDINALS:
-            return
-        self._add(
-            Fact(
-                abs(value),
-                at.kind,
-                of=keyed(at.name) | at.of | _OF_TOOL.get(self.returned.name, frozenset()),
-                axes=axes,
-                labels=labels,
-                leaf=leaf,
-            ),
-            at,
-        )
-
     def _text(self, text: str, at: _At) -> None:
         self.evidence.texts.append((self.returned.result_id, text))
-        if at.path and (at.path[-1] in _NAMES or at.path[-2:] == ("evidence", "text")):
-            return
-        for sentence in sentences(text):
-            for pair in axis_sizes(sentence.text, self.evidence.axes):
-                self.evidence.sizes.setdefault(pair.axis, set()).update({pair.size, pair.last})
-            self.evidence.orders.update(product.sizes for product in products(sentence.text))
-            of = quantities(f"{sentence.text} {at.name.replace('_', ' ')}")
-            for claim in numbers(sentence.text, sentence.header):
-                kind = None if claim.kind == "bare" else claim.kind
-                near, whole = stems(clause(sentence.text, claim.start)), stems(sentence.text)
-                self._add(Fact(claim.value, kind, of=of, axes=at.axes, labels=whole, clause=near, leaf="text"), at)
+        for pair in axis_sizes(text, self.evidence.axes):
+            self.evidence.sizes.setdefault(pair.axis, set()).update({pair.size, pair.last})
+        self.evidence.orders.update(product.sizes for product in products(text))
+        own = text
+        if at.path and _is_name(at.path[-1]):
+            at = replace(at, within=at.within | {text.lower()})
+        elif not at.within:
+            for foreign in self._foreign:
+                own = own.replace(foreign, " ")
+        for value, kind in _numbers_in(own):
+            self._add(value, kind, at, text=True)
 
-    def _add(self, fact: Fact, at: _At) -> None:
+    def _add(self, value: float, kind: Kind, at: _At, text: bool = False) -> None:
         self.evidence.facts.append(
-            replace(
-                fact,
-                result=self.returned.result_id,
-                tool=self.returned.name,
-                path=at.name,
-                about=at.about,
-                needs_name=bool(_ONE_OF_MANY & set(at.path)),
-                row=at.row,
-                baseline=at.baseline,
+            Fact(
+                value, kind, self.returned.result_id, self.returned.name, ".".join(at.path), ".".join(at.term),
+                at.owners, at.predicted, text, at.within if text else frozenset(),
             )
-        )
+        )  # fmt: skip
 
 
-#: Numbers by which rows are counted off.
-_ORDINALS = ("rank", "finding", "hop", "place", "configuration", "number", "experiment", "characters", "op_count")
-#: Lists whose rows are many configurations alike.
-_ONE_OF_MANY = frozenset(("sensitivity", "one_step_away", "candidates"))
-#: How else axes are called.
-_WORDS_OF = {
-    "model": ("tensor",), "tensor": ("model",), "seq": ("sequence", "context"), "context": ("sequence",),
-    "expert": ("experts",), "pipeline": ("stages",), "replica": ("replicas",),
-}  # fmt: skip
+def mesh_name(mesh: Mesh) -> str:
+    """The mesh as the owner of numbers."""
+    return f"mesh {named(mesh)}"
 
 
-def _called(row: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """(quantities that a row says it is of, stems of what it is called); nothing where its keys say all."""
-
-    def said(*keys: str) -> str:
-        return " ".join(str(row[key]) for key in keys if isinstance(row.get(key), str))
-
-    if "rule" in row and "insight" in row:
-        return frozenset(), stems(said("title", "insight", "action"))
-    if "category" in row and "key" in row:
-        return frozenset(("ops",)), stems(said("name", "category", "family", "module", "phase", "collective"))
-    if "op_count" in row and "time_share" in row:
-        return frozenset(("ops",)), stems(" ".join(str(value) for value in row.values() if isinstance(value, str)))
-    if "label" in row:
-        return quantities(said("label")), stems(said("label", "category"))
-    if "outcome" in row and "title" in row:
-        return frozenset(("records",)), stems(said("title", "change"))
-    if "moves" in row:
-        return quantities(said("moves")), frozenset()
-    if "before" in row and "after" in row:
-        return quantities(said("name")) | keyed(said("key", "term")), stems(said("field"))
-    return frozenset(), frozenset()
+#: Keys of texts that come from the user's files.
+_FOREIGN = frozenset(("name", "op_name", "hlo", "source", "key", "experiment", "ops", "device", "id", "op", "file"))
 
 
-#: What all numbers of a tool are of.
-_OF_TOOL: Mapping[str, frozenset[str]] = {
-    "collectives": frozenset(("communication",)), "ops": frozenset(("ops",)), "op": frozenset(("ops",)),
-}  # fmt: skip
-#: Texts that are names, whose digits claim nothing.
-_NAMES = ("hlo", "op_name", "key", "name", "id", "url", "mesh_text", "section", "source", "step")
+def _is_name(key: str) -> bool:
+    return key in _FOREIGN
 
 
-def _stated(row: Mapping[str, Any], key: str) -> Kind | None:
-    """The kind of a value whose row says its unit, or what it is."""
-    if key in ("value", "before", "after", "change") and "unit" in row:
-        return _BY_UNIT.get(str(row["unit"]))
-    held = row.get("name") in ("weights", "optimizer", "gradients", "activations")
-    return "bytes" if held and key in ("before", "after") else None
+def _names_in(value: Any, key: str) -> Iterator[str]:
+    """Names from the user's files, wherever they stand."""
+    if isinstance(value, str) and _is_name(key):
+        yield value
+    elif isinstance(value, Mapping):
+        for below, item in value.items():
+            yield from _names_in(item, below)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names_in(item, key)
 
 
-def _is_baseline(key: str, at: _At) -> bool:
-    return at.baseline or key == "what_runs" or (key in ("before_s", "before_share") and "communication" in at.path)
+_TOKEN = re.compile(r"(?<![A-Za-z0-9.])\d+(?:\.\d+)?(?:x\d+)*(?P<scale>[bBmMkK])?(?![A-Za-z0-9]|\.\d)")
+_SCALES = {"b": 1e9, "m": 1e6, "k": 1e3}
+
+
+def _numbers_in(text: str) -> Iterator[tuple[float, Kind]]:
+    """Numbers of a text: as it claims them, and what else its names, shapes and codes hold."""
+    for sentence in sentences(text):
+        for claim in numbers(sentence.text, sentence.header):
+            yield claim.value, claim.kind
+    for match in _TOKEN.finditer(text):
+        for digits in match[0].rstrip("bBmMkK").split("x"):
+            yield float(digits) * _SCALES.get((match["scale"] or "").lower(), 1.0), "bare"
 
 
 def _kind(key: str) -> Kind | None:
-    return next((kind for suffix, kind in _SUFFIXES if key.endswith(suffix)), None)
+    return next((kind for pattern, kind in _KEYED if pattern.search(key)), None)
 
 
 def _axes_in(value: Any) -> Iterator[str]:

