@@ -156,12 +156,14 @@ class Writer:
             "predicted_sigma": "0.1", "predicted_confidence": "p.confidence",
             "before_step_time_s": "p.predicted_step_time_s * p.predicted_speedup",
             "after_step_time_s": "p.predicted_step_time_s", "speedup": "p.predicted_speedup * (0.9 + random() * 0.2)",
-            "within_range": "random() < 0.8", "caveats": "'[]'", "analysis": "'{}'", "control": "'{}'", "created_at": "p.created_at",
+            "within_range": "random() < 0.8", "caveats": "'[]'", "analysis": "'{}'",
+            "control": "'{}'", "created_at": "p.created_at",
             "measured_at": "p.created_at",
         }  # fmt: skip
+        names = ", ".join(sorted(columns))
         given = ", ".join((columns | values)[name] for name in sorted(columns))
         _run(
-            f"insert into proposals_measurement ({', '.join(sorted(columns))}) select {given} from proposals_proposal p "
+            f"insert into proposals_measurement ({names}) select {given} from proposals_proposal p "
             "where p.status = 'approved' and p.id % 2 = 0 and p.predicted_speedup > 0 "
             "and not exists (select from proposals_measurement m where m.proposal_id = p.id) order by p.id"
         )
