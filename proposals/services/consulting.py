@@ -83,8 +83,8 @@ def _queue(run: Run, user: User | None) -> Consultation:
 
 def newest(experiment: Experiment) -> Consultation | None:
     """Of the experiment's newest run that the model was asked to read."""
-    found = Consultation.objects.filter(run__experiment=experiment).select_related("run", "plan", "created_by")
-    return found.order_by("-run_id", "-pk").first()
+    # Most have none, so what hangs on one is loaded where it is read.
+    return Consultation.objects.filter(run__experiment=experiment).order_by("-run_id", "-pk").first()
 
 
 def of_plan(plan: PlanRecord) -> Consultation | None:
