@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 
 from campaigns.engine.candidates import Candidates
 from perfmodel.data_file import EXACT, read_rows
@@ -84,6 +83,8 @@ class Learnt:
 def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Ints | None = None) -> Learnt:
     """Condition on log(measured / predicted) of the candidates `rows`; `certain` are taken as measured at their mean,
     as of trials that still run."""
+    from scipy.linalg import cho_factor, cho_solve  # 10 MB that a process needs only where it plans
+
     prior = variance(c, d)
     if not len(rows) and (certain is None or not len(certain)):
         return Learnt(np.zeros(len(c)), np.sqrt(prior))
@@ -110,6 +111,8 @@ def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Int
 
 def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: Division) -> float:
     """Of measurements of one workload under a division, their errors taken as Gaussian."""
+    from scipy.linalg import cho_factor, cho_solve
+
     within = covariance(c, rows, rows, d) + np.diag(np.full(len(rows), d.noise**2))
     root, lower = cho_factor(within, lower=True)
     fit = float(residual @ cho_solve((root, lower), residual))
