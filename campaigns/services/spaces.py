@@ -51,7 +51,9 @@ class Field:
 
 def field_of(campaign: Campaign) -> Field:
     """Raises ConfigError where the configuration is none any more."""
-    found: Field = _fields.get(campaign.pk, lambda: _make(campaign))
+    # A database that was restored gives numbers away again.
+    key = (campaign.pk, campaign.created_at)
+    found: Field = _fields.get(key, lambda: _make(campaign))
     return found
 
 
