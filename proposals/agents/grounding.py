@@ -167,7 +167,7 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
 
 
 def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
-    said = f"`{number.text}` is in no tool result, and follows from no two of them that stand beside it"
+    said = f"`{number.text}` is in no tool result, and follows from no two of them in the same sentence or table"
     near: Fact | None = facts.nearest(number, frozenset().union(*facts.owners(sentence.text)))
     if near is None or not 1 / _FAR <= near.value / number.value <= _FAR:
         return f"{said}; call a tool for it, show what it is worked out from, or leave it out."
