@@ -10,7 +10,7 @@ number of another, and calls nothing measured that is predicted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -90,7 +90,7 @@ def supports(text: str, results: Iterable[ToolReturned] | Evidence, words: Seque
     found = []
     for sentence, every in _claimed(text, evidence):
         claims = [item for item in every if not item.wrong]
-        ids = {result for item in claims for result in item.results if result in order}
+        ids = _fewest(claims, order)
         if not claims:
             continue
         found.append(
@@ -99,6 +99,16 @@ def supports(text: str, results: Iterable[ToolReturned] | Evidence, words: Seque
                 _support(sentence, claims, evidence),
             )
         )  # fmt: skip
+    return found
+
+
+def _fewest(claims: Sequence[_Claim], order: Mapping[str, int]) -> set[str]:
+    """Results that back all claims, few of them: a value is often in several, of which the last was asked for it."""
+    known = [(tuple(r for r in claim.results if r in order), claim.needs_all) for claim in claims]
+    found = {result for results, needs_all in known if needs_all for result in results}
+    open_ = [set(results) for results, needs_all in known if results and not needs_all]
+    while open_ := [results for results in open_ if not results & found]:
+        found.add(max(set().union(*open_), key=lambda r: (sum(r in results for results in open_), order[r])))
     return found
 
 
@@ -129,10 +139,13 @@ def capped(confidence: float, support: Support) -> float:
 
 @dataclass(frozen=True)
 class _Claim:
+    """results: each backs it; where it is worked out from two numbers (needs_all), all together."""
+
     kind: str
     text: str
     wrong: str
     results: tuple[str, ...]
+    needs_all: bool = False
 
 
 def _claimed(text: str, evidence: Evidence) -> Iterator[tuple[Sentence, Iterator[_Claim]]]:
@@ -161,7 +174,7 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
         elif match.only_predicted(sentence, number, sources):
             yield _Claim("number", number.text, f"`{number.text}` is predicted, not measured.", ())
         else:
-            yield _Claim("number", number.text, "", results)
+            yield _Claim("number", number.text, "", results, needs_all=not match.repeats(sentence, number))
         if wrong := _too_sure(number, sentence, sources):
             yield _Claim("confidence", number.text, wrong, ())
 

@@ -48,19 +48,13 @@ def _parts(facts: Sequence[Fact]) -> Derived:
     steps = [fact for fact in facts if fact.kind == "time" and fact.term == "step_time_s"]
     current = next((fact for fact in steps if CURRENT in fact.owners), None)
     held: dict[tuple[str, str, frozenset[str]], list[Fact]] = defaultdict(list)
-    times: dict[tuple[str, str, frozenset[str]], list[Fact]] = defaultdict(list)
     for fact in facts:
         if fact.kind == "time":
             own = next((step for step in steps if step.owners == fact.owners), None) if fact.owners else current
             if own is not None and fact.value < own.value:
                 yield fact.value / own.value, "share", (fact, own)
-            if "breakdown" in fact.path:
-                times[fact.result, fact.path.rpartition(".")[0], fact.owners].append(fact)
         elif fact.kind == "bytes" and fact.owners:
             held[fact.result, fact.path.rpartition(".")[0], fact.owners].append(fact)
-    for row in times.values():
-        for one, other in combinations(row[:MOST_TOGETHER], 2):
-            yield one.value + other.value, "time", (one, other)
     for row in held.values():
         for part, whole in permutations(row, 2):
             if part.value < whole.value and whole.path.endswith(("capacity", "total")):

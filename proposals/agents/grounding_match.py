@@ -201,6 +201,10 @@ class Match:
         place = (sentence.start, number.start)
         return tuple(self._same[place]) or self._follows.get(place, ())
 
+    def repeats(self, sentence: Sentence, number: Number) -> bool:
+        """Whether the number is in a result as it is, and not worked out."""
+        return bool(self._same[sentence.start, number.start])
+
     def _worked_out(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
         if number.kind == "bare" and number.printed in self._printed:
             return (self._printed[number.printed],)  # said again without its unit
