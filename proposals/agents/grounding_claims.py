@@ -85,7 +85,12 @@ class Number:
     @property
     def is_small_count(self) -> bool:
         """A counting word written as a figure (`2 of the 3 axes`), which claims nothing that could be measured."""
-        return self.kind == "bare" and self.value == int(self.value) and self.value <= 4 and not self.decimals
+        return self.kind == "bare" and self.value <= 4 and self.value == int(self.value) and not self.decimals
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether a float holds it; otherwise its value is the largest float."""
+        return self.value < sys.float_info.max
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,9 @@ class Match:
         for sentence, _ in said:
             self._cited[sentence.block] += f" {sentence.heading} {sentence.text}".lower()
         self._about = facts.owners(" ".join(self._cited.values()))
+        # What a float cannot hold has no rounding to compare within.
         self._same = {
-            (sentence.start, number.start): facts.same(number, self._cited[sentence.block])
+            (sentence.start, number.start): facts.same(number, self._cited[sentence.block]) if number.is_finite else []
             for sentence, found in said
             for number in found
         }
@@ -185,7 +186,7 @@ class Match:
                     self._blocks[sentence.block].append((sentence, number, fact))
         # What is worked out may be shown before that from which it follows, which is worked out itself.
         self._follows: dict[tuple[int, int], tuple[Fact, ...]] = {}
-        waiting = [(s, n) for s, found in said for n in found if not self._same[s.start, n.start]]
+        waiting = [(s, n) for s, found in said for n in found if n.is_finite and not self._same[s.start, n.start]]
         for _ in range(2):
             before = {block: len(items) for block, items in self._blocks.items()}
             for sentence, number in waiting:
