@@ -82,6 +82,15 @@ class Facts:
 
     def owners(self, text: str) -> list[frozenset[str]]:
         """The configurations that a text names, each with all its names."""
+        if text not in self._owners:  # asked for each number of a paragraph
+            self._owners[text] = self._named(text)
+        return self._owners[text]
+
+    @cached_property
+    def _owners(self) -> dict[str, list[frozenset[str]]]:
+        return {}
+
+    def _named(self, text: str) -> list[frozenset[str]]:
         evidence, found = self.evidence, list[frozenset[str]]()
         for number in sorted(proposals_named(text) & set(evidence.proposals)):
             names = {f"proposal {number}"}
