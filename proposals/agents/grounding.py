@@ -1,10 +1,10 @@
 """Nothing is said that was not found: every number, op, axis, mesh, proposal, record and passage of a generated text
 stands in a tool result of the same question, or in the user's own words.
 
-A number is backed where it equals, as it is rounded, a value of its unit, wherever in the results that stands, or
-follows by one operation from two of them: from two that are shown beside it, from the same quantity of two
-configurations, from a part and its whole.  Only whose it is must be right: a sentence about one configuration gives no
-number of another, and calls nothing measured that is predicted.
+A number is backed where it equals, as it is rounded, a value of its unit, wherever in the results that stands, follows
+by one operation from two of them (from two that are shown beside it, from the same quantity of two configurations, from
+a part and its whole), or is what an equation that the text shows makes of backed numbers.  Only whose it is must be
+right: a sentence about one configuration gives no number of another, and calls nothing measured that is predicted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from itertools import chain
 from typing import Literal
 
 from agent.events import ToolReturned
+from proposals.agents.grounding_bounds import bounding
 from proposals.agents.grounding_claims import Number, Sentence, numbers, sentences
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Fact
 from proposals.agents.grounding_match import Facts, Match, shown
 from proposals.agents.grounding_names import names
+from proposals.agents.grounding_shown import equations
 
 __all__ = ["Complaint", "Evidence", "Link", "capped", "check", "standing", "strike", "supports"]
 
@@ -156,10 +158,12 @@ def _claimed(text: str, evidence: Evidence) -> Iterator[tuple[Sentence, Iterator
         bare = sentence.text
         for start, end in [(item.start, item.end) for item in named if item.covers]:
             bare = bare[:start] + " " * (end - start) + bare[end:]
-        counted = [number for number in numbers(bare, sentence.header) if not number.is_small_count]
-        read.append((sentence, [_Claim(n.kind, n.text, n.wrong, n.results) for n in named], counted))
-    match = Match([(sentence, counted) for sentence, _, counted in read], facts := Facts(evidence))
-    for sentence, named_claims, counted in read:
+        every = list(numbers(bare, sentence.header))
+        counted = [number for number in every if not number.is_small_count]
+        said = [_Claim(n.kind, n.text, n.wrong, n.results) for n in named]
+        read.append((sentence, said, counted, list(equations(bare, every))))
+    match = Match([(sentence, counted, sums) for sentence, _, counted, sums in read], facts := Facts(evidence))
+    for sentence, named_claims, counted, _ in read:
         yield sentence, chain(named_claims, _numbers(sentence, counted, match, facts))
 
 
@@ -167,7 +171,9 @@ def _numbers(sentence: Sentence, counted: Sequence[Number], match: Match, facts:
     for number in counted:
         sources = match.sources(sentence, number)
         results = tuple(dict.fromkeys(fact.result for fact in sources if fact.result))
-        if not sources:
+        if makes := match.miscalculated(sentence, number):
+            yield _Claim("number", number.text, f"The arithmetic shown makes {makes}, not `{number.text}`.", ())
+        elif not sources and not _is_the_cap(number, sentence):
             yield _Claim("number", number.text, _missing(number, sentence, facts), ())
         elif owner := match.misplaced(sentence, number, sources):
             yield _Claim("number", number.text, f"`{number.text}` is of {owner}, and is not said of it here.", ())
@@ -190,6 +196,12 @@ def _missing(number: Number, sentence: Sentence, facts: Facts) -> str:
 
 #: How sure a sentence says that it is, right before or after the number.
 _SURE = r"(?:confiden|probab|likel|chance|certain|sure)\w*"
+
+
+def _is_the_cap(number: Number, sentence: Sentence) -> bool:
+    """`at most 50 % likely`: what may be claimed of a hypothesis, which claims no value."""
+    is_cap = number.kind == "share" and number.value == MOST_OF_A_HYPOTHESIS
+    return is_cap and bounding(sentence, number) == "above" and bool(re.search(_SURE, sentence.text.lower()))
 
 
 def _too_sure(number: Number, sentence: Sentence, sources: Sequence[Fact]) -> str:

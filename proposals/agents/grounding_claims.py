@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 Kind = Literal["time", "share", "ratio", "bytes", "bytes_per_s", "flops", "flops_per_s", "intensity", "bare"]
 
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_WORDS = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15}
+_WORDS = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15, "exa": 1e18}
 _UNITS: dict[str, tuple[Kind, float]] = {
     "s": ("time", 1.0), "sec": ("time", 1.0), "secs": ("time", 1.0), "second": ("time", 1.0),
     "ms": ("time", 1e-3), "millisecond": ("time", 1e-3), "µs": ("time", 1e-6), "μs": ("time", 1e-6),
@@ -37,16 +38,24 @@ for _p, _f in _PREFIX.items():
             _UNITS[f"{_p}b/s"] = ("bytes_per_s", _f / 8)
         _b = 1024.0 ** ("KMGTPE".index(_p.upper()) + 1)
         _UNITS[f"{_p.upper()}iB"], _UNITS[f"{_p.upper()}iB/s"] = ("bytes", _b), ("bytes_per_s", _b)
-    for _w in ("FLOP", "FLOPs"):
-        _UNITS[f"{_p}{_w}"], _UNITS[f"{_p}{_w}/s"] = ("flops", _f), ("flops_per_s", _f)
+    for _w in ("FLOP", "FLOPs", "flop", "flops"):
+        _UNITS[f"{_p}{_w}"] = ("flops", _f)
+        _UNITS |= dict.fromkeys((f"{_p}{_w}/s", f"{_p}{_w} per second"), ("flops_per_s", _f))
     _UNITS[f"{_p}FLOPS"] = ("flops_per_s", _f)
 for _p, _f in {"": 1.0, **_WORDS}.items():
     _UNITS[f"{_p}byte"], _UNITS[f"{_p}bytes/s"] = ("bytes", _f), ("bytes_per_s", _f)
+    for _w in ("FLOP", "flop"):
+        _UNITS[f"{_p}{_w}"], _UNITS[f"{_p}{_w}s"] = ("flops", _f), ("flops", _f)
+        _UNITS |= dict.fromkeys((f"{_p}{_w}/s", f"{_p}{_w}s/s", f"{_p}{_w}s per second"), ("flops_per_s", _f))
 
-_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
+UNIT = "|".join(
+    # Between two numbers × multiplies.
+    rf"{re.escape(unit)}(?!\s?\d)" if unit in ("×", "x") else re.escape(unit)
+    for unit in sorted(_UNITS, key=len, reverse=True)
+)
 _NUMBER = re.compile(
     r"(?:(?<![\w.#@/-])(?<!\w:)|(?<=\d[-–/]))[−-]?(?P<digits>\d{1,3}(?:[,\u202f]\d{3})+|\d+)(?P<fraction>\.\d+)?"
-    rf"(?P<power>[eE][+-]?\d+)?(?:[\s\u00a0\u202f]?(?P<unit>{_UNIT})s?(?![\w%]|-\w))?(?![\w%]|\.\d)"
+    rf"(?P<power>[eE][+-]?\d+)?(?:[\s\u00a0\u202f]?(?P<unit>{UNIT})s?(?![\w%]|-\w))?(?![\w%]|\.\d)"
 )
 #: Where a source is pointed at, or things are counted off: nothing that could be measured.
 _POINTER = re.compile(
@@ -59,19 +68,24 @@ _POINTER = re.compile(
 #: `Llama 3.1 405B`, `Qwen 2.5`: digits of a name, which is no name where a sentence begins.
 _NAME = re.compile(
     r"(?<=[\w,(`] )(?:[A-Z][A-Za-z]*[a-z][A-Za-z]*)(?:[ -]v?\d+(?:\.\d+)*[BMK]?(?![\w%]|\.\d|[ \u00a0](?:%|×|"
-    + _UNIT
+    + UNIT
     + r")s?\b))+"
 )
 _CODE = re.compile(r"`[^`\n]{1,300}`")
-#: What joins two numbers that share the unit of the second: `27–42 s`, `from 1.1 to 1.3×`, `8 → 16 GB`.
-_JOINT = re.compile(r"\s*(?:–|-|—|to|and|or|→|->|/|,|;|vs\.?|versus)\s*[−-]?$")
+#: What joins numbers that share the unit of one of them: `27–42 s`, `12, 14 and 16 GB`, `8 → 16 GB`, `from 12.7
+#: (compute) down to 3.1 ms`.
+_JOINT = re.compile(
+    r"\s*(?:\([^()\d]*\)\s*)?(?:–|-|—|→|->|/|;|,?\s*(?:(?:down |up )?to|and|or|vs\.?|versus|against|than|"
+    r"(?:but |and )?not|rather than|instead of|but)\b|,)\s*[−-]?$"
+)
 
 
 @dataclass(frozen=True)
 class Number:
     """A number as printed.  value in SI; half: half of the last digit printed, in SI; start: in its sentence.
 
-    printed: the value as its digits stand, whatever the unit.
+    printed: the value as its digits stand, whatever the unit.  otherwise: another reading, where a neighbour lends
+    its unit or the number has none.
     """
 
     text: str
@@ -81,6 +95,19 @@ class Number:
     start: int
     decimals: int = 0
     printed: float = 0.0
+    otherwise: Number | None = None
+
+    @property
+    def factor(self) -> float:
+        """What its unit is in SI."""
+        return self.value / self.printed if self.printed else 1.0
+
+    def read_as(self, kind: Kind, factor: float) -> Number:
+        """The same digits with another unit."""
+        times = factor / self.factor
+        return replace(
+            self, kind=kind, value=_finite(self.value * times), half=_finite(self.half * times), otherwise=None
+        )
 
     @property
     def is_small_count(self) -> bool:
@@ -120,32 +147,52 @@ def numbers(text: str, header: tuple[str, ...] = ()) -> Iterator[Number]:
     for pattern in (_POINTER, _NAME):
         plain = pattern.sub(lambda match: " " * len(match[0]), plain)
     code = [match.span() for match in _CODE.finditer(plain) if not _NUMBER.fullmatch(match[0].strip("` "))]
-    found: list[tuple[re.Match[str], Kind, float, str]] = []
+    found: list[_Printed] = []
     for match in _NUMBER.finditer(plain):
         unit = match["unit"] or ""
         kind, factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")) or ("bare", 1.0)
         if not unit and header:
             kind, factor = _of_column(plain, match.start(), header)
-        found.append((match, kind, factor, unit))
-    for place, (match, kind, factor, unit) in enumerate(found):
-        if kind == "bare" and not unit and place + 1 < len(found):
-            following, next_kind, next_factor, next_unit = found[place + 1]
-            if next_unit and _JOINT.fullmatch(plain[match.end() : following.start()]):
-                kind, factor = next_kind, next_factor
-                found[place] = (match, kind, factor, next_unit)
-        if kind == "bare" and any(start < match.start() < end for start, end in code):
+        found.append((match, (kind, factor), bool(unit)))
+    for (match, (kind, factor), _), (lent, first) in zip(found, _lent(plain, found), strict=True):
+        number = _number(match, *(lent if lent and first else (kind, factor)))
+        if number.kind == "bare" and any(start < match.start() < end for start, end in code):
             continue  # a size in code is no claim
-        digits = re.sub(r"[,\u202f]", "", match["digits"])
-        decimals = len(match["fraction"]) - 1 if match["fraction"] else 0
-        power = match["power"] or ""
-        value = _finite(float(f"{digits}{match['fraction'] or ''}{power}") * factor)
-        half = min(_finite(0.5 * 10.0**-decimals * float(f"1{power}") * factor), 0.5 * value if power else math.inf)
-        if not decimals and not match["power"] and (zeros := len(digits) - len(digits.rstrip("0"))):
-            half = _finite(
-                half * 10.0 ** min(zeros, max(0, len(digits) - 2), 300)
-            )  # `1,200` may be 1,234 to two digits
-        printed = value / factor if factor else value
-        yield Number(match[0].strip(), value, half, kind, match.start(), decimals, printed)
+        if lent and not first:
+            number = replace(number, otherwise=number.read_as(*lent))
+        yield number
+
+
+#: A number in its text, its unit in SI, and whether the unit stands at it.
+_Printed = tuple[re.Match[str], tuple[Kind, float], bool]
+
+
+def _lent(plain: str, found: Sequence[_Printed]) -> list[tuple[tuple[Kind, float] | None, bool]]:
+    """Per number the unit that a neighbour lends it, and whether it is read so at first: where the very next number
+    has it."""
+    lent: list[tuple[tuple[Kind, float] | None, bool]] = [(None, False)] * len(found)
+    alone = [unit[0] == "bare" and not stands for _, unit, stands in found]
+    joint = [bool(_JOINT.fullmatch(plain[one[0].end() : other[0].start()])) for one, other in pairwise(found)]
+    for place in reversed(range(len(joint))):
+        if joint[place] and alone[place]:
+            _, unit, stands = found[place + 1]
+            lent[place] = (unit, True) if stands else (lent[place + 1][0], False)
+    for place in range(1, len(found)):
+        if joint[place - 1] and alone[place] and lent[place][0] is None and found[place][0]["fraction"]:
+            _, unit, stands = found[place - 1]
+            lent[place] = (unit if stands else lent[place - 1][0], False)
+    return lent
+
+
+def _number(match: re.Match[str], kind: Kind, factor: float) -> Number:
+    digits = re.sub(r"[,\u202f]", "", match["digits"])
+    decimals = len(match["fraction"]) - 1 if match["fraction"] else 0
+    power = match["power"] or ""
+    value = _finite(float(f"{digits}{match['fraction'] or ''}{power}") * factor)
+    half = min(_finite(0.5 * 10.0**-decimals * float(f"1{power}") * factor), 0.5 * value if power else math.inf)
+    if not decimals and not match["power"] and (zeros := len(digits) - len(digits.rstrip("0"))):
+        half = _finite(half * 10.0 ** min(zeros, max(0, len(digits) - 2), 300))  # `1,200` may be 1,234 to two digits
+    return Number(match[0].strip(), value, half, kind, match.start(), decimals, value / factor if factor else value)
 
 
 def _finite(value: float) -> float:
@@ -153,7 +200,7 @@ def _finite(value: float) -> float:
     return min(value, sys.float_info.max)
 
 
-_IN_HEADER = re.compile(rf"(?:[(\[,]|\bin\b)\s*(?P<unit>{_UNIT})s?\s*[)\]]?\s*$")
+_IN_HEADER = re.compile(rf"(?:[(\[,]|\bin\b)\s*(?P<unit>{UNIT})s?\s*[)\]]?\s*$")
 
 
 def _of_column(row: str, at: int, header: tuple[str, ...]) -> tuple[Kind, float]:

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from proposals.agents.grounding_bounds import bounds
 from proposals.agents.grounding_claims import Kind, Number, Sentence
 from proposals.agents.grounding_derived import DIMENSIONS, MOST_TOGETHER, TWO, operations, unshown
 from proposals.agents.grounding_evidence import Evidence, mesh_name
 from proposals.agents.grounding_facts import CURRENT, Fact, axis_sizes, groups
+from proposals.agents.grounding_shown import Equation, Unit, is_constant
 
 _PROPOSAL = re.compile(r"(?:proposal|option|configuration|#)\s*#?(\d{1,3})\b", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b(first|second|third|fourth|fifth)\b", re.IGNORECASE)
@@ -34,6 +36,8 @@ _SAYS_MEASURED = re.compile(r"\bmeasured\b|\brecorded\b", re.IGNORECASE)
 _SAYS_PREDICTED = re.compile(r"predict|estimat|expect|model|would|priced|bound|not measured|un", re.IGNORECASE)
 _CLAUSE = re.compile(r"[;:()|]|,(?!\d)|\s[–—]\s|\b(?:and|but|against|from|than|to|vs)\b")
 
+#: What a conversion of units or a small count is of.
+_CONSTANT = Fact(0.0, "bare", path="a constant")
 #: Numbers of the question that an answer may reckon with.
 _MOST_TOLD = 8
 
@@ -58,6 +62,9 @@ class Facts:
 
     def same(self, number: Number, cited: str) -> list[Fact]:
         """The facts that a number repeats.  cited: where a text is named that the product did not write."""
+        return self._same(number, cited) or (self._same(number.otherwise, cited) if number.otherwise else [])
+
+    def _same(self, number: Number, cited: str) -> list[Fact]:
         found = [fact for kind in _kinds(number) for (fact,) in self._within(kind, number.value, number.half)]
         found = [f for f in found if not f.within or _is_named(f, cited) or (number.kind == "bare" and not f.owners)]
         if number.kind != "bare":  # the unit may stand elsewhere, or be spelt otherwise
@@ -169,36 +176,42 @@ def _is_named(fact: Fact, text: str) -> bool:
 class Match:
     """What backs the numbers of one text."""
 
-    def __init__(self, said: Sequence[tuple[Sentence, Sequence[Number]]], facts: Facts) -> None:
+    def __init__(self, said: Sequence[tuple[Sentence, Sequence[Number], Sequence[Equation]]], facts: Facts) -> None:
         self._facts = facts
         self._blocks: dict[int, list[tuple[Sentence, Number, Fact]]] = defaultdict(list)
         self._cited: dict[int, str] = defaultdict(str)
         self._told = [replace(f, tool="") for f in facts.evidence.facts if f.tool == "the user" and f.value][
             :_MOST_TOLD
         ]
-        for sentence, _ in said:
+        for sentence, *_ in said:
             self._cited[sentence.block] += f" {sentence.heading} {sentence.text}".lower()
         self._about = facts.owners(" ".join(self._cited.values()))
         # What a float cannot hold has no rounding to compare within.
         self._same = {
             (sentence.start, number.start): facts.same(number, self._cited[sentence.block]) if number.is_finite else []
-            for sentence, found in said
+            for sentence, found, _ in said
             for number in found
         }
         spoken = " ".join((*self._cited.values(), *facts.evidence.words)).lower()
         self._nobody_named = "proposal" not in spoken and "configuration" not in spoken
         self._printed: dict[float, Fact] = {}
-        for sentence, found in said:
+        for sentence, found, _ in said:
             for number in found:
                 for fact in self._same[sentence.start, number.start][:2]:
                     self._printed.setdefault(number.printed, fact)
                     self._blocks[sentence.block].append((sentence, number, fact))
         # What is worked out may be shown before that from which it follows, which is worked out itself.
         self._follows: dict[tuple[int, int], tuple[Fact, ...]] = {}
-        waiting = [(s, n) for s, found in said for n in found if n.is_finite and not self._same[s.start, n.start]]
+        self._makes: dict[tuple[int, int], str] = {}
+        waiting = [(s, n) for s, found, _ in said for n in found if n.is_finite and not self._same[s.start, n.start]]
         for _ in range(2):
+            for sentence, _, sums in said:
+                for equation in sums:
+                    self._reckon(sentence, equation)
             before = {block: len(items) for block, items in self._blocks.items()}
             for sentence, number in waiting:
+                if (sentence.start, number.start) in self._follows:
+                    continue
                 if found_now := self._worked_out(sentence, number):
                     self._follows[sentence.start, number.start] = found_now
             waiting = [
@@ -209,11 +222,65 @@ class Match:
     def sources(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
         """The facts that back a number, those from which it follows included; empty where there are none."""
         place = (sentence.start, number.start)
-        return tuple(self._same[place]) or self._follows.get(place, ())
+        return tuple(self._same[place]) or self._follows.get(place, ()) or self._bound(sentence, number)
+
+    def _bound(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
+        """The facts of the sentence where the number is a true bound of one of them."""
+        others = [
+            (n, fact) for of, n, fact in self._blocks[sentence.block]
+            if of is sentence and n.start != number.start
+        ]  # fmt: skip
+        return tuple(fact for n, fact in others if bounds(sentence, number, (n,)))
 
     def repeats(self, sentence: Sentence, number: Number) -> bool:
         """Whether the number is in a result as it is, and not worked out."""
         return bool(self._same[sentence.start, number.start])
+
+    def miscalculated(self, sentence: Sentence, number: Number) -> str:
+        """What the arithmetic that is shown for a number makes, where that is something else; empty where it is right
+        or none is shown."""
+        return self._makes.get((sentence.start, number.start), "")
+
+    def _reckon(self, sentence: Sentence, equation: Equation) -> None:
+        """Backs the result of an equation by its operands, and operands by the unit that they share with it."""
+        result, place = equation.result, (sentence.start, equation.result.start)
+        if not all(number.is_finite for number in (result, *equation.operands)) or not result.value:
+            return
+        for unit in equation.units():
+            read = {number.start: self._operand(sentence, number, unit) for number in equation.operands}
+            backed = {start: of for start, of in read.items() if of is not None}
+            if len(backed) == len(read):
+                break
+        else:
+            return
+        exact = {start: of.value for start, of in backed.items() if of.value}
+        holds = equation.holds(exact)
+        if holds or equation.stated:
+            for number in equation.operands:
+                self._follows.setdefault((sentence.start, number.start), (backed[number.start],))
+        if holds:
+            if not self._same.get(place) and place not in self._follows:
+                self._follows[place] = tuple(dict.fromkeys(backed.values()))
+                worked_out = Fact(result.value, result.kind, path="worked out above")
+                self._blocks[sentence.block].append((sentence, result, worked_out))
+        elif equation.stated and (makes := equation.makes(exact)):
+            self._makes[place] = makes
+
+    def _operand(self, sentence: Sentence, number: Number, unit: Unit | None) -> Fact | None:
+        """The fact behind an operand.  unit: that it may lack."""
+        place = (sentence.start, number.start)
+        if known := self._same.get(place):
+            return known[0]
+        if place in self._follows:  # as it is rounded here, whatever it was worked out from
+            return Fact(0.0, number.kind, result=next((f.result for f in self._follows[place]), ""), path="above")
+        if is_constant(number):
+            return _CONSTANT
+        if number.kind != "bare":  # `2 × 70e9 bytes`: the unit may be of another factor
+            bare = self._facts.same(number.read_as("bare", 1.0), "") if number.factor == 1.0 else []
+            return next(iter(bare), None)
+        if number.printed in self._printed:
+            return self._printed[number.printed]
+        return next(iter(self._facts.same(number.read_as(*unit), self._cited[sentence.block])), None) if unit else None
 
     def _worked_out(self, sentence: Sentence, number: Number) -> tuple[Fact, ...]:
         if number.kind == "bare" and number.printed in self._printed:
@@ -251,7 +318,7 @@ class Match:
     def misplaced(self, sentence: Sentence, number: Number, sources: Sequence[Fact]) -> str:
         """Whose a number is where the sentence says it of another configuration, or, in a text that speaks of no
         proposal, of the run; empty where it may be so."""
-        if number.kind == "bare" or any(not fact.owners for fact in sources):
+        if number.kind == "bare" or any(not fact.owners for fact in sources) or self._bound(sentence, number):
             return ""
         same = self._same[sentence.start, number.start]
         part = _part(_AGAINST, sentence.text, number.start)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from perfmodel.config import ROLE_SYNONYMS
 from perfmodel.config_file import TRAINING_KEYS
-from proposals.agents.grounding_claims import Sentence
+from proposals.agents.grounding_claims import UNIT, Sentence
 from proposals.agents.grounding_evidence import Evidence
 from proposals.agents.grounding_facts import Pair, axis_sizes, groups, named, products
 from proposals.agents.grounding_match import proposals_named
@@ -29,8 +29,16 @@ _OP = re.compile(
     r"\.\d+(?:\.[A-Za-z]\w*)*)(?![\w/-])"
 )
 _QUOTED = re.compile(r"`([^`\n]{1,300})`")
-#: `mdl=8` in whatever notation of a mesh; other keys with whole numbers are training keys or flags.
-_ASSIGNED = re.compile(r"(?<![\w.\-])(?:dcn\.)?([A-Za-z]\w*)\s?=\s?\d+(?![\w.])")
+#: `mdl=8` in whatever notation of a mesh; other keys with whole numbers are training keys or flags, and what stands
+#: behind a number (`2 × 70e9 bytes = 140 GB`) or has a unit is arithmetic.
+_ASSIGNED = re.compile(rf"(?<![\w.\-])(?<!\d\s)(?:dcn\.)?([A-Za-z]\w*)\s?=\s?\d+(?![\w.])(?!\s?(?:{UNIT})s?\b)")
+#: `there is no proposal 3`, `proposal 3 does not exist`: what is right where none is in the results.
+_NONE_BEFORE = re.compile(r"\b(?:no|not an?|without an?|neither|nor)\b[^.;,]{0,24}$", re.IGNORECASE)
+_NONE_AFTER = re.compile(
+    r"^\D{0,24}?\b(?:(?:does|do|is|are|was|were|has|have|did)(?:\s+not|n['’]t)|not)\s+(?:exist|there|made|proposed|been|among|one|"
+    r"listed|available|in\b)",
+    re.IGNORECASE,
+)
 _AXIS = re.compile(r"`([A-Za-z]\w*)`[- ]ax[ie]s")
 _CITED = re.compile(
     r"\b(record|precedent|passage)s?\s+[`\[(]?([a-z0-9]+(?:(?:--|[-_.])[a-z0-9]+)*)[`\])]?", re.IGNORECASE
@@ -196,7 +204,9 @@ def _proposals(text: str, evidence: Evidence) -> Iterator[Named]:
         if held or place is None or not place[0].lower().startswith("proposal"):
             yield Named("proposal", str(number), start, end, "", tuple(sorted(held)))
             continue
-        told = any(number in proposals_named(said) for said in evidence.words)
+        listed = bool(evidence.proposals)  # that one is missing is known where others are
+        denied = listed and (_NONE_BEFORE.search(text[:start]) or _NONE_AFTER.search(text[end:]))
+        told = denied or any(number in proposals_named(said) for said in evidence.words)
         known = ", ".join(str(n) for n in sorted(evidence.proposals)) or "none"
         wrong = (
             "" if told else f"No tool result has a proposal {number}; `proposals` lists them (in the results: {known})."

@@ -294,6 +294,93 @@ def test_what_is_not_there_and_does_not_follow_is_wrong(text: str) -> None:
     assert len(wrong(text, Evidence.of([returned(RESULT)]))) == 1
 
 
+#: Two proposals, one of them not as likely as not, and what a step is of.
+RECKONED = {
+    "what_runs": {
+        "mesh": {"ici": {"data": 8}, "dcn": {}},
+        "step_time_s": 0.0158,
+        "breakdown_s": {"compute": 0.0127, "ici:data": 0.0031},
+    },
+    "proposals": [
+        {"number": 1, "mesh": {"ici": {"data": 4, "model": 2}, "dcn": {}}, "step_time_s": {"estimate": 0.0141}},
+        {"number": 2, "mesh": {"ici": {"data": 2, "model": 4}, "dcn": {}}, "confidence_share": 0.423},
+    ],
+    "training": {"global_batch": 512, "seq_len": 4096},
+    "hosts": 64,
+    "parameters": 70.6e9,
+    "peak_flops_per_s": 197e12,
+    "memory_headroom_bytes": 12.3e9,
+    "params_bytes": 14.0e9,
+    "optimizer_bytes": 16.2e9,
+    "hbm_bytes_per_s": 819e9,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12.7 + 3.1 = 15.8 ms.",
+        "Compute 12.7 ms + data 3.1 ms = 15.8 ms.",
+        "64 × 8 = 512.",
+        "6 · 70.6e9 · 512 · 4,096 = 8.88e17 FLOPs.",
+        "The weights take 2 × 70.6e9 bytes = 141 GB.",
+        "Compute is 12.7/15.8 = 80.4 %.",
+        "(12.7 + 3.1) / 2 = 7.9 ms.",
+        "Compute is 80.4 % of it (12.7 ms / 15.8 ms).",
+        "14.0 GB at 819 GB/s: 14.0/819 × 1000 = 17.1 ms.",
+        "1 − 12.7/15.8 = 19.6 %.",
+        "Per shard 512 / 8 = 64 sequences, so 64 × 4096 = 262,144 tokens.",
+        "A peak of 197e12 FLOP/s, 197 TFLOPs/s or 197 teraFLOPs per second.",
+        "It takes 14.0, 12.3 and 16.2 GB.",
+        "It is 12.7 (compute) against 15.8 ms.",
+        "It goes from 15.8 ms down to 12.7.",
+        "There is no proposal 3.",
+        "Proposal 3 does not exist; the plan has proposals 1 and 2.",
+        "It is at most 50 % likely.",
+        "It is under 45 % likely (42.3 %).",
+        "More than 10 GB are free, namely 12.3 GB.",
+        "It takes not 20 ms but 15.8 ms.",
+    ],
+)
+def test_arithmetic_lists_denials_and_bounds_of_what_is_shown_are_right(text: str) -> None:
+    assert wrong(text, Evidence.of([returned(RECKONED)])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("12.7 + 3.1 = 16.2 ms.", "makes `15.8 ms`"),
+        ("12.7 ms + 3.1 ms = 14.1 ms.", "makes `15.8 ms`"),  # though another number is 14.1 ms
+        ("64 × 8 = 520.", "makes `512`"),
+        ("Compute is 12.7/15.8 = 84 %.", "makes `80.38 %`"),
+        ("The weights take 2 × 70.6e9 bytes = 161 GB.", "makes `141.2 GB`"),
+        ("11.9 + 3.1 = 15.0 ms.", "`11.9` is in no tool result"),
+        ("It takes 14.0, 11.3 and 16.2 GB.", "`11.3` is in no tool result"),
+        ("There is no proposal 3, which would take 20 ms.", "`20 ms` is in no tool result"),
+        ("Proposal 3 does not wait.", "No tool result has a proposal 3"),
+        ("It is at most 77 % likely.", "`77 %` is in no tool result"),
+        ("It is under 35 % likely (42.3 %).", "`35 %` is in no tool result"),
+        ("More than 17.1 GB are free, namely 12.3 GB.", "`17.1 GB` is in no tool result"),
+    ],
+)
+def test_arithmetic_and_bounds_that_do_not_hold_are_wrong(text: str, said: str) -> None:
+    assert any(said in message for message in wrong(text, Evidence.of([returned(RECKONED)])))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "64 hosts × 8 / chips = 64.",  # what the words hide is not worked out
+        "ceil(512 / 64) = 8.",
+        "0.0158 s × 1000 = 15.8 ms.",
+        "15.8 ms ≈ 12.7 + 3.1 ms.",
+        "512 ≈ 500 sequences.",
+    ],
+)
+def test_what_is_no_plain_equation_is_not_called_miscalculated(text: str) -> None:
+    assert not any("arithmetic" in message for message in wrong(text, Evidence.of([returned(RECKONED)])))
+
+
 def test_results_of_earlier_answers_count_and_are_not_cited() -> None:
     of = Evidence.of([], ["And now?"], [returned(RESULT)])
     assert wrong("The step takes 2.517 s.", of) == []

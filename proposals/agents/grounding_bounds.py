@@ -1,0 +1,49 @@
+"""Round numbers that bound one that is shown: `under 50 % (42 %)`, `more than 10 GB are free, 12.3 GB`, `not 20 ms but
+15.8 ms`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from proposals.agents.grounding_claims import Number, Sentence
+
+_ABOVE = (
+    r"(?:at most|(?:no|not) (?:more|longer|higher|larger) than|under|below|(?:less|fewer|lower|smaller|shorter) than|"
+    r"up to|within|short of)"
+)
+_BELOW = (
+    r"(?:at least|(?:no|not) (?:less|fewer|lower) than|over|above|(?:more|longer|higher|larger|greater) than|beyond|"
+    r"exceed(?:s|ing)?)"
+)
+_NOT = r"\bnot"
+_BEFORE = {
+    sign: re.compile(rf"\b{words}\s+(?:(?:the|an?|about|some|around|one)\s+|[~≈*`]\s?)*$", re.IGNORECASE)
+    for sign, words in (("above", _ABOVE), ("below", _BELOW), ("not", _NOT))
+}
+#: A bound has few digits, and is near to what it bounds.
+_MOST_DIGITS, _NEAR = 2, 2.0
+
+
+def bounding(sentence: Sentence, number: Number) -> str:
+    """How the words before a number make a bound of it (above, below, not); empty where they do not."""
+    before = sentence.text[: number.start]
+    return next((sign for sign, pattern in _BEFORE.items() if pattern.search(before)), "")
+
+
+def bounds(sentence: Sentence, number: Number, shown: Iterable[Number]) -> bool:
+    """Whether a number is a true bound, in round digits, of one that is shown."""
+    sign = bounding(sentence, number)
+    digits = re.sub(r"[^\d]", "", re.split(r"[eE]", number.text)[0]).strip("0")
+    if not sign or len(digits) > _MOST_DIGITS or not number.value:
+        return False
+    for other in shown:
+        if other.kind != number.kind or not 1 / _NEAR <= other.value / number.value <= _NEAR:
+            continue
+        if (
+            (sign == "above" and other.value <= number.value)
+            or (sign == "below" and other.value >= number.value)
+            or (sign == "not" and abs(other.value - number.value) > number.half)
+        ):
+            return True
+    return False
