@@ -129,6 +129,24 @@ def test_it_ends_where_nothing_is_left_to_gain(v6e):
     assert len(pool) < 40
 
 
+@pytest.mark.parametrize("step_time_s", [1e-3, 1e-6])
+def test_a_campaign_to_its_budget_goes_on_where_nothing_is_expected_of_what_is_left(v6e, step_time_s):
+    """The best so far is out of reach, so that no candidate is expected to improve on it."""
+    pool = Pool((Trial(v6e.baseline, "done", step_time_s),))
+    found = iterate(v6e.candidates, pool, 40, least_gain=-1.0)
+    chosen = {choice.candidate for choice in found.choices}
+    assert len(chosen) == 40
+    assert v6e.baseline not in chosen
+    assert v6e.candidates.legal[list(chosen)].all()
+
+
+def test_a_campaign_to_its_budget_ends_when_everything_has_been_tried(v6e):
+    few = v6e.candidates.take(np.union1d(np.flatnonzero(v6e.candidates.legal)[:12], [v6e.baseline]))
+    pool = played(few, slowed(few, 0, 1.0), 0, 100, least_gain=-1.0)
+    assert sorted(trial.candidate for trial in pool.trials) == list(range(len(few)))
+    assert "Every legal candidate" in str(iterate(few, pool, 8, least_gain=-1.0).ended)
+
+
 def test_every_choice_says_what_changes_what_it_brings_and_how_likely(v6e):
     found = iterate(v6e.candidates, Pool((Trial(v6e.baseline, "done", 3.0),)))
     text = str(found.choices[0].why)
