@@ -1,7 +1,7 @@
 """What the TPU compiler says of many configurations: `python -m evaluation.compiled [--limit N]` goes on where it was.
 
 Each workload is a model on a slice with a batch; its configurations differ in mesh, recomputation and sharding.  They
-are compiled one at a time at quick effort, workload by workload in turn, and appended to
+are compiled one at a time at quick effort, workloads and settings in turn, and appended to
 `evaluation/data/compiled/checks.jsonl`.  Needs libtpu (docs/compile-check.md).
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from itertools import product, zip_longest
+from itertools import islice, product, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,28 @@ def _usual(config: dict[str, Any]) -> bool:
     return (training["remat"], training["weight_sharding"], training["grad_accum"]) == ("full", "fsdp", 1)
 
 
-def in_turn() -> Iterator[dict[str, Any]]:
-    """One configuration of each workload after the other, so that any beginning covers them all; the slow ones last."""
-    for slow in (False, True):
-        chosen = [workload for workload in WORKLOADS if (workload.model in SLOW) == slow]
-        for row in zip_longest(*(configurations(workload) for workload in chosen)):
-            yield from (config for config in row if config is not None)
+def in_turn(done: Sequence[dict[str, Any]] = ()) -> Iterator[dict[str, Any]]:
+    """All configurations but `done`, next always one of the workload that has the fewest, a slow one counted fourfold.
+
+    Of a workload's, the one whose settings have been compiled least: any beginning covers all of them.
+    """
+    left = [config for workload in WORKLOADS for config in configurations(workload) if config not in done]
+    compiled = Counter(config["name"] for config in done)
+    seen = Counter(trait for config in done for trait in _traits(config))
+    slow = {workload.name for workload in WORKLOADS if workload.model in SLOW}
+    while left:
+        turn = min(left, key=lambda c: (compiled[c["name"]] + 1) * (4 if c["name"] in slow else 1))["name"]
+        config = min((c for c in left if c["name"] == turn), key=lambda c: sum(seen[trait] for trait in _traits(c)))
+        left.remove(config)
+        compiled[turn] += 1
+        seen.update(_traits(config))
+        yield config
+
+
+def _traits(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    mesh, training = config["mesh"]["ici"], config["training"]
+    axes = [(axis, mesh.get(axis, 1) > 1) for axis in ("replica", "seq", "model", "expert")]
+    return [*axes, *((key, training[key]) for key in ("remat", "weight_sharding", "grad_accum"))]
 
 
 @lru_cache(maxsize=1)
@@ -139,20 +156,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=10**6, help="stop after so many compilations")
     limit = parser.parse_args().limit
-    done = {json.dumps(row["config"], sort_keys=True) for row in rows()}
     DATA.parent.mkdir(parents=True, exist_ok=True)
     with DATA.open("a") as file:
-        for config in in_turn():
-            if limit <= 0:
-                return
-            if json.dumps(config, sort_keys=True) in done:
-                continue
+        for config in islice(in_turn([row["config"] for row in rows()]), limit):
             row = _row(config)
             if row["outcome"] == "not_installed":
                 raise SystemExit(row["message"])
             file.write(json.dumps(row) + "\n")
             file.flush()
-            limit -= 1
             print(config["name"], config["mesh"]["ici"], row["outcome"], row["compile_s"], flush=True)
 
 
