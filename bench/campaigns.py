@@ -16,6 +16,9 @@ import time
 from collections import Counter
 from typing import Any
 
+# As the workers of the application have it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 
 #: Workers that are killed on the way.
@@ -53,19 +56,22 @@ def overhead() -> None:
 
 
 def landscape(count: int) -> list[dict[str, Any]]:
-    """As many configurations with the times of the model, some of which ran out of memory."""
+    """As many legal configurations with times of their own, some of which failed."""
     from campaigns.engine.space import settings_of
+    from perfmodel import legality
     from perfmodel.config_file import parse_config
     from proposals.constraints import Constraints
     from proposals.proposer.changes import further_changes
     from proposals.proposer.space import all_with, enumerate_meshes
 
     config = parse_config(CONFIG)[0]
-    changes = further_changes(config, Constraints(keep_batch=True), 3)
+    changes = further_changes(config, Constraints(keep_batch=True), 4)
     found = all_with(enumerate_meshes(config, config), config, changes)
     draw, rows = random.Random(0), []
     for row in draw.sample(range(len(found)), len(found)):
         each = found.configured(row)
+        if any(violation.rule != "memory" for violation in legality.check(each)):
+            continue
         kept = ("micro_batch", "grad_accum", "remat", "weight_sharding", "virtual_stages")
         told = {k: v for k, v in settings_of(each).items() if v is not None and k in kept}
         run: dict[str, Any] = {"mesh": each.mesh.to_json(), "changes": told}

@@ -26,6 +26,8 @@ PEAK_SPREAD = 0.2
 OTHER_FAILURES = 0.02
 #: Trials that a prior chance of a stall is worth.
 STALL_WEIGHT = 2.0
+#: Open trials whose neighbourhood counts as explored: the latest.  Long campaigns plan hundreds ahead.
+MOST_PENDING = 64
 _BIAS = np.linspace(-0.6, 0.6, 61)
 
 
@@ -56,7 +58,7 @@ def believe(
     measured = np.array([np.log((trial.step_time_s or np.nan) / c.tokens[trial.candidate]) for trial in done])
     smooth, stalled = measured - c.log_s[rows], measured - c.log_stalled_s[rows]
     slow = (c.stall_chance[rows] > 0) & (np.abs(stalled) < np.abs(smooth))
-    pending = np.array([trial.candidate for trial in pool.open], dtype=np.int64)
+    pending = np.array([trial.candidate for trial in pool.open[-MOST_PENDING:]], dtype=np.int64)
     learnt = learn(c, rows, np.where(slow, stalled, smooth), division, pending)
     failed = pool.failed[-MOST_LEARNT:] if analyse_failures else ()
     fits, by_memory = _fits(c, recent, failed)

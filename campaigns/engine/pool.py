@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,4 +67,11 @@ class Pool:
 
     def attempts(self, candidate: int) -> int:
         """How often a candidate was run."""
-        return sum(trial.runs for trial in self.trials if trial.candidate == candidate)
+        return self._attempts[candidate]
+
+    @cached_property
+    def _attempts(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for trial in self.trials:
+            found[trial.candidate] += trial.runs
+        return found

@@ -65,7 +65,9 @@ def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:
     if forbidden.rule == "memory":
         return np.asarray(c.fill >= c.fill[candidate])
     if forbidden.rule == "configuration":
-        return np.asarray(np.arange(len(c)) == candidate)
+        only = np.zeros(len(c), dtype=bool)
+        only[candidate] = True
+        return only
     key = (forbidden.rule, forbidden.role, forbidden.dimension, candidate)
     if key not in c.known_covered:
         c.known_covered[key] = np.array([forbidden.covers(config) for config in c.configs])

@@ -44,20 +44,21 @@ def wanted(open_trials: int, ended: int, parallel: int) -> int:
 def plan(pk: int) -> int:
     """Store the trials that are worth running now, or end the campaign; returns how many were stored."""
     with transaction.atomic():
-        campaign = Campaign.objects.select_for_update().select_related("experiment").get(pk=pk)
+        campaign = Campaign.objects.select_for_update().select_related("experiment").defer("landscape").get(pk=pk)
         if campaign.status != CampaignStatus.RUNNING:
             return 0
         CAMPAIGNS.held(pk, campaign.worker).update(heartbeat_at=timezone.now())
-        counts = campaign.trials.aggregate(
-            open=Count("pk", filter=OPEN), begun=Count("pk", filter=Q(number__gt=0)), last=Coalesce(Max("number"), 0)
-        )
+        open_trials = campaign.trials.filter(OPEN).count()
+        if open_trials >= campaign.parallel:
+            return 0  # before the whole campaign is counted
+        counts = campaign.trials.aggregate(begun=Count("pk", filter=Q(number__gt=0)), last=Coalesce(Max("number"), 0))
         spent = _spent(campaign)
         if spent is not None:
-            return _stop(campaign, counts["open"], spent)
+            return _stop(campaign, open_trials, spent)
         left = campaign.most_trials - counts["begun"]
-        count = min(wanted(counts["open"], counts["begun"], campaign.parallel), left)
+        count = min(wanted(open_trials, counts["begun"], campaign.parallel), left)
         if left <= 0:
-            return _stop(campaign, counts["open"], f"The budget of {campaign.most_trials:,} trials is spent.")
+            return _stop(campaign, open_trials, f"The budget of {campaign.most_trials:,} trials is spent.")
         if count <= 0:
             return 0
         field = spaces.field_of(campaign)
@@ -72,7 +73,7 @@ def plan(pk: int) -> int:
         found = iterate(candidates, pool, count, least_gain=least_gain)
         _store(campaign, candidates, found, counts["last"] + 1)
         if not found.choices:
-            return _stop(campaign, counts["open"], found.ended or Sentence("No candidate is left."))
+            return _stop(campaign, open_trials, found.ended or Sentence("No candidate is left."))
         return len(found.choices)
 
 

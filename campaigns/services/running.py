@@ -27,12 +27,14 @@ def run(pk: int) -> None:
     Where the database is away the trial is left for the sweep; our own faults end the trial and are raised again.
     """
     worker = workers.this_thread()
-    trial = Trial.objects.select_related("campaign__experiment").filter(pk=pk).first()
+    # A landscape has as many rows as the campaign has trials, and the field of the campaign keeps it.
+    known = Trial.objects.select_related("campaign__experiment").defer("campaign__landscape")
+    trial = known.filter(pk=pk).first()
     if trial is None or trial.campaign.status != CampaignStatus.RUNNING:
         return
     if not TRIALS.claim(pk, worker, started_at=timezone.now()):
         return
-    trial.refresh_from_db()
+    trial.refresh_from_db(fields=["attempts", "runs"])
     if trial.attempts > TRIALS.most_attempts:
         _failed(trial, worker, _internal(f"{TRIALS.gave_up} of this trial"))
     else:
