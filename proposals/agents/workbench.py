@@ -19,6 +19,7 @@ from perfmodel.config_file import config_to_json, parse_config
 from proposals.agents.identity import ByIdentity
 from proposals.agents.retrieval import Retrieval
 from proposals.agents.shipped import Shipped
+from proposals.compiling.result import CompileCheck
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.confidence import Confidence
@@ -34,11 +35,12 @@ KEPT = 16
 @dataclass(frozen=True)
 class Standing:
     """A proposal as it stands.  status: `proposed`, `approved` or `rejected`, as a person decided; pk: of its row, None
-    where it is not stored."""
+    where it is not stored; compiled: its compile check, None where it has not been compiled."""
 
     proposal: ProposalPlan
     status: str = "proposed"
     pk: int | None = None
+    compiled: CompileCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Workbench:
     config and diagnosis: with the facts that users told.  facts: these, by configuration path.  constraints: what they
     hold fast.  stored: the plan as it was stored, with its proposals' rows, where facts and constraints are the ones it
     was made under.  precedents, confidence: as `Pricer` takes them.  name: of the experiment.  shared_pricer:
-    that of the stored plan, which every request of the process shares; of other facts there is another.
+    that of the stored plan, which every request of the process shares; of other facts there is another.  compiled: the
+    compile check of what runs.
     """
 
     profile: StepProfile
@@ -67,6 +70,7 @@ class Workbench:
     plan_id: int | None = None
     origin: Workbench | None = None
     shared_pricer: Pricer | None = None
+    compiled: CompileCheck | None = None
 
     @classmethod
     def of_values(
@@ -158,6 +162,7 @@ class Workbench:
             rows=(),
             origin=start,
             shared_pricer=None,
+            compiled=None,
         )
 
 

@@ -42,6 +42,7 @@ class Header:
 
     config: ExperimentConfig
     title: str = ""
+    checked: str = ""
 
     def lines(self, tool: str, sources: str) -> list[str]:
         hardware = self.config.hardware
@@ -54,6 +55,7 @@ class Header:
         return [
             *found,
             f"Chips: {hardware.chip} {shape}{slices}. Mesh: {mesh}.",
+            *([one_line(f"Compile check: {self.checked}")] if self.checked else []),
             f"Written by ASAP Web after {sources}.",
         ]
 

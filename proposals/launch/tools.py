@@ -13,16 +13,16 @@ from proposals.launch.file import Header, LaunchFile
 
 
 def files(
-    config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any], title: str = ""
+    config: ExperimentConfig, mesh: MeshSizes, changes: Mapping[str, Any], title: str = "", checked: str = ""
 ) -> tuple[LaunchFile, ...]:
     """Launch files of one proposal, for every tool; what a tool cannot express has no text and says why.
 
     config: of the experiment.  mesh: `{"ici": {axis: size}, "dcn": {axis: size}}` and changes: training keys, as in
-    `proposals.plan.ProposalPlan`.  title: one line about the proposal, for the heads of the files.  Raises ConfigError
-    where mesh and chips do not match.
+    `proposals.plan.ProposalPlan`.  title: one line about the proposal, checked: one about its compile check, for the
+    heads of the files.  Raises ConfigError where mesh and chips do not match.
     """
     proposed = candidate(config, mesh, changes)
-    header = Header(proposed, title)
+    header = Header(proposed, title, checked)
     return (
         *maxtext.files(proposed, header),
         plain_jax.file(proposed, header),

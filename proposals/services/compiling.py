@@ -22,7 +22,7 @@ from jobs.jobs import Jobs
 from perfmodel.config import ExperimentConfig
 from proposals.compiling import engine, targets
 from proposals.compiling.cache import Cache
-from proposals.compiling.result import CHECK
+from proposals.compiling.result import CHECK, CompileCheck
 from proposals.models import Compilation, PlanRecord, Proposal
 from proposals.services import unmeasured
 
@@ -105,6 +105,12 @@ def of_plan(plan: PlanRecord) -> dict[int | None, Compilation]:
     for row in Compilation.objects.filter(plan=plan).select_related("proposal").order_by("-pk"):
         found.setdefault(row.proposal_id, row)
     return found
+
+
+def of_proposal(proposal: Proposal) -> CompileCheck | None:
+    """What the newest finished check of a proposal says; None where there is none."""
+    done = Compilation.objects.filter(proposal=proposal, status=Compilation.Status.DONE).order_by("-pk").first()
+    return done.value if done is not None else None
 
 
 def _queue(plan: PlanRecord, user: User | None) -> list[Compilation]:

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch
+from proposals.compiling.wording import sentence
 from proposals.models import Proposal
-from proposals.services import unmeasured
+from proposals.services import compiling, unmeasured
 
 #: A zip has no earlier date than this, and files that are equal shall be equal byte for byte.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -25,7 +26,8 @@ class LaunchError(Exception):
 def files(proposal: Proposal) -> tuple[launch.LaunchFile, ...]:
     """Raises LaunchError where the configuration is gone or does not pass its checks any more."""
     title = f"{proposal.rank}. {proposal.title}, {proposal.get_status_display().lower()}"
-    return _written(proposal, _priced_with(proposal), title)
+    check = compiling.of_proposal(proposal)
+    return _written(proposal, _priced_with(proposal), title, sentence(check) if check else "")
 
 
 def configuration_text(proposal: Proposal) -> str:
@@ -48,10 +50,12 @@ def _priced_with(proposal: Proposal) -> ExperimentConfig:
     return config
 
 
-def _written(proposal: Proposal, config: ExperimentConfig, title: str = "") -> tuple[launch.LaunchFile, ...]:
+def _written(
+    proposal: Proposal, config: ExperimentConfig, title: str = "", checked: str = ""
+) -> tuple[launch.LaunchFile, ...]:
     value = proposal.value
     try:
-        return launch.files(config, value.mesh, value.changes, title)
+        return launch.files(config, value.mesh, value.changes, title, checked)
     except ConfigError as error:
         raise LaunchError(
             f"The proposal does not match the configuration it was priced with: {error.message}. "

@@ -28,7 +28,7 @@ from perfmodel.config import ConfigError
 from proposals.agents.retrieval import Narrowed, PassageFound, Peer, RecordFound, Unavailable
 from proposals.agents.workbench import Standing, Workbench
 from proposals.models import PlanRecord
-from proposals.services import context, plans
+from proposals.services import compiling, context, plans
 
 
 def workbench(
@@ -62,7 +62,10 @@ def workbench(
         pricer = context.pricer(plan)
     except (ConfigError, profiles.NotIngested) as error:
         raise Unavailable(str(error)) from error
-    standing = tuple(Standing(row.value, row.status, row.pk) for row in plan.proposals.order_by("rank"))
+    compiled = {key: made.value for key, made in compiling.of_plan(plan).items()}
+    standing = tuple(
+        Standing(row.value, row.status, row.pk, compiled.get(row.pk)) for row in plan.proposals.order_by("rank")
+    )
     return Workbench(
         read.profile,
         read.config,
@@ -78,6 +81,7 @@ def workbench(
         run_id=plan.run_id,
         plan_id=plan.pk,
         shared_pricer=pricer,
+        compiled=compiled.get(None),
     )
 
 

@@ -10,9 +10,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import timezone
 
+from agent.events import TextDelta
 from jobs import workers
+from proposals.agents.capabilities import AnswerContext, answer, arguments, registry
 from proposals.models import Compilation
-from proposals.services import compiling
+from proposals.services import compiling, launching
+from proposals.services.stored import workbench
 from tests.backend.factories import Stored, make_ready
 from tests.backend.threads import in_threads
 
@@ -67,6 +70,34 @@ def test_what_does_not_fit_is_said_at_the_number(people: Any, monkeypatch: pytes
     compiling.compile_one(made[1].pk)
     page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
     assert "out of memory" in page and "over the chip’s" in page
+
+
+@pytest.mark.usefixtures("scripted")
+def test_answers_and_launch_files_say_what_was_compiled(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready, made = asked(people)
+    first = made[1].proposal
+    assert first is not None
+    before = answered(ready, people, "explain", proposal=first.rank)
+    assert "compiled step" not in before and "Compiled" not in answered(ready, people, "memory")
+    assert not any("Compile check" in item.text for item in launching.files(first))
+    compiling.compile_one(made[1].pk)
+    monkeypatch.setenv("COMPILER", "out of memory")
+    compiling.compile_one(made[2].pk)
+    explained = answered(ready, people, "explain", proposal=first.rank)
+    assert "The compiled step fits: peak 12.5\xa0GB" in explained
+    assert "all-gather" in explained and "30.0\xa0GB" in explained
+    table = answered(ready, people, "memory")
+    assert "12.5\xa0GB, fits" in table and "at least 40.0\xa0GB, out of memory" in table
+    produced = [item for item in launching.files(first) if item.produced]
+    heads = [" ".join(item.text.replace("#", " ").split()) for item in produced]
+    assert heads and all("The compiled step fits: peak 12.5" in head for head in heads if "Chips:" in head)
+    assert any("Chips:" in head for head in heads)
+
+
+def answered(ready: Stored, people: Any, key: str, **values: Any) -> str:
+    ctx = AnswerContext(workbench(ready.experiment, people.viewer))
+    said = answer(ctx, registry()[key], arguments(registry()[key], values))
+    return "".join(event.text for event in said if isinstance(event, TextDelta))
 
 
 @pytest.mark.usefixtures("scripted")

@@ -19,6 +19,7 @@ from proposals.agents.capabilities.common import (
     priced_table,
     unknown_facts,
 )
+from proposals.agents.capabilities.compiled import memory_column
 from proposals.agents.capabilities.configured import Configured, configurations, meant, named, subject
 from proposals.agents.capabilities.memory_use import filling, stated_peak
 from proposals.agents.conversation import Said
@@ -51,7 +52,11 @@ def memory(ctx: AnswerContext, given: NoArguments) -> Answer:
     ]
     if ran.get("hbm_per_chip_bytes"):
         lines.insert(0, ["current", words.memory(ran), words.size(ran["memory_headroom_bytes"])])
-    yield from ctx.table(["Per chip, computed", "Memory", "Headroom"], lines)
+    shown = [ran, *known] if ran.get("hbm_per_chip_bytes") else known
+    compiled = memory_column(shown)
+    for line, text in zip(lines, compiled, strict=False):
+        line.append(text)
+    yield from ctx.table(["Per chip, computed", "Memory", "Headroom", *(["Compiled"] if compiled else [])], lines)
 
 
 def _measured(ctx: AnswerContext) -> Answer:

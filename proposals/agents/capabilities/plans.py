@@ -28,6 +28,7 @@ from proposals.agents.capabilities.common import (
     which,
     whole,
 )
+from proposals.agents.capabilities.compiled import check
 from proposals.agents.capabilities.configured import Configured, meant
 
 
@@ -120,6 +121,7 @@ def explain(ctx: AnswerContext, given: About) -> Answer:
             for item in row["communication"]
         ]  # fmt: skip
         yield from ctx.table(["Exposed communication", "Now", "Predicted"], lines)
+    yield from check(ctx, row)
     yield from proof(ctx, row)
     if row.get("trade_offs"):
         yield from ctx.say("Trade-offs:", *[str(item) for item in row["trade_offs"][:2]])

@@ -11,6 +11,7 @@ from agent.tools import Arguments
 from proposals import launch
 from proposals.agents.tools.common import Configuration, present, proposal, told
 from proposals.agents.workbench import Workbench
+from proposals.compiling.wording import sentence
 
 #: Characters of a file in a list; asked for one kind it comes whole.
 HEAD = 700
@@ -38,16 +39,17 @@ class LaunchTools:
         """Flags and files that would launch a proposal or a configuration: MaxText, plain JAX, AXLearn, Megatron-LM,
         YAML, and what each tool cannot express. Text to read and copy; nothing is launched."""
         bench = self._bench
-        title = ""
+        title = checked = ""
         with told():
             if asked.number is not None:
                 standing = proposal(bench, asked.number)
                 of = standing.proposal
                 title = f"{of.rank}. {of.title}, {standing.status}"
+                checked = sentence(standing.compiled) if standing.compiled else ""
             else:
                 assert asked.configuration is not None
                 of = bench.pricer.evaluate(asked.configuration.mesh, asked.configuration.changes, bench.constraints)
-            files = launch.files(bench.config, of.mesh, of.changes, title)
+            files = launch.files(bench.config, of.mesh, of.changes, title, checked)
         wanted = [item for item in files if not asked.kind or item.kind == asked.kind]
         return present(
             {

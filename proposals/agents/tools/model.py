@@ -23,7 +23,9 @@ from proposals.agents.tools.common import (
     proposal,
     told,
 )
+from proposals.agents.tools.compiled import compiled
 from proposals.agents.workbench import Standing, Workbench
+from proposals.candidate import candidate
 from proposals.constraints import RULE, mesh_text, same_mesh
 from proposals.plan import Neighbour, ProposalPlan
 from proposals.proposer.confidence import claimed
@@ -246,6 +248,7 @@ class ModelTools:
             data.pop(name, None)
         held = made.baseline.hbm_per_chip_bytes
         data["memory_headroom_bytes"] = held["capacity"] - held["total"] if held else None
+        data["compiled"] = compiled(self._bench.compiled)
         return present(data)
 
     def _short(self, standing: Standing) -> dict[str, Any]:
@@ -257,6 +260,7 @@ class ModelTools:
                 "status": standing.status,
                 "title": item.title,
                 **evaluated(item, detail=False),
+                "compiled": compiled(standing.compiled),
                 "keeps_the_mesh": same_mesh(item.mesh, self._bench.config.mesh.to_json()) or None,
                 "reasons": list(item.reasoning),
                 "trade_offs": list(item.trade_offs),
@@ -273,6 +277,7 @@ class ModelTools:
             {
                 **self._short(standing),
                 **evaluated(item),
+                "compiled": compiled(standing.compiled, candidate(self._bench.config, item.mesh, item.changes)),
                 "expected_impact": list(item.expected_impact),
                 "raises_confidence": list(item.raises),
                 "lowers_confidence": list(item.lowers),
