@@ -85,8 +85,8 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Names of flags whose passes made these ops (name, kind): they are on, by default where nobody set them.
 
     ``async-collective-start`` is what fusing an asynchronous collective with the ops beside it leaves, ``-start`` and
-    ``-done`` what making it asynchronous does.  One of unknown kind (`collective`) is an all-gather: XLA fuses no other
-    by default.
+    ``-done`` what making it asynchronous does.  One of unknown kind (`collective`) is taken for an all-gather: by
+    OpenXLA's guide no other is fused by default (documented for v5e).
     """
     found = set()
     for name, kind in collectives:

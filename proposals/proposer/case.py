@@ -76,11 +76,15 @@ class Case:
         one, other = (_rows(each) for each in (self.config, candidate(self.config, self.mesh.to_json(), self.changes)))
         return other / one
 
-    def falls(self, part: str) -> bool:
-        """Whether a part of the step is predicted to fall by a tenth, per token and chip."""
+    def falls(self, *parts: str) -> bool:
+        """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per token and
+        chip."""
         batch = self.config.training.global_batch or 1
         more = self.changes.get("global_batch", batch) / batch / chips_ratio(self.config, self.changes)
-        before, after = (side.breakdown_s.get(part, 0.0) for side in (self.baseline, self.predicted))
+        before, after = (
+            sum(seconds for name, seconds in side.breakdown_s.items() if name.partition(":")[0] in parts)
+            for side in (self.baseline, self.predicted)
+        )
         return after / more < 0.9 * before
 
     @property

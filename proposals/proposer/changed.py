@@ -67,7 +67,7 @@ def _names(mesh: Mesh, role: str) -> list[str]:
 def _settings(case: Case) -> Iterator[Changed]:
     training, changes = case.config.training, case.changes
     new = candidate(case.config, case.mesh.to_json(), changes)
-    if "global_batch" in changes:
+    if changes.get("global_batch", training.global_batch) != training.global_batch:
         yield _setting(case, "global_batch", "global batch", training.global_batch or 0, changes["global_batch"])
     if {"grad_accum", "micro_batch"} & set(changes):
         counts = (micro_batches(training, case.config.mesh), micro_batches(new.training, new.mesh))

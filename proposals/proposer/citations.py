@@ -35,9 +35,13 @@ def citable() -> tuple[tuple[ShippedPassage, Support], ...]:
     return tuple((passage, support) for passage in passages for support in passage.supports)
 
 
+#: Parts of the step in which a verdict's time stands, where they are not called as it is.
+_OF_VERDICT = {"memory": ("hbm",), "communication": ("ici", "dcn")}
+
+
 def cite(case: Case) -> tuple[Citation, ...]:
     """A passage for each axis and setting that changes, the largest predicted effect first, then one for the verdict,
-    which is argued beside the first proposal, and where nothing else is cited.
+    where the proposal acts on it: beside the first proposal, and where nothing else is cited.
 
     None is cited twice: where nothing else bears on a change, the passage that is cited already says so for it, too.
     """
@@ -59,12 +63,13 @@ def cite(case: Case) -> tuple[Citation, ...]:
 
 
 def _answered(case: Case) -> Iterator[Changed]:
-    """What a proposal answers beside its changes: that nothing should change, and the verdict."""
+    """What a proposal answers beside its changes: that nothing should change, and the verdict, if it acts on it."""
     if case.keeps:
         yield Changed("keep", "any", "Keep the current configuration", 0.0)
     primary = case.diagnosis.bottleneck.primary
-    text = VERDICTS[primary]
-    yield Changed("verdict", primary, text[0].upper() + text[1:], 0.0)
+    if case.keeps or case.falls(*_OF_VERDICT.get(primary, (primary,))):
+        text = VERDICTS[primary]
+        yield Changed("verdict", primary, text[0].upper() + text[1:], 0.0)
 
 
 def supporting(

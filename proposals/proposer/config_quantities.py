@@ -14,6 +14,9 @@ from perfmodel import accounting, bounds
 from perfmodel.config import ExperimentConfig
 from perfmodel.workload import chip_of, micro_batches
 
+#: Facts of the chip: nothing is known of them where a run was recorded on another one than its configuration names.
+#: Bounds are, too.
+OF_CHIP = frozenset({"chip", "kind", "domain", "domains"})
 #: What shards the tokens of a step.
 TOKEN_ROLES = ("replica", "data", "fsdp", "expert", "seq")
 
@@ -62,6 +65,19 @@ def kind(config: ExperimentConfig) -> Quantity:
 def domain(config: ExperimentConfig) -> Quantity:
     """GPUs of an NVLink domain as configured; None on TPUs."""
     return float(config.hardware.topology[0]) if chip_of(config.hardware).kind == "gpu" else None
+
+
+@of_config
+def domains(config: ExperimentConfig) -> Quantity:
+    """NVLink domains that the GPUs fill; None on TPUs."""
+    inside = domain(config)
+    return config.hardware.chips / inside if isinstance(inside, float) else None
+
+
+@of_config
+def shape(config: ExperimentConfig) -> Quantity:
+    """Whether the model's sizes are `known`."""
+    return "unknown" if config.model is None else "known"
 
 
 @of_config

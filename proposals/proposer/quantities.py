@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from knowledge.supports import Quantity
+from perfmodel import memory
+from perfmodel.config import ExperimentConfig
+from perfmodel.step_time import missing_facts
+from perfmodel.workload import from_config
 from perfmodel.xla_flags import flag_set
 from proposals.candidate import candidate
 from proposals.proposer.case import Case
 from proposals.proposer.changed import changed
 from proposals.proposer.changes import WORTH_HIDING, exposed_by_cause
-from proposals.proposer.config_quantities import OF_CONFIG
+from proposals.proposer.config_quantities import OF_CHIP, OF_CONFIG
 
 BEFORE = "was_"
 #: A collective that carries less than a link moves meanwhile waits for the hop (TPU, `latency-bound`).
@@ -41,9 +47,10 @@ class Quantities:
     def _compute(self, name: str) -> Quantity:
         if name in OF_RUN:
             return OF_RUN[name](self._case)
-        if name.startswith(BEFORE):
-            return OF_CONFIG[name.removeprefix(BEFORE)](self._case.config)
-        return OF_CONFIG[name](self._after)
+        own = name.removeprefix(BEFORE)
+        if self._case.observed.stand_in and (own in OF_CHIP or own.endswith("_bound")):
+            return None
+        return OF_CONFIG[own](self._after if name == own else self._case.config)
 
 
 def is_known(name: str) -> bool:
@@ -68,8 +75,15 @@ def finding(case: Case) -> Quantity:
 
 
 @_of_run
-def rank(case: Case) -> Quantity:
-    return float(case.rank)
+def keeps(case: Case) -> Quantity:
+    """`yes` where nothing changes."""
+    return "yes" if case.keeps else "no"
+
+
+@_of_run
+def dcn_falls(case: Case) -> Quantity:
+    """`yes` where the time across slices is predicted to fall by a tenth."""
+    return "yes" if case.falls("dcn") else "no"
 
 
 @_of_run
@@ -77,6 +91,31 @@ def saves_memory(case: Case) -> Quantity:
     """`yes` where a setting changes that buys memory: more recomputation, sharding or micro-batches."""
     bought = ("remat", "weight_sharding", "accumulation")
     return "yes" if any(item.subject in bought and item.direction == "up" for item in changed(case)) else "no"
+
+
+def _memory_without(key: str, *keys: str) -> None:
+    """Memory that the proposal would need if these training keys stayed as they ran, over what a program can fill: by
+    the model, and where the run's peak was measured by how it would change from there, whichever is less."""
+
+    def share(case: Case) -> Quantity:
+        changes = {name: value for name, value in case.changes.items() if name not in keys}
+        config = candidate(case.config, case.mesh.to_json(), changes)
+        if missing_facts(config):
+            return None
+        needed, measured = _memory_share(config), case.diagnosis.kpis.get("memory_peak_share")
+        return needed if measured is None else min(needed, measured * needed / _memory_share(case.config))
+
+    OF_RUN[f"memory_without_{key}"] = share
+
+
+def _memory_share(config: ExperimentConfig) -> float:
+    used = memory.per_chip(from_config(config))
+    return float(np.max(used.total / used.capacity))
+
+
+_memory_without("remat", "remat")
+_memory_without("weight_sharding", "weight_sharding")
+_memory_without("accumulation", "grad_accum", "micro_batch")
 
 
 def _observed(name: str, *parts: str) -> None:
@@ -95,6 +134,7 @@ _observed("dcn_share", "dcn")
 _observed("weights_hbm_share", "weights_hbm")
 _observed("optimizer_share", "optimizer")
 _observed("attention_share", "attention")
+_observed("compute_share", "products", "attention")
 
 
 def _measured(name: str, kpi: str) -> None:

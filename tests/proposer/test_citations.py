@@ -13,12 +13,14 @@ from diagnosis.analyzer.rules import RULES
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import config as configured
 from evaluation.steps.scenarios import SCENARIOS
+from experiments.ingest import read_profile
+from experiments.samples.samples import SAMPLES
 from experiments.without_profile import without_profile
 from knowledge.passage_file import read_all
 from knowledge.supports import SupportError, read
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
-from perfmodel.config_file import parse_config
+from perfmodel.config_file import parse_config, read_config
 from perfmodel.xla_flags import CAUSES
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer import Pricer
@@ -77,6 +79,18 @@ def test_a_statement_that_is_not_understood_is_refused(line: str, says: str) -> 
         read(line)
 
 
+def test_nothing_is_said_of_a_chip_on_which_the_run_was_not_recorded() -> None:
+    """The recording is of CPUs; the chip that its configuration names stands in for them."""
+    sample = next(item for item in SAMPLES if item.key == "cpu-data2-seq2-model2")
+    config = read_config(sample.config)[0]
+    profile = read_profile(list(sample.files))
+    bench = Pricer(profile, config, diagnose(profile, config))
+    about = {"tensor-parallel-bound", "critical-batch-table", "data-parallel-bound", "memory-at-scale"}
+    for item in bench.propose().proposals:
+        assert not about & {source.key for source in item.citations}
+    assert any(item.citations for item in bench.propose().proposals)
+
+
 def test_what_is_not_known_holds_nowhere() -> None:
     for operator in ("<", "<=", ">", ">=", "=", "!="):
         (condition,) = read(f"model up if tokens_per_chip {operator} 5: it is").conditions
@@ -118,9 +132,46 @@ def bearing(name: str, item: Changed) -> set[str]:
 def test_the_batch_is_too_small_only_below_the_bound_of_the_best_mix() -> None:
     """v6e: α = 918e12 / (2 · 9e10) = 5,100 tokens, 4 α² / F at the best mix.  F = 28,672: 3,629, FSDP alone 2,550; the
     step has 1,024.  F = 14,336: 7,257, FSDP alone 2,550; the step has 8,192."""
-    verdict = Changed("verdict", "communication", "", 0.0)
-    assert "batch-too-small" in bearing("gathers on v6e", verdict)
-    assert "batch-too-small" not in bearing("8-way tensor parallelism in the open", verdict)
+    more = Changed("global_batch", "up", "", 0.0)
+    assert "batch-too-small" in bearing("gathers on v6e", more)
+    assert "batch-too-small" not in bearing("8-way tensor parallelism in the open", more)
+
+
+def test_that_no_mesh_saves_it_is_not_said_for_another_mesh() -> None:
+    for item in labelled("gathers on v6e").propose().proposals:
+        found = {source.key for source in item.citations}
+        assert "batch-too-small" not in found or "global_batch" in item.changes
+
+
+def test_the_tokens_that_hide_gathers_are_not_cited_for_a_move_that_leaves_them() -> None:
+    """Weights are sharded over the sequence axis, too: 16 × 4 → 64 × 1 gathers over 64 shards as before, with 8,192
+    tokens in each; without the tensor axis 4,096 are left of them, still above 2,550 on one axis of v5p."""
+    bench = run("v5p", [4, 4, 8], {"data": 16, "seq": 4, "model": 2}, global_batch=128)
+    assert "critical-batch-table" not in cited(bench, {"data": 64, "seq": 1, "model": 2})
+    assert "critical-batch-table" in cited(bench, {"data": 32, "seq": 4, "model": 1})
+
+
+def test_a_tensor_axis_below_its_bound_is_not_said_to_be_above() -> None:
+    """v5p hides 28,672 / 2,550 = 11 shards on an axis."""
+    for shards, above in ((8, False), (16, True)):
+        bench = run("v5p", [8, 8, 8], {"data": 512 // shards, "model": shards})
+        assert ("tensor-parallel-bound" in cited(bench, {"data": 512, "model": 1})) is above
+
+
+def test_a_verdict_is_argued_only_by_what_acts_on_it() -> None:
+    """Less tensor parallelism takes what the tensor axis costs away, flags and micro-batches do not."""
+    bench = labelled("8-way tensor parallelism in the open")
+    said = "Communication limits the step"
+    narrower = dict(bench.config.mesh.ici) | {"model": 1}
+    narrower["data"] = bench.config.hardware.chips
+    assert any(said in line for line in cited(bench, narrower).values())
+    assert not any(said in line for line in cited(bench, dict(bench.config.mesh.ici), grad_accum=2).values())
+
+
+def test_to_keep_what_runs_is_argued_with_products_near_their_roof_only_where_they_are() -> None:
+    for name, near in (("idle just below the threshold", True), ("half memory, half compute", False)):
+        bench = labelled(name)
+        assert ("keep-what-runs" in cited(bench, dict(bench.config.mesh.ici))) is near
 
 
 def test_a_sequence_axis_that_stays_cites_nothing_on_sequences() -> None:
@@ -151,19 +202,36 @@ def test_an_expert_axis_that_shrinks_is_not_said_to_grow() -> None:
 
 def test_recomputation_is_cited_in_its_direction() -> None:
     mesh = {"data": 64, "model": 8}
-    none, full = (run("v5p", [8, 8, 8], mesh, remat=policy) for policy in ("none", "full"))
+    none, full = (run("v5p", [8, 8, 8], mesh, remat=policy, global_batch=1024) for policy in ("none", "full"))
     assert "remat-communication" not in cited(none, mesh, remat="minimal")
-    assert cited(none, mesh, remat="minimal")["remat-minimal"].startswith("remat none → minimal: about seven")
+    assert cited(none, mesh, remat="minimal")["remat-minimal"].startswith("remat none → minimal: memory would not")
     assert cited(full, mesh, remat="minimal")["remat-minimal"].startswith("remat full → minimal: almost no matmul")
     assert "remat-minimal" not in cited(full, mesh, remat="none")
 
 
 def test_offload_is_said_to_hide_only_where_a_layer_computes_long_enough() -> None:
     """TPU7x: 2.307e15 FLOP/s over its host link need 72,000; 70B has 104,000 and 8B 53,000 parameters per d_model."""
-    wide = run("tpu7x", [4, 4, 4], {"data": 64})
-    narrow = run("tpu7x", [4, 4, 4], {"data": 64}, "llama3.1-8b")
+    wide = run("tpu7x", [4, 4, 4], {"data": 64}, global_batch=2048)
+    narrow = run("tpu7x", [4, 4, 4], {"data": 64}, "llama3.1-8b", global_batch=8192)
     assert "remat-offload" in cited(wide, {"data": 64}, remat="offload")
     assert "remat-offload" not in cited(narrow, {"data": 64}, remat="offload")
+
+
+def test_what_saves_memory_is_cited_only_where_memory_would_not_suffice_without() -> None:
+    """64 TPU7x chips hold 70B with layer inputs saved at a batch of 512 three times over, at 2,048 not at all."""
+    saving: tuple[dict[str, Any], ...] = ({"remat": "offload"}, {"grad_accum": 2})
+    about = {"remat-offload", "oom-ladder", "gradient-accumulation", "host-offload-flags"}
+    for batch, short in ((512, False), (2048, True)):
+        bench = run("tpu7x", [4, 4, 4], {"data": 64}, global_batch=batch)
+        for change in saving:
+            assert bool(about & set(cited(bench, {"data": 64}, **change))) is short, (batch, change)
+
+
+def test_a_run_that_was_measured_to_have_room_is_not_said_to_lack_it() -> None:
+    """By the model the step needs 1.9 times the memory; its profile shows a peak of 0.6."""
+    bench = labelled("half memory, half compute")
+    assert bench.diagnosis.kpis["memory_peak_share"] == pytest.approx(0.6)
+    assert not cited(bench, dict(bench.config.mesh.ici), grad_accum=2)
 
 
 def test_a_wider_shard_is_not_cited_for_where_shards_were_wide() -> None:
