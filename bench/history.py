@@ -27,6 +27,8 @@ MODELS = (
     "llama2-7b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b", "gemma3-27b", "mixtral-8x7b", "mixtral-8x22b",
     "deepseek-v3", "qwen3-32b", "qwen3-235b-a22b", "gpt3-175b", "gpt-oss-120b", "kimi-k2", "mistral-7b",
 )  # fmt: skip
+#: Parameters of these, rounded.
+SIZES = (7e9, 8e9, 7e10, 4.05e11, 2.7e10, 4.7e10, 1.41e11, 6.71e11, 3.2e10, 2.35e11, 1.75e11, 1.2e11, 1e12, 7e9)
 KINDS = (("mesh",), ("mesh", "batch"), ("remat",), ("weight_sharding",), ("xla_flags",), ("precision",), ("batch",))
 QUERIES = (
     "communication-bound llama on v5e", "less recomputation when memory is free", "expert parallelism inside a node",
@@ -71,7 +73,7 @@ def records(count: int) -> list[Any]:
                 change=moved,
                 changes=changes,
                 before=Side("before", before, {}, {"global_batch": 512, "seq_len": 8192}, {"step_time_s": 3.2}),
-                after=Side("after", after if "mesh" in changes else before, {}, {"global_batch": 512, "remat": "full"},
+                after=Side("after", after if "mesh" in changes else before, {}, {"global_batch": 512, "seq_len": 8192},
                            {} if failed else {"step_time_s": 3.2 / (speedup or 1), "mfu": 0.41}),
                 outcome="failed" if failed else outcome_of(speedup or 1),
                 failure=pick(FAILURES) if failed else "",
@@ -81,6 +83,7 @@ def records(count: int) -> list[Any]:
                 chips=chips,
                 model_name=model,
                 bottleneck=str(bottleneck),
+                parameters=SIZES[MODELS.index(model)],
                 speedup=speedup,
                 measure="" if failed else "step time",
             )
@@ -189,12 +192,18 @@ def main(arguments: list[str] | None = None) -> int:
         for name, filters in cases.items():
             print(f"  {name:32}{timed(filters * options.rounds, lambda wanted: page(team, wanted))}", flush=True)
         some = list(HistoryRecord.objects.filter(team=team).order_by("?")[:12])
-        case = Case(chip="v5e", chips=256, bottleneck="communication", move={"data": 1.0, "model": -1.0})
+        case = Case(
+            chip="v5e", chips=256, parameters=8e9, batch=512, seq_len=8192, bottleneck="communication",
+            move={"data": 1.0, "model": -1.0, "micro_batch": -1.0},
+        )  # fmt: skip
         print(f"what is like; aim {AIM_RETRIEVAL_S * 1e3:.0f} ms")
         print(f"  {'similar to a record':32}{timed(some * options.rounds, lambda record: similar(team, record))}")
         print(f"  {'similar to a case':32}{timed([case] * 4 * options.rounds, lambda one: similar(team, one))}")
-        chips = list(CHIPS) * options.rounds
-        print(f"  {'records for a proposal':32}{timed(chips, lambda chip: of_run(team.pk, 'communication', chip))}")
+        runs = [
+            Case(chip, sizes[0], parameters=8e9, batch=512, seq_len=8192, bottleneck="communication")
+            for chip, sizes in CHIPS.items()
+        ]
+        print(f"  {'records for a proposal':32}{timed(runs * options.rounds, lambda ran: of_run(team.pk, ran))}")
     return 0
 
 

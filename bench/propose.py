@@ -69,10 +69,12 @@ def profile(chips: int) -> StepProfile:
 def precedents(count: int) -> tuple[Precedent, ...]:
     """The shipped ones again and again, each moved a little otherwise."""
     shipped = published()
-    return tuple(
-        replace(shipped[n % len(shipped)], id=f"bench-{n}", keys={"global_batch": 0.25 * (n % 17)})
-        for n in range(count)
-    )
+    return tuple(_moved(shipped[n % len(shipped)], n) for n in range(count))
+
+
+def _moved(item: Precedent, n: int) -> Precedent:
+    move = {**item.case.move, "global_batch": 0.25 * (n % 17)}
+    return replace(item, id=f"bench-{n}", case=replace(item.case, move=move))
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:

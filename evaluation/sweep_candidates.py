@@ -17,6 +17,7 @@ from evaluation.sweep_groups import Group
 from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
 from experiments.step_profile import Device, Memory, StepProfile
+from history.likeness import REPEAT, Case
 from perfmodel import legality, memory
 from perfmodel.calibration import SPREAD_PER_DOUBLING
 from perfmodel.config import Training
@@ -25,7 +26,7 @@ from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from proposals.proposer.changes import Change
 from proposals.proposer.confidence import shipped
-from proposals.proposer.likeness import Library, Situation
+from proposals.proposer.likeness import Library
 from proposals.proposer.pricing import Prices
 from proposals.proposer.ranking import Ranked, Weights, rank, steps
 from proposals.proposer.space import Candidates
@@ -39,7 +40,7 @@ Price = Callable[[Group], Floats]
 #: Training keys that differ within a sweep.
 KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding")
 #: No precedent is asked: records of the same sweeps may hold the answer.
-NOTHING_LIKE_IT = Library((), Situation("h100", 8, "unknown", None))
+NOTHING_LIKE_IT = Library((), Case())
 #: Nothing is known of what limits a start.
 UNKNOWN = Diagnosis({}, {}, Bottleneck("unknown", 0.0, "Only the step time is known."), (), ())
 
@@ -108,8 +109,10 @@ class Sweep:
         per_token = np.log(self.predicted_s / self.group.tokens)
         return np.asarray(per_token[start] - per_token)
 
-    def ranked(self, start: int, weights: Weights | None = None) -> tuple[Candidates, Prices, Ranked]:
-        """Those that are legal, priced and ranked."""
+    def ranked(
+        self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT, least: float = REPEAT
+    ) -> tuple[Candidates, Prices, Ranked]:
+        """Those that are legal, priced and ranked.  library, least: precedents and from which likeness they count."""
         legal = self.legal.copy()
         legal[start] = True
         rows = np.flatnonzero(legal)
@@ -126,7 +129,7 @@ class Sweep:
             seconds=True,
             confidence=shipped(),
         )
-        return c, prices, rank(c, prices, self._profile(start), NOTHING_LIKE_IT, weights)
+        return c, prices, rank(c, prices, self._profile(start), library, weights, least)
 
     def _profile(self, start: int) -> StepProfile:
         peak = float(self.group.peak_bytes[start])

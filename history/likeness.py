@@ -1,7 +1,8 @@
-"""How alike two cases are, part by part.  Knows no Django.
+"""How alike two cases are: how much of what a change brought in the one carries over to the other.  Knows no Django.
 
-A search adds the parts up (`score`) and says each in words; the Proposer multiplies the same likenesses of hardware,
-number of chips and model to weigh what a precedent says (`proposals.proposer.likeness`).
+One likeness for everything that is looked up: a product of factors, each 1 where two cases agree in what decides
+whether an effect carries over.  What a difference costs is measured (`evaluation.transfer`, docs/history.md): the
+effect of one change predicts that of another as far as its logarithm times the likeness, give or take `spread`.
 """
 
 from __future__ import annotations
@@ -10,51 +11,49 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import log2
+from math import exp, log, log2, sqrt
+
+import numpy as np
+import numpy.typing as npt
 
 from history import moves
 from history.record import Record
 from perfmodel.chips import get_chip, load_chips
+from perfmodel.step_time import Z80
 
-#: What each part counts at most; together 1.  The bottleneck and the move decide whether a result carries over, the
-#: hardware and the model how far.
-WEIGHTS = {"bottleneck": 0.28, "move": 0.28, "hardware": 0.16, "model": 0.12, "scale": 0.08, "meaning": 0.08}
+Floats = npt.NDArray[np.float64]
 
+#: Below it nothing is shown as alike: of measured pairs this much alike three in four go the same way.
+BOUND = 0.5
+#: From here on it is the same run: its outcome is a measurement of what is proposed, and bears on rank and confidence.
+REPEAT = 0.9
+#: The most that a case can be alike whose model or tokens are not known.
+CAPPED = 0.9 * BOUND
 
-#: Another chip of the same vendor; another vendor's, whose links and libraries differ; each doubling of the number of
-#: chips, and of the model's size.
-OTHER_CHIP, OTHER_KIND = 0.6, 0.3
-PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_MODEL = 0.8, 0.85
-#: What is less alike than this is not said to be alike.
-WORTH_SAYING = 0.4
-
-
-def hardware_likeness(one: str, other: str) -> float:
-    """0–1 of two chips, whatever their number."""
-    if one == other:
-        return 1.0
-    chips = load_chips()
-    same = one in chips and other in chips and chips[one].vendor == chips[other].vendor
-    return OTHER_CHIP if same else OTHER_KIND
-
-
-def chips_likeness(one: int, other: int) -> float:
-    """0–1 of two numbers of chips."""
-    return float(PER_DOUBLING_OF_CHIPS ** abs(log2(one / other)))
-
-
-def model_likeness(one: float | None, other: float | None) -> float:
-    """0–1 of two numbers of parameters; 1 where one is not known."""
-    return float(PER_DOUBLING_OF_MODEL ** abs(log2(one / other))) if one and other else 1.0
+#: Measured: each doubling of the number of chips; another bottleneck; each doubling that a move is longer or shorter;
+#: the angle between two moves (to the power of 1 − cosine).
+PER_DOUBLING_OF_CHIPS, OTHER_BOTTLENECK, PER_DOUBLING_MOVED, PER_ANGLE = 0.96, 0.72, 0.8, 0.2
+#: Another chip of the same vendor: no two sources measured one program on two chips, so that this is of other programs
+#: too.
+OTHER_CHIP = 0.6
+#: Judged, since measured pairs do not differ enough to tell: each doubling of the model's size and of the tokens per
+#: chip; another family of models; a bottleneck that is not known; another vendor's chip; a TPU for a GPU, whose links
+#: and compiler differ so that it never reaches the bound.
+PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.93, 0.93
+OTHER_FAMILY, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.95, 0.85, 0.5, 0.3
+#: Standard deviation of the logarithm of an effect of which nothing alike was measured, and of a repeated measurement.
+SPREAD, NOISE = 0.42, 0.15
+#: Factors from which a difference is worth saying.
+WORTH_SAYING = 1.4
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a run or a record is known by; what is not known stays empty and adds nothing.
+    """What a run or a record is known by; what is not known stays empty.
 
-    move: of the mesh in doublings by role (`history.moves.move`), for a proposal; changes: kinds of change
-    (`history.record.CHANGES`); roles: sizes by role that run now.  model_family: default the one that the model's name
-    begins with.  text: in words.
+    move: what changes, by `moves.ROLES` and `moves.KEYS`; empty for a run without a proposal.  roles: sizes by role of
+    what runs (`fsdp` as data).  batch: sequences per optimizer step; seq_len: tokens of each.  flags: names of the XLA
+    flags that change.  directed: False for a record whose change has no direction.  text: in words, for a search.
     """
 
     chip: str = ""
@@ -62,117 +61,221 @@ class Case:
     model_name: str = ""
     model_family: str = ""
     parameters: float | None = None
+    batch: float | None = None
+    seq_len: float | None = None
     bottleneck: str = ""
     move: Mapping[str, float] = field(default_factory=dict)
-    changes: tuple[str, ...] = ()
     roles: Mapping[str, int] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    directed: bool = True
     text: str = ""
 
     @property
     def family(self) -> str:
         return self.model_family or family_of(self.model_name)
 
+    @property
+    def tokens_per_chip(self) -> float | None:
+        return self.batch * self.seq_len / self.chips if self.batch and self.seq_len and self.chips else None
 
-@dataclass(frozen=True)
-class Part:
-    """One way in which a case is like another.  points: what it adds, up to its weight; text: for people."""
-
-    name: str
-    points: float
-    text: str
+    @property
+    def size_per_chip(self) -> float | None:
+        return self.parameters / self.chips if self.parameters and self.chips else None
 
 
 def case_of(record: Record) -> Case:
     """What a record is known by."""
-    before = moves.role_sizes(record.before)
+    moved = moves.change(record)
     return Case(
         chip=record.chip,
         chips=record.chips,
         model_name=record.model_name,
         model_family=record.model_family,
         parameters=record.parameters,
+        batch=moves.number(record.before.training.get("global_batch")),
+        seq_len=moves.number(record.before.training.get("seq_len")),
         bottleneck=record.bottleneck,
-        move=moves.move(record),
-        changes=tuple(record.changes),
-        roles=before,
+        move=moved or {},
+        roles=moves.role_sizes(record.before, fsdp_as_data=True),
+        flags=moves.flags(record.before, record.after) if "xla_flags" in record.changes else frozenset(),
+        directed=moved is not None,
     )
 
 
-def score(parts: tuple[Part, ...]) -> float:
-    """0–1: the sum of the parts."""
-    return sum(part.points for part in parts)
+def likeness(theirs: Case, ours: Case) -> float:
+    """0–1: situation and move together; of a run without a proposal the situation alone."""
+    alike = situation_likeness(theirs, ours)
+    if not ours.move or not alike:
+        return alike
+    if not theirs.move or ((theirs.flags or ours.flags) and not theirs.flags & ours.flags):
+        return 0.0
+    return alike * float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
 
 
-def parts_of(theirs: Case, ours: Case, meaning: float = 0.0) -> tuple[Part, ...]:
-    """The ways in which one case is like the other, what counts most first; meaning: how alike their words are, 0–1."""
-    parts = [
-        Part(name, WEIGHTS[name] * share, text)
-        for name, (share, text) in {
-            "bottleneck": _bottleneck(theirs, ours),
-            "move": _move(theirs, ours),
-            "hardware": _hardware(theirs, ours),
-            "model": _model(theirs, ours),
-            "scale": _scale(theirs, ours),
-            "meaning": (max(0.0, meaning), f"similar description ({meaning:.2f} of 1)"),
-        }.items()
-        if share > 0
+def situation_likeness(theirs: Case, ours: Case) -> float:
+    """0–1, whatever the move: chip, chips, model, tokens and bottleneck."""
+    if not theirs.directed or not ours.directed:
+        return 0.0
+    found = (
+        chip_likeness(theirs.chip, ours.chip)
+        * _per_doubling(PER_DOUBLING_OF_CHIPS, theirs.chips, ours.chips)
+        * _bottlenecks(theirs.bottleneck, ours.bottleneck)
+    )
+    if same_start(theirs, ours):
+        return found
+    size, tokens = (theirs.size_per_chip, ours.size_per_chip), (theirs.tokens_per_chip, ours.tokens_per_chip)
+    if not all((*size, *tokens)):
+        return min(found, CAPPED)
+    found *= _per_doubling(PER_DOUBLING_OF_SIZE, *size) * _per_doubling(PER_DOUBLING_OF_TOKENS, *tokens)
+    return found * (1.0 if theirs.family and theirs.family == ours.family else OTHER_FAMILY)
+
+
+def same_start(theirs: Case, ours: Case) -> bool:
+    """Whether two changes start from the same run: chips, mesh and batch agree, and nothing else that is known of both
+    differs."""
+    sizes = [{role: size for role, size in case.roles.items() if size > 1} for case in (theirs, ours)]
+    return bool(
+        theirs.roles
+        and sizes[0] == sizes[1]
+        and (theirs.chip, theirs.chips) == (ours.chip, ours.chips)
+        and theirs.batch
+        and theirs.batch == ours.batch
+        and _agree(theirs.seq_len, ours.seq_len)
+        and _agree(theirs.parameters, ours.parameters)
+    )
+
+
+def vector(move: Mapping[str, float]) -> Floats:
+    """A move as a row: `moves.ROLES`, then `moves.KEYS`."""
+    return np.array([move.get(name, 0.0) for name in (*moves.ROLES, *moves.KEYS)])
+
+
+def move_likeness(ours: Floats, theirs: Floats) -> Floats:
+    """(ours, theirs): 1 for the same move; less for another angle or length, 0 from a right angle on."""
+    norm = np.linalg.norm(ours, axis=1)[:, None] * np.linalg.norm(theirs, axis=1)[None, :]
+    aligned = ours @ theirs.T / np.maximum(norm, 1e-30)
+    gap = np.abs(np.log2(np.maximum(length_ratio(ours, theirs), 1e-9)))
+    found = PER_ANGLE ** (1.0 - aligned) * PER_DOUBLING_MOVED**gap
+    return np.where(aligned > 0.5, found, 0.0)
+
+
+def length_ratio(ours: Floats, theirs: Floats) -> Floats:
+    """(ours, theirs): how much longer our moves are, all doublings together."""
+    return np.abs(ours).sum(axis=1)[:, None] / np.maximum(np.abs(theirs).sum(axis=1)[None, :], 1e-30)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a measured change lets expect in another case: speed-up per token, and the range that holds four in five."""
+
+    speedup: float
+    low80: float
+    high80: float
+
+
+def expected(speedup: float | None, theirs: Case, ours: Case) -> Expected | None:
+    """The effect of a record, re-scaled to a case; None where nothing was measured or the case has no move."""
+    if not speedup or not ours.move or not theirs.move:
+        return None
+    length = float(length_ratio(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
+    alike = likeness(theirs, ours)
+    gain, sigma = carried(log(speedup), alike, length)
+    return Expected(exp(gain), exp(gain - Z80 * sigma), exp(gain + Z80 * sigma))
+
+
+def carried(log_gain: float, alike: float, length: float) -> tuple[float, float]:
+    """Logarithm of the speed-up that a measured one lets expect, and its standard deviation.
+
+    length: how much longer our move is.  A shorter one is expected to bring as much less; a longer one no more than was
+    measured.
+    """
+    return log_gain * alike * min(1.0, length), spread(alike)
+
+
+def spread(alike: float) -> float:
+    """Standard deviation of the logarithm of a speed-up of which one so much alike was measured."""
+    return sqrt(SPREAD**2 * (1.0 - alike**2) + NOISE**2)
+
+
+def chip_likeness(one: str, other: str) -> float:
+    """0–1 of two chips, whatever their number; 0 where one is not known, as in a recording on CPU devices."""
+    chips = load_chips()
+    if one not in chips or other not in chips:
+        return 0.0
+    if chips[one].kind != chips[other].kind:
+        return OTHER_KIND
+    if chips[one].vendor != chips[other].vendor:
+        return OTHER_VENDOR
+    return 1.0 if one == other else OTHER_CHIP
+
+
+def _bottlenecks(one: str, other: str) -> float:
+    if not one or not other or "unknown" in (one, other):
+        return UNKNOWN_BOTTLENECK
+    return 1.0 if one == other else OTHER_BOTTLENECK
+
+
+def _per_doubling(factor: float, one: float | None, other: float | None) -> float:
+    return float(factor ** abs(log2(one / other))) if one and other else 1.0
+
+
+def _agree(one: float | None, other: float | None) -> bool:
+    """Counts of parameters differ a little by what is counted."""
+    return not one or not other or abs(one / other - 1.0) < 0.05
+
+
+def reason(theirs: Case, ours: Case) -> str:
+    """What is alike and what is not, in one line: `same move on the same chip; model 4× larger`."""
+    where = "on the same chip" if theirs.chip == ours.chip else f"on {theirs.chip}"
+    differs = [
+        text
+        for text in (
+            _bottleneck_in_words(theirs, ours),
+            _ratio_in_words("model", "larger", "smaller", theirs.parameters, ours.parameters),
+            _ratio_in_words("", "the tokens per chip", "", theirs.tokens_per_chip, ours.tokens_per_chip),
+            _ratio_in_words("", "the chips", "", theirs.chips, ours.chips),
+            "its model's size is not known" if ours.parameters and not theirs.parameters else "",
+            "its tokens per chip are not known" if ours.tokens_per_chip and not theirs.tokens_per_chip else "",
+        )
+        if text
     ]
-    return tuple(sorted(parts, key=lambda part: -part.points))
+    return "; ".join((f"{_move_in_words(theirs, ours)} {where}", ", ".join(differs))).rstrip("; ")
 
 
-def _bottleneck(theirs: Case, ours: Case) -> tuple[float, str]:
-    same = bool(ours.bottleneck) and theirs.bottleneck == ours.bottleneck
-    return (1.0, f"the same bottleneck: {ours.bottleneck}") if same else (0.0, "")
+def _move_in_words(theirs: Case, ours: Case) -> str:
+    if same_start(theirs, ours) and not ours.move:
+        return "the same run"
+    if not ours.move or not theirs.move:
+        return "a run like this one"
+    one, other = vector(ours.move)[None, :], vector(theirs.move)[None, :]
+    ratio = 1.0 / float(length_ratio(one, other)[0, 0])
+    how = "same move" if moves.alignment(ours.move, theirs.move) > 0.97 else "similar move"
+    far = "" if max(ratio, 1.0 / ratio) < WORTH_SAYING else f", {_times(ratio)} as far,"
+    return f"{how}{far}"
 
 
-def _move(theirs: Case, ours: Case) -> tuple[float, str]:
-    if ours.move:
-        aligned = moves.alignment(theirs.move, ours.move)
-        shared = [role for role, value in ours.move.items() if value * theirs.move.get(role, 0.0) > 0]
-        if aligned <= 0 or not shared:
-            return 0.0, ""
-        said = ", ".join(f"{role} {'larger' if ours.move[role] > 0 else 'smaller'}" for role in shared)
-        return aligned, f"the same mesh change: {said}"
-    kinds = [kind for kind in ours.changes if kind in theirs.changes]
-    if kinds:
-        every = set(ours.changes) | set(theirs.changes)
-        return len(kinds) / len(every), f"the same kind of change: {', '.join(k.replace('_', ' ') for k in kinds)}"
-    roles = [role for role, size in ours.roles.items() if size > 1 and theirs.roles.get(role, 1) > 1]
-    if ours.roles and roles:
-        every = {r for sizes in (ours.roles, theirs.roles) for r, size in sizes.items() if size > 1}
-        return 0.5 * len(roles) / len(every), f"the same axes in use: {', '.join(roles)}"
-    return 0.0, ""
+def _bottleneck_in_words(theirs: Case, ours: Case) -> str:
+    if not ours.bottleneck or theirs.bottleneck == ours.bottleneck:
+        return ""
+    return f"bound by {theirs.bottleneck} there" if theirs.bottleneck else "bottleneck not known there"
 
 
-def _hardware(theirs: Case, ours: Case) -> tuple[float, str]:
-    if not ours.chip or not theirs.chip:
-        return 0.0, ""
-    share = hardware_likeness(theirs.chip, ours.chip)
-    if theirs.chip == ours.chip:
-        return share, f"the same chip: {ours.chip}"
-    return (share, f"also a {hardware_kind(ours.chip).upper()}") if share >= WORTH_SAYING else (0.0, "")
+def _ratio_in_words(what: str, more: str, less: str, theirs: float | None, ours: float | None) -> str:
+    """`model 4× larger`, `half the chips`."""
+    if not theirs or not ours or max(theirs / ours, ours / theirs) < WORTH_SAYING:
+        return ""
+    if not what:
+        return f"{_times(theirs / ours)} {more}"
+    ratio = theirs / ours
+    return f"{what} {_number(max(ratio, 1.0 / ratio))}× {more if ratio > 1 else less}"
 
 
-def _model(theirs: Case, ours: Case) -> tuple[float, str]:
-    if ours.model_name and theirs.model_name == ours.model_name:
-        return 1.0, f"the same model: {ours.model_name}"
-    known = ours.parameters and theirs.parameters
-    near = model_likeness(theirs.parameters, ours.parameters) if known else 0.0
-    near = near if near >= WORTH_SAYING else 0.0
-    if ours.family and theirs.family == ours.family:
-        return 0.5 + 0.4 * near, f"the same family of models: {ours.family}"
-    return (
-        (0.5 * near, f"a model of {theirs.parameters / 1e9:.3g}B parameters") if near and theirs.parameters else (0, "")
-    )
+def _times(ratio: float) -> str:
+    return {"0.5": "half", "0.25": "a quarter of"}.get(f"{ratio:.2g}", f"{_number(ratio)}×")
 
 
-def _scale(theirs: Case, ours: Case) -> tuple[float, str]:
-    if not ours.chips or not theirs.chips:
-        return 0.0, ""
-    share = chips_likeness(theirs.chips, ours.chips)
-    if share < WORTH_SAYING:
-        return 0.0, ""
-    return share, "as many chips" if theirs.chips == ours.chips else f"{theirs.chips:,} chips"
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.5 else f"{value:.2g}"
 
 
 @cache

@@ -1,12 +1,27 @@
-"""What a change did to the mesh, by the role of its axes.  Knows no Django."""
+"""What a change did: to the mesh by the role of its axes, and to training keys.  Knows no Django."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import log2, prod, sqrt
 
 from history.record import Record, Side
 from perfmodel.config import ROLE_SYNONYMS
+from perfmodel.workload import SHARDING
+
+#: What moves, in doublings (policies: in steps): axes by canonical role (`fsdp` counts as data), then training keys.
+ROLES = ("data", "replica", "seq", "model", "expert", "pipeline")
+KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding", "precision", "xla_flags")
+#: Changes that have a direction and a length; of a kernel, a model or a release nothing says how far it went.
+DIRECTED = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags", "precision"))
+#: How much a rematerialisation policy recomputes, in steps.
+RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
+#: How far weights and optimizer state are sharded, in steps.
+SHARDED = {name: number for number, name in enumerate(SHARDING)}
+#: How narrow the numbers of matmuls are, in halvings.
+NARROW = {"fp32": 0, "bf16": 1, "fp16": 1, "fp8": 2, "mxfp8": 2, "int8": 2, "nvfp4": 3}
+#: Roles that carry different sequences of a batch.
+BATCH_ROLES = ("data", "replica", "fsdp", "expert")
 
 
 def role_sizes(side: Side, *, fsdp_as_data: bool = False) -> dict[str, int]:
@@ -35,6 +50,88 @@ def move(record: Record) -> dict[str, float]:
     """The move of the mesh in doublings by role; empty where a mesh is not known or none of its roles changed size."""
     before, after = role_sizes(record.before), role_sizes(record.after)
     return doublings(before, after) if before and after else {}
+
+
+def change(record: Record) -> dict[str, float] | None:
+    """What a record changed, by ROLES and KEYS in doublings or steps; what stays is absent.
+
+    None where it changed something without a direction, or does not say by how much.
+    """
+    return change_of(record.changes, record.before, record.after)
+
+
+def change_of(changes: Iterable[str], before: Side, after: Side) -> dict[str, float] | None:
+    """`change` of its parts."""
+    kinds = set(changes)
+    if not kinds <= DIRECTED:
+        return None
+    sizes = [role_sizes(side, fsdp_as_data=True) for side in (before, after)]
+    if "mesh" in kinds and not all(sizes):
+        return None
+    moved = doublings(*sizes) if all(sizes) else {}
+    if set(moved) - set(ROLES):
+        return None
+    moved |= _training(before, after)
+    if "xla_flags" in kinds and flags(before, after):
+        moved["xla_flags"] = 1.0
+    shown = {
+        "mesh": bool(set(moved) & set(ROLES)),
+        "batch": any(_differs(before, after, key) for key in ("global_batch", "micro_batch", "grad_accum")),
+        **{kind: kind in moved for kind in ("remat", "weight_sharding", "xla_flags", "precision")},
+    }
+    return moved if moved and all(shown[kind] for kind in kinds) else None
+
+
+def _training(before: Side, after: Side) -> dict[str, float]:
+    """Of the training keys that both sides name."""
+    old, new = before.training, after.training
+    moved: dict[str, float] = {}
+    for key, one, other in (
+        ("global_batch", number(old.get("global_batch")), number(new.get("global_batch"))),
+        ("micro_batch", micro_batch(before), micro_batch(after)),
+    ):
+        if one and other:
+            moved[key] = log2(other / one)
+    for key, steps in (("remat", RECOMPUTES), ("weight_sharding", SHARDED), ("precision", NARROW)):
+        one, other = str(old.get(key)), str(new.get(key))
+        if one in steps and other in steps:
+            moved[key] = float(steps[other] - steps[one])
+            if key == "remat" and one != other and not moved[key]:
+                moved[key] = 1.0 if other == "offload" else -1.0
+    return {key: value for key, value in moved.items() if value}
+
+
+def _differs(before: Side, after: Side, key: str) -> bool:
+    one, other = number(before.training.get(key)), number(after.training.get(key))
+    return bool(one and other and one != other)
+
+
+def micro_batch(side: Side) -> float | None:
+    """Sequences per batch shard that are worked on at once; None where the side does not say."""
+    training, sizes = side.training, role_sizes(side)
+    if stated := number(training.get("micro_batch")):
+        return stated
+    batch = number(training.get("global_batch"))
+    if batch is None or not sizes:
+        return None
+    shards = prod(sizes.get(role, 1) for role in BATCH_ROLES)
+    return batch / (shards * (number(training.get("grad_accum")) or 1.0))
+
+
+def number(value: object) -> float | None:
+    """A number above zero; None for anything else that an import may hold."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def flags(before: Side, after: Side) -> frozenset[str]:
+    """Names of the XLA flags that a change sets, or sets otherwise."""
+    old, new = (set(side.training.get("xla_flags") or ()) for side in (before, after))
+    return flag_names(new - old)
+
+
+def flag_names(given: Iterable[str]) -> frozenset[str]:
+    """`--name` of every `--name=value`."""
+    return frozenset(flag.partition("=")[0] for flag in given)
 
 
 def signs(moved: Mapping[str, float]) -> list[str]:

@@ -156,7 +156,8 @@ def of_others(case: Case) -> tuple[Precedent, ...]:
     size = accounting.parameters(model).total
 
     def same(item: Precedent) -> bool:
-        return item.chip == chip and item.parameters is not None and abs(item.parameters / size - 1.0) < 0.15
+        known = item.case
+        return known.chip == chip and known.parameters is not None and abs(known.parameters / size - 1.0) < 0.15
 
     return tuple(item for item in published() if not same(item))
 

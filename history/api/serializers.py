@@ -101,18 +101,19 @@ class RecordSerializer(RecordListedSerializer):
         return rows.to_json(to_record(row))
 
 
-class PartSerializer(serializers.Serializer[Any]):
-    """One way in which a record is like the other.  points: what it adds to the score."""
+class ExpectedSerializer(serializers.Serializer[Any]):
+    """What the record's effect lets expect in the other case: speed-up per token, and the range for four in five."""
 
-    name = serializers.CharField()
-    points = serializers.FloatField()
-    text = serializers.CharField()
+    speedup = serializers.FloatField()
+    low80 = serializers.FloatField()
+    high80 = serializers.FloatField()
 
 
 class AlikeSerializer(serializers.Serializer[Any]):
     record = RecordListedSerializer()
-    score = serializers.FloatField(help_text="0-1, the sum of the parts.")
-    parts = PartSerializer(many=True)
+    score = serializers.FloatField(help_text="Likeness, 0-1: how much of an effect carries over.")
+    reason = serializers.CharField(help_text="What is alike and what is not, in one line.")
+    expected = ExpectedSerializer(allow_null=True)
 
 
 class ComplaintSerializer(serializers.Serializer[Any]):

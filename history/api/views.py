@@ -97,7 +97,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
     )
     @action(detail=True, methods=["get"])
     def similar(self, request: Request, pk: str) -> Response:
-        """The records most like this one, each with what is alike."""
+        """The records most like this one, each with the reason; none that is not alike enough."""
         record = self.get_object()
         k = number_param(request, "k")
         found = similar(_teams(request), record, k=5 if k is None else max(1, min(k, 50)))

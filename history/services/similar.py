@@ -1,58 +1,56 @@
-"""Records that are like a case, each with what is alike.
+"""Records that are like a case, each with the reason and what it lets expect.
 
-Likeness is `history.likeness`.  Candidates come from indexes (same bottleneck and same move, same chip, same model,
-nearest in meaning), so that the number of records does not matter; then the likeness of each is computed.
+Likeness is `history.likeness`, the same that the Proposer weighs precedents by; below its bound nothing is shown.
+Candidates come from indexes (same move, same chip, same model), so that the number of records does not matter; then
+the likeness of each is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
 from accounts.models import Team
 from history import moves
-from history.likeness import Case, Part, parts_of, score
+from history.likeness import BOUND, Case, Expected, case_of, expected, hardware_kind, likeness, reason
 from history.models import HistoryRecord
-from history.record import Side
-from history.services import words
+from history.record import Record, Side
 from history.services.search import visible
-from knowledge import retrieval
-from knowledge.retrieval import retrieve
 
 #: Candidates of each kind.
-EACH = 40
+EACH = 80
 
 
 @dataclass(frozen=True)
 class Alike:
-    """score: 0-1, the sum of the parts; parts: the largest first, without those that add nothing."""
+    """score: the likeness, 0-1; reason: what is alike and what is not, in one line; expected: the record's effect
+    re-scaled to the case, where both changed something and it was timed."""
 
     record: HistoryRecord
     score: float
-    parts: tuple[Part, ...]
+    reason: str
+    expected: Expected | None
 
 
 def similar(teams: Team | Iterable[int], to: HistoryRecord | Case, k: int = 5) -> tuple[Alike, ...]:
-    """The k records that the teams see which are most like a record (without itself) or a case."""
+    """The k records that the teams see which are most like a record (without itself) or a case; none below the
+    bound."""
     rows = visible(teams)
     if isinstance(to, HistoryRecord):
-        case = replace(_case(to), text=to.title)
-        rows = rows.exclude(pk=to.pk)
-        found = retrieval.similar(rows, to, k=EACH).hits
+        case, rows = _case(to), rows.exclude(pk=to.pk)
     else:
         case = to
-        found = retrieve(rows, words.query_words(case.text), k=EACH).hits if case.text else ()
-    meaning = {hit.pk: hit.vector.score for hit in found if hit.vector}
-    candidates = _candidates(rows, case) | set(meaning) | {hit.pk for hit in found}
-    rated = [
-        (row.pk, parts_of(_case(row), case, meaning.get(row.pk, 0.0)))
-        for row in HistoryRecord.objects.filter(pk__in=candidates).only(*_RATED)
-    ]
-    rated.sort(key=lambda item: (-score(item[1]), -item[0]))
-    best = visible(teams).in_bulk([pk for pk, _ in rated[:k]])
-    return tuple(Alike(best[pk], score(parts), parts) for pk, parts in rated[:k] if pk in best)
+    known = {row.pk: _case(row) for row in HistoryRecord.objects.filter(pk__in=_candidates(rows, case)).only(*_RATED)}
+    rated = sorted(((likeness(theirs, case), pk) for pk, theirs in known.items()), reverse=True)
+    kept = [(score, pk) for score, pk in rated[:k] if score >= BOUND]
+    best = visible(teams).in_bulk([pk for _, pk in kept])
+    return tuple(
+        Alike(best[pk], score, reason(known[pk], case), expected(best[pk].speedup, known[pk], case))
+        for score, pk in kept
+        if pk in best
+    )
 
 
 #: What likeness is computed from; whole records are loaded only for the best.
@@ -62,37 +60,52 @@ _RATED = (
 
 
 def _case(row: HistoryRecord) -> Case:
-    before, after = moves.role_sizes(Side(**row.before)), moves.role_sizes(Side(**row.after))
-    return Case(
-        chip=row.chip,
-        chips=row.chips,
-        model_name=row.model_name,
-        model_family=row.model_family,
-        parameters=row.parameters,
-        bottleneck=row.bottleneck,
-        move=moves.doublings(before, after) if before and after else {},
-        changes=tuple(row.changes),
-        roles=before,
+    return case_of(
+        Record(
+            id="",
+            title="",
+            change="",
+            changes=tuple(row.changes),
+            before=Side(**row.before),
+            after=Side(**row.after),
+            outcome="",
+            source="",
+            chip=row.chip,
+            chips=row.chips,
+            model_name=row.model_name,
+            model_family=row.model_family,
+            parameters=row.parameters,
+            bottleneck=row.bottleneck,
+        )
     )
 
 
 def _candidates(rows: QuerySet[HistoryRecord], case: Case) -> set[int]:
-    conditions = []
-    signs = moves.signs(case.move)
-    if signs and case.bottleneck:
-        conditions.append(Q(moves__contains=signs, bottleneck=case.bottleneck))
+    if not case.chip or not case.directed:
+        return set()
+    alike = rows.filter(hardware=hardware_kind(case.chip), changes__contained_by=sorted(moves.DIRECTED))
+    conditions = [Q(chip=case.chip)]
+    if case.model_name:
+        conditions.append(Q(model_name=case.model_name, chip=case.chip))
+    if case.bottleneck:
+        conditions.append(Q(chip=case.chip, bottleneck=case.bottleneck))
+    signs = moves.signs({role: value for role, value in case.move.items() if role in moves.ROLES})
     if signs:
-        # Of many records that share a part of the move, those that share all of it or the chip must not be cut off.
-        conditions.append(Q(moves__contains=signs))
-        conditions.append(Q(moves__overlap=signs))
-        if case.chip:
-            conditions.append(Q(moves__overlap=signs, chip=case.chip))
-    if case.bottleneck and case.chip:
-        conditions.append(Q(bottleneck=case.bottleneck, chip=case.chip))
-    if case.model_name and case.bottleneck:
-        conditions.append(Q(model_name=case.model_name, bottleneck=case.bottleneck))
-    if case.family and case.chip:
-        conditions.append(Q(model_family=case.family, chip=case.chip))
-    if case.chip and not conditions:
-        conditions.append(Q(chip=case.chip))
-    return {pk for q in conditions for pk in rows.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
+        # A record names its axes as they were called: `fsdp` shards the batch as `data` does.
+        called = [signs, [f"fsdp{sign[4:]}" if sign.startswith("data") else sign for sign in signs]]
+        conditions = [Q(moves__contains=one) & extra for one in called for extra in (Q(chip=case.chip), Q())]
+    elif case.move:
+        kinds = sorted({_KIND[key] for key in case.move})
+        conditions = [Q(changes__contains=kinds) & extra for extra in (Q(chip=case.chip), Q())]
+    return {pk for q in conditions for pk in alike.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
+
+
+#: Kind of change of each training key.
+_KIND = {
+    "global_batch": "batch",
+    "micro_batch": "batch",
+    "remat": "remat",
+    "weight_sharding": "weight_sharding",
+    "precision": "precision",
+    "xla_flags": "xla_flags",
+}

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnosis.compare import Comparison
-from history.likeness import Case
+from history.likeness import Case, Expected
 from history.record import Record
 
 
 @dataclass(frozen=True)
 class RecordFound:
     """A record of the optimization database.  score: higher is nearer, comparable only within one search; why: what
-    matched or is alike, for people."""
+    matched or is alike, for people; expected: its effect re-scaled to the case that it was looked up for."""
 
     record: Record
     score: float = 0.0
     why: tuple[str, ...] = ()
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,12 @@ class Shipped:
         return [RecordFound(records[n], score, _matched(words)) for n, score, words in hits], ()
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
-        rated = [(likeness.parts_of(known, case), record) for known, record in _cases()]
-        alike = [(likeness.score(parts), parts, record) for parts, record in rated if parts]
-        alike.sort(key=lambda item: -item[0])
-        return [RecordFound(record, score, tuple(part.text for part in parts)) for score, parts, record in alike[:k]]
+        rated = [(likeness.likeness(known, case), known, record) for known, record in _cases()]
+        alike = sorted((one for one in rated if one[0] >= likeness.BOUND), key=lambda one: -one[0])
+        return [
+            RecordFound(record, score, (likeness.reason(known, case),), likeness.expected(record.speedup, known, case))
+            for score, known, record in alike[:k]
+        ]
 
     def record(self, id: str) -> Record | None:
         return next((record for record in _records()[0] if record.id == id), None)

@@ -7,12 +7,12 @@ from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
 from history import moves
+from history.moves import RECOMPUTES
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import micro_batches
 from proposals.candidate import candidate, chips_ratio
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
-from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.confidence import claimed
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import Precedent, sizes_by_role

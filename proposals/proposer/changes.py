@@ -14,6 +14,7 @@ from typing import Any
 
 from diagnosis.report import AxisCollective, Diagnosis
 from experiments.step_profile import XLA_PROFILES, StepProfile
+from history.moves import RECOMPUTES
 from perfmodel import xla_flags
 from perfmodel.config import ExperimentConfig, Training
 from perfmodel.execution import compiled_by_xla, framework_of
@@ -29,8 +30,6 @@ BATCH_FACTORS = (0.5, 2.0)
 MOST_AT_FIRST = 2
 #: Share of exposed communication from which schedule flags are worth a trial.
 WORTH_HIDING = 0.02
-#: How much a rematerialisation policy recomputes, in steps.
-RECOMPUTES = {"none": 0, "minimal": 1, "offload": 2, "full": 2}
 
 
 def further_changes(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
+from history.moves import RECOMPUTES
 from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.facts import not_known
 from proposals.plan import Predicted
 from proposals.proposer.case import Case
-from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.from_step_time import NOTES
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.wording import PRICED_KEYS, ROLE_NAMES

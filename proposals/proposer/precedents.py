@@ -1,27 +1,29 @@
 """Precedents: measured optimisations whose likeness to a case supports a candidate, or warns of it.
 
 A precedent says which way axes and training keys were moved under which bottleneck on which hardware, and what became
-of the time per token.  Likeness is a product of plain factors; its weight only ever shifts an estimate towards what was
-measured.  Precedents are drawn from the optimization database (`history.record`).
+of the time per token.  How alike one is to a case: `history.likeness`.  Precedents are drawn from the optimization
+database (`history.record`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
-from history.moves import role_sizes
+from diagnosis.report import Diagnosis
+from history import moves
+from history.likeness import Case, case_of
+from history.moves import ROLES, flag_names, role_sizes
 from history.record import Record, Side
 from history.seeds import records
+from perfmodel import accounting
 from perfmodel.chips import load_chips
-from perfmodel.config import Mesh, Training
+from perfmodel.config import ExperimentConfig, Mesh
 from proposals.plan import Citation
-from proposals.proposer.changes import doublings_of
+from proposals.proposer.changes import missing_flags
 
-#: What moves, in doublings (policies: in steps): axes by canonical role (`fsdp` counts as data), then training keys.
-ROLES = ("data", "replica", "seq", "model", "expert", "pipeline")
-KEYS = ("global_batch", "grad_accum", "remat", "weight_sharding", "xla_flags")
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
 #: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
@@ -32,29 +34,23 @@ TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
 
 @dataclass(frozen=True)
 class Precedent:
-    """before, after: axis sizes by canonical role.  keys: doublings or steps of training keys (KEYS).
+    """case: what it is known by, and what it changed.  after: axis sizes by canonical role.
 
     time_ratio: time after / before per token (below 1: faster), None for a run that failed, which `failure` names.
-    remat: policy after the change, empty where it is not known.  flags: names of the XLA flags that were set.
+    remat: policy after the change, empty where it is not known.
     """
 
     id: str
     title: str
     source: str
-    chip: str
-    chips: int
-    bottleneck: str
-    before: Mapping[str, int]
+    case: Case
     after: Mapping[str, int]
     effect: str
     time_ratio: float | None
     caveat: str = ""
     url: str = ""
-    keys: Mapping[str, float] = field(default_factory=dict)
-    parameters: float | None = None
     failure: str = ""
     remat: str = ""
-    flags: frozenset[str] = frozenset()
 
     def citation(self) -> Citation:
         effect = self.effect.rstrip(".")
@@ -65,8 +61,8 @@ class Precedent:
 def from_record(record: Record) -> Precedent | None:
     """The precedent of a record, None where it does not say enough or changed more than a proposal can.
 
-    A failed run needs only its own mesh; any other both meshes, where the mesh changed, and the effect per token, up to
-    `MOST_TELLING`.
+    A failed run needs only its own mesh; any other how far everything moved that it changed, and the effect per token,
+    up to `MOST_TELLING`.
     """
     if not record.chip or not record.chips or record.chip not in load_chips():
         return None
@@ -77,72 +73,29 @@ def from_record(record: Record) -> Precedent | None:
         return None
     if record.speedup and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING:
         return None
-    before, after = _sizes(record.before), _sizes(record.after)
-    if after is None and (failed or "mesh" in record.changes):
+    case = case_of(record)
+    if not failed and not case.move:
         return None
-    if before is None and "mesh" in record.changes and not failed:
-        return None
-    keys = _keys(record)
-    if keys is None:
-        return None
+    after = role_sizes(record.after if record.after.mesh is not None else record.before, fsdp_as_data=True)
+    if failed:
+        if record.after.mesh is None or set(after) - set(ROLES):
+            return None
+        # What failed is known by what it ran with.
+        batch, length = (moves.number(record.after.training.get(key)) for key in ("global_batch", "seq_len"))
+        case = replace(case, batch=batch or case.batch, seq_len=length or case.seq_len)
     return Precedent(
         id=record.id,
         title=record.title,
         source=record.source,
-        chip=record.chip,
-        chips=record.chips,
-        bottleneck=record.bottleneck,
-        before=(before if before is not None else after) or {},
-        after=(after if after is not None else before) or {},
+        case=case,
+        after=after,
         effect=record.effect or record.change,
         time_ratio=None if failed or not record.speedup else 1.0 / record.speedup,
         caveat=record.caveats[0] if record.caveats else "",
         url=record.url,
-        keys=keys,
-        parameters=record.parameters,
         failure=record.failure,
         remat=str(record.after.training.get("remat") or ""),
-        flags=_flags(record),
     )
-
-
-def _sizes(side: Side) -> dict[str, int] | None:
-    sizes = role_sizes(side, fsdp_as_data=True)
-    return None if side.mesh is None or set(sizes) - set(ROLES) else sizes
-
-
-def _keys(record: Record) -> dict[str, float] | None:
-    """Doublings of the training keys that a record changed; None where it does not say by how much."""
-    old, new = record.before.training, record.after.training
-    values = {name: old[name] for name in ("global_batch", "grad_accum", "remat", "weight_sharding") if old.get(name)}
-    try:
-        moved = doublings_of(
-            Training(**values),
-            {name: new[name] for name in values if new.get(name)},
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
-    if _flags(record):
-        moved["xla_flags"] = 1.0
-    elif "xla_flags" in record.changes:
-        return None
-    for change, name in (("batch", "global_batch"), ("remat", "remat"), ("weight_sharding", "weight_sharding")):
-        if change in record.changes and name not in moved and record.outcome != "failed":
-            return None
-    return moved
-
-
-def _flags(record: Record) -> frozenset[str]:
-    """Names of the XLA flags that a record's change sets, or sets otherwise."""
-    if "xla_flags" not in record.changes:
-        return frozenset()
-    before, after = (set(side.training.get("xla_flags") or ()) for side in (record.before, record.after))
-    return flag_names(after - before)
-
-
-def flag_names(flags: Iterable[str]) -> frozenset[str]:
-    """`--name` of every `--name=value`."""
-    return frozenset(flag.partition("=")[0] for flag in flags)
 
 
 def precedents_of(records: Sequence[Record]) -> tuple[Precedent, ...]:
@@ -159,3 +112,35 @@ def published() -> tuple[Precedent, ...]:
 def sizes_by_role(mesh: Mesh) -> dict[str, int]:
     """Axis sizes over ICI and DCN by canonical role; `fsdp` counts as data."""
     return role_sizes(Side(mesh=mesh.to_json(), axis_roles=mesh.axis_roles), fsdp_as_data=True)
+
+
+def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
+    """What precedents are compared with: the run at hand, and the flags that a proposal would set."""
+    return Case(
+        chip=config.hardware.chip,
+        chips=config.hardware.chips,
+        model_name=config.model.name or "" if config.model is not None else "",
+        parameters=accounting.parameters(config.model).total if config.model is not None else None,
+        batch=config.training.global_batch,
+        seq_len=config.training.seq_len,
+        bottleneck=diagnosis.bottleneck.primary,
+        roles=sizes_by_role(config.mesh),
+        flags=flag_names(missing_flags(config, diagnosis)),
+    )
+
+
+def case_of_change(
+    config: ExperimentConfig, diagnosis: Diagnosis, mesh: Mapping[str, Mapping[str, int]], changes: Mapping[str, Any]
+) -> Case:
+    """The run at hand with what a proposal would change."""
+    training = config.training
+    keys = ("global_batch", "grad_accum", "micro_batch", "remat", "weight_sharding")
+    held = {key: value for key in keys if (value := getattr(training, key))}
+    roles = config.mesh.axis_roles
+    moved = moves.change_of(
+        (), Side(mesh=config.mesh.to_json(), axis_roles=roles, training=held),
+        Side(mesh=mesh, axis_roles=roles, training={**held, **changes}),
+    )  # fmt: skip
+    flags = flag_names(set(changes.get("xla_flags", ())) - set(training.xla_flags))
+    move = {**(moved or {}), **({"xla_flags": 1.0} if flags else {})}
+    return replace(situation(config, diagnosis), move=move, flags=flags)

@@ -17,6 +17,7 @@ import numpy as np
 from diagnosis.report import Diagnosis
 from experiments.consistency import exchange_unrecorded
 from experiments.step_profile import PROFILE, StepProfile
+from history.likeness import BOUND
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.efficiency import ErrorRange, load_efficiencies
 from perfmodel.space import Space
@@ -40,9 +41,6 @@ from proposals.proposer.ranking import Ranked, library_for, rank
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, row_of, side_by_side
 from proposals.proposer.verdict import asked_by
 from proposals.proposer.worded import worded
-
-#: Likeness from which a precedent is named as one, and a failed run as a warning.
-NAMED_PRECEDENT = 0.3
 
 
 class Pricer:
@@ -300,8 +298,8 @@ class Pricer:
         which, warned = int(said.which[index]), int(said.warned[index])
         ran = index == candidates.baseline
         mesh = candidates.mesh(index)
-        named = which >= 0 and said.likeness[index] >= NAMED_PRECEDENT and not ran
-        alarming = warned >= 0 and said.runs[index] <= 1.0 - NAMED_PRECEDENT / 2 and not ran
+        named = which >= 0 and said.likeness[index] >= BOUND and not ran
+        alarming = warned >= 0 and not ran
         return Case(
             rank=number,
             kind=kind,

@@ -18,21 +18,19 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import StepProfile
-from perfmodel import accounting, memory
+from history.likeness import NOISE, REPEAT, SPREAD
+from history.moves import RECOMPUTES, ROLES
+from perfmodel import memory
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import missing_facts
-from proposals.proposer.changes import RECOMPUTES, missing_flags
 from proposals.proposer.confidence import Confidence
-from proposals.proposer.likeness import Library, Situation, Support
-from proposals.proposer.precedents import ROLES, Precedent, flag_names
+from proposals.proposer.likeness import Library, Support
+from proposals.proposer.precedents import Precedent, situation
 from proposals.proposer.pricing import Prices
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
-
-#: Spread of what a precedent says, before its likeness is counted.
-PRECEDENT_SPREAD = 0.15
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ def shipped_weights() -> Weights:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Arrays over the candidates.  gain, sigma: with precedents; runs: probability that it runs; faster: that it runs
-    and the step gets faster per token; utility: what they are ranked by; support: what precedents say; confidence: what
-    `faster` rests on."""
+    """Arrays over the candidates.  gain, sigma: with what was measured of the same change; runs: probability that it
+    runs; faster: that it runs and the step gets faster per token; utility: what they are ranked by; support: what
+    precedents say; confidence: what `faster` rests on."""
 
     gain: Floats
     sigma: Floats
@@ -82,11 +80,12 @@ def rank(
     profile: StepProfile,
     library: Library,
     weights: Weights | None = None,
+    least: float = REPEAT,
 ) -> Ranked:
-    """weights: default the shipped fit."""
+    """weights: default the shipped fit.  least: likeness from which a precedent bears on rank and confidence."""
     c, w = candidates, weights or shipped_weights()
     said = _precedents(c, library)
-    gain, sigma = _drawn(prices, said)
+    gain, sigma = drawn(prices.gain, prices.sigma, said, least)
     runs = _heads(c) * _fits(c, prices, profile) * said.runs
     faster = runs * prices.confidence.probability(gain, sigma)
     return Ranked(gain, sigma, runs, faster, utility(c, gain, runs, w), said, prices.confidence)
@@ -107,32 +106,37 @@ def steps(c: Candidates) -> Floats:
 
 def library_for(config: ExperimentConfig, diagnosis: Diagnosis, precedents: Sequence[Precedent]) -> Library:
     """Precedents made ready for the run at hand."""
-    parameters = accounting.parameters(config.model).total if config.model is not None else None
-    hardware = config.hardware
-    flags = flag_names(missing_flags(config, diagnosis))
-    primary = diagnosis.bottleneck.primary
-    return Library(precedents, Situation(hardware.chip, hardware.chips, primary, parameters, flags))
+    return Library(precedents, situation(config, diagnosis))
 
 
 def _precedents(c: Candidates, library: Library) -> Support:
     config = c.config
     sizes = np.log2(np.column_stack([c.role(*(("data", "fsdp") if r == "data" else (r,))) for r in ROLES]))
     columns = {kind: c.changed[:, number] for number, kind in enumerate(CHANGE_KINDS)}
-    # Smaller micro-batches are more of them.
-    splits = columns["grad_accum"] - columns["micro_batch"]
-    keys = (columns["global_batch"], splits, columns["remat"], columns["weight_sharding"], columns["xla_flags"])
+    micro = columns["micro_batch"] - columns["grad_accum"]
+    if not config.training.micro_batch and config.training.global_batch:
+        # The batch that a shard works on at once is what the mesh leaves of it.
+        shards = np.log2(c.role("replica", "data", "fsdp", "expert"))
+        micro = micro + columns["global_batch"] - (shards - shards[c.baseline])
+    none = np.zeros(len(c))
+    keys = (columns["global_batch"], micro, columns["remat"], columns["weight_sharding"], none, columns["xla_flags"])
     moved = np.column_stack([sizes - sizes[c.baseline], *keys])
     policies = np.array([RECOMPUTES[change.get("remat", config.training.remat)] for change in c.changes])
     full = None if missing_facts(config) else c.used.total / c.used.capacity
     return library.support(moved, sizes, policies[c.change_of].astype(np.float64), full)
 
 
-def _drawn(prices: Prices, said: Support) -> tuple[Floats, Floats]:
-    """Gain and spread drawn towards what alike precedents had: by their likeness, and as far as the model is unsure."""
-    variance = prices.sigma**2
-    doubt = PRECEDENT_SPREAD**2 + said.spread**2
-    weight = said.likeness * variance / (variance + doubt)
-    return prices.gain + weight * (said.said - prices.gain), prices.sigma * np.sqrt(1.0 - weight)
+def drawn(gain: Floats, sigma: Floats, said: Support, least: float = REPEAT) -> tuple[Floats, Floats]:
+    """Predicted gain and spread drawn towards what was measured of the same change of the same run, where the model is
+    unsure.
+
+    What changes elsewhere brought only stands beside a proposal: it makes neither order nor confidence better
+    (`evaluation.transfer`).
+    """
+    variance = sigma**2
+    doubt = SPREAD**2 * (1.0 - said.likeness**2) + NOISE**2 + said.spread**2
+    weight = np.where(said.likeness >= least, variance / (variance + doubt), 0.0)
+    return gain + weight * (said.said - gain), sigma * np.sqrt(1.0 - weight)
 
 
 def _heads(c: Candidates) -> Floats:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from history.likeness import expected, reason
 from proposals.candidate import chips_ratio
 from proposals.plan import ProposalPlan
 from proposals.proposer import effects, wording
 from proposals.proposer.case import Case, answered, probability
 from proposals.proposer.citations import cite
+from proposals.proposer.precedents import Precedent, case_of_change
 
 
 def worded(case: Case) -> ProposalPlan:
@@ -16,9 +18,7 @@ def worded(case: Case) -> ProposalPlan:
     config = case.config
     citations = cite(case)
     if case.precedent is not None:
-        citations += (
-            replace(case.precedent.citation(), supports="The change as a whole: a similar one was measured."),
-        )
+        citations += (replace(case.precedent.citation(), supports=_bears(case, case.precedent)),)
     if case.warning is not None:
         citations += (replace(case.warning.citation(), supports="The risk: a very similar run failed."),)
     fewer = chips_ratio(config, case.changes)
@@ -41,3 +41,13 @@ def worded(case: Case) -> ProposalPlan:
         doublings=case.doublings,
         speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
+
+
+def _bears(case: Case, precedent: Precedent) -> str:
+    """Why a record is a precedent, and what its effect lets expect here."""
+    ours = case_of_change(case.config, case.diagnosis, case.mesh.to_json(), case.changes)
+    alike = f"The change as a whole: {reason(precedent.case, ours)}."
+    found = expected(1.0 / precedent.time_ratio if precedent.time_ratio else None, precedent.case, ours)
+    if found is None:
+        return alike
+    return f"{alike} It lets expect {found.speedup:.2f}× here (80 % range {found.low80:.2f}× to {found.high80:.2f}×)."

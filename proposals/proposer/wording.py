@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from experiments.sentences import Sentence, Value, say
 from experiments.step_profile import MODEL, PROFILE
+from history.moves import RECOMPUTES
 from proposals.constraints import RULE
 from proposals.proposer.case import Case
-from proposals.proposer.changes import RECOMPUTES
 from proposals.proposer.observed import Observed
 from proposals.proposer.precedents import sizes_by_role
 from proposals.proposer.pricing import OFF_CHIP

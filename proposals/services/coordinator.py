@@ -32,6 +32,7 @@ from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan
 from proposals.proposer import from_step_time, propose
+from proposals.proposer.precedents import situation
 from proposals.services import checks, compiling, confidence, consulting, measuring, plans, precedents
 
 logger = logging.getLogger(__name__)
@@ -240,8 +241,7 @@ def _diagnose(work: Work) -> None:
 
 def _propose(work: Work) -> None:
     work.progress("Pricing the legal meshes", actor="proposer")
-    verdict, chip = work.diagnosis.bottleneck.primary, work.config.hardware.chip
-    known = precedents.of_run(work.run.team_id, verdict, chip)
+    known = precedents.of_run(work.run.team_id, situation(work.config, work.diagnosis))
     learnt = confidence.of_team(work.run.team_id)
     plan: Plan = propose(work.profile, work.config, work.diagnosis, known.values, confidence=learnt)
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""What the history knows that bears on a run: measured changes under the same bottleneck, and runs that failed."""
+"""What the history knows that bears on a run: measured changes of runs like it, and runs that failed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
+from history.likeness import Case, hardware_kind, situation_likeness
 from history.models import HistoryRecord
 from history.services.search import visible
 from history.services.store import to_record
-from proposals.proposer.precedents import Precedent, precedents_of
+from proposals.proposer.precedents import COMPARABLE, MOST_TELLING, TELLING_FAILURES, Precedent, precedents_of
 
-#: Records looked at: on the same chip, and on others.
-MOST_OF_CHIP = 300
-MOST_OF_OTHERS = 200
+#: Records looked at: on the same chip, and on others of its kind; the newest.
+MOST_OF_CHIP, MOST_OF_OTHERS = 1000, 300
+#: Of these the nearest by what has a column; only they are read whole.
+NEAREST = 150
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,24 @@ class Known:
         return [item.id for item in self.values]
 
 
-def of_run(team_id: int, bottleneck: str, chip: str) -> Known:
-    """What the team sees of the history: the same bottleneck or one not published, and failures; the newest first."""
-    bearing = Q(bottleneck__in=[bottleneck, ""], speedup__isnull=False) | Q(outcome="failed")
-    seen = HistoryRecord.objects.filter(pk__in=visible([team_id]).values("pk")).filter(bearing)
-    seen = seen.defer("embedding", "search").order_by("-pk")
-    others = seen.exclude(chip=chip).exclude(outcome="failed")
-    return _known([*seen.filter(chip=chip)[:MOST_OF_CHIP], *others[:MOST_OF_OTHERS]])
+def of_run(team_id: int, ran: Case) -> Known:
+    """What the team sees of the history that is most like a run, the most alike first."""
+    told = Q(speedup__range=(1.0 / MOST_TELLING, MOST_TELLING), changes__contained_by=sorted(COMPARABLE))
+    failed = Q(outcome="failed", failure__in=TELLING_FAILURES)
+    seen = visible([team_id]).filter(told | failed, hardware=hardware_kind(ran.chip)).order_by("-pk")
+    columns = ("pk", "chip", "chips", "model_name", "model_family", "parameters", "bottleneck")
+    light = [
+        *seen.filter(chip=ran.chip).values_list(*columns)[:MOST_OF_CHIP],
+        *seen.exclude(chip=ran.chip).values_list(*columns)[:MOST_OF_OTHERS],
+    ]
+    # Tokens stand in no column: taken to be the run's own until the record is read.
+    near = {
+        pk: situation_likeness(Case(chip, chips, name, family, parameters, ran.batch, ran.seq_len, bottleneck), ran)
+        for pk, chip, chips, name, family, parameters, bottleneck in light
+    }
+    best = sorted(near, key=lambda pk: (-near[pk], -pk))[:NEAREST]
+    rows = HistoryRecord.objects.defer("embedding", "search").in_bulk(best)
+    return _known(rows[pk] for pk in best if pk in rows)
 
 
 def of_keys(team_id: int, keys: Sequence[str]) -> Known:

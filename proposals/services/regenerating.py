@@ -20,6 +20,7 @@ from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, PlanRequest
 from proposals.proposer import propose
+from proposals.proposer.precedents import situation
 from proposals.services import checks, compiling, confidence, context, plans, precedents
 
 OPEN = (PlanRequest.Status.QUEUED, PlanRequest.Status.WORKING)
@@ -114,7 +115,7 @@ def _make(made: PlanRequest) -> None:
     events.progress(run, "Pricing the legal meshes under the constraints", actor="proposer")
     found = context.of_run(run, experiment.config)
     constraints = made.asked
-    known = precedents.of_run(run.team_id, found.diagnosis.bottleneck.primary, found.config.hardware.chip)
+    known = precedents.of_run(run.team_id, situation(found.config, found.diagnosis))
     learnt = confidence.of_team(run.team_id)
     plan = propose(found.profile, found.config, found.diagnosis, known.values, constraints, learnt)
     with transaction.atomic():

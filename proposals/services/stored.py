@@ -113,7 +113,7 @@ class StoredRetrieval:
 
     def similar_records(self, case: Case, k: int) -> Sequence[RecordFound]:
         return [
-            RecordFound(to_record(item.record), item.score, tuple(part.text for part in item.parts))
+            RecordFound(to_record(item.record), item.score, (item.reason,), item.expected)
             for item in similar.similar(self._team, case, k)
         ]
 

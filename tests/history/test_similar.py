@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from history import moves
-from history.likeness import WEIGHTS, Case
+from history.likeness import BOUND, Case
+from history.models import HistoryRecord
 from history.record import Side
 from history.services import store
 from history.services.compare import difference
@@ -15,52 +16,60 @@ def keys(found) -> list[str]:
     return [item.record.key for item in found]
 
 
+TRAINING = {"global_batch": 512, "seq_len": 4096}
+SIZED = {"parameters": 8e9, "before": side(training=TRAINING), "after": side(data=16, seq=4, training=TRAINING)}
+
+
 @pytest.fixture
 def stored(people):
-    twin = record("twin")
     given = [
-        twin,
-        record("other way", before=side(data=16, seq=4), after=side()),
-        record("other bottleneck", bottleneck="memory"),
-        record("other chip", chip="h100", topology=(8, 64)),
-        record("other model", model_name="mixtral-8x7b", model_family="mixtral"),
-        record("other change", changes=("precision",), after=side(), title="fp8 instead of bf16", chip="h100",
-               topology=(8, 64), bottleneck="compute", model_name="gpt3-175b", model_family="gpt"),
+        record("twin", **SIZED),
+        record("other way", **{**SIZED, "before": SIZED["after"], "after": SIZED["before"]}),
+        record("other bottleneck", bottleneck="memory", **SIZED),
+        record("other chip", chip="v5e", topology=(16, 32), **SIZED),
+        record("gpu", chip="h100", topology=(8, 64), **SIZED),
+        record("cpu", chip="", topology=(), **SIZED),
+        record("far larger", **{**SIZED, "parameters": 8e15}),
+        record("unsized", **{**SIZED, "parameters": None, "before": side()}),
+        record("kernel", changes=("kernel",), **{**SIZED, "after": SIZED["before"]}),
+        record("other change", changes=("precision",), title="fp8 instead of bf16", parameters=8e9,
+               before=side(training={**TRAINING, "precision": "bf16"}),
+               after=side(training={**TRAINING, "precision": "fp8"})),
     ]  # fmt: skip
     store.add_many(given, people.team, None)
-    store.add(record("foreign"), people.outsider.memberships.get().team)
-    return people, store.add(record("case"), people.team)
+    store.add(record("foreign", **SIZED), people.outsider.memberships.get().team)
+    return people, store.add(record("case", **SIZED), people.team)
 
 
 def test_the_most_alike_record_is_first_and_says_why(stored):
     people, case = stored
     found = similar(people.team, case, k=10)
-    assert keys(found)[0] == "twin" and "case" not in keys(found) and "foreign" not in keys(found)
-    said = {part.name: part.text for part in found[0].parts}
-    assert said["bottleneck"] == "the same bottleneck: communication"
-    assert "seq smaller" in said["move"] and "data larger" in said["move"]
-    assert said["hardware"] == "the same chip: v5p" and said["model"] == "the same model: llama3.1-8b"
-    by_key = {item.record.key: item for item in found}
-    assert all(by_key["twin"].score > item.score for key, item in by_key.items() if key != "twin")
-    # What goes the other way or under another bottleneck is less of a precedent than what ran on other hardware.
-    assert by_key["other chip"].score > by_key["other bottleneck"].score
-    assert by_key["other chip"].score > by_key["other way"].score
-    assert "move" not in {part.name for part in by_key["other way"].parts}
+    assert keys(found) == ["twin", "other bottleneck", "other chip"]
+    assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
+    assert found[0].reason == "same move on the same chip"
+    assert found[1].reason == "same move on the same chip; bound by memory there"
+    assert found[2].reason == "same move on v5e"
 
 
-def test_likeness_is_the_sum_of_its_parts(stored):
+def test_nothing_is_shown_below_the_bound(stored):
+    """Of GPUs for a TPU, of CPU devices, of another move, of an unknown model, of a kernel: not even where there is
+    nothing else."""
     people, case = stored
-    for item in similar(people.team, case, k=10):
-        assert item.score == pytest.approx(sum(part.points for part in item.parts))
-        assert 0 < item.score <= 1
-        assert all(0 < part.points <= WEIGHTS[part.name] + 1e-9 for part in item.parts)
-    assert sum(WEIGHTS.values()) == pytest.approx(1)
+    HistoryRecord.objects.filter(key__in=["twin", "other bottleneck", "other chip"]).delete()
+    assert similar(people.team, case, k=10) == ()
+    assert all(item.score >= BOUND for item in similar(people.team, HistoryRecord.objects.get(key="gpu"), k=10))
 
 
-def test_a_case_that_is_not_stored_finds_its_like(stored):
+def test_a_case_that_is_not_stored_finds_its_like_with_what_it_lets_expect(stored):
     people, _ = stored
-    case = Case(chip="h100", chips=512, bottleneck="communication", move={"data": 1.0, "seq": -1.0})
-    assert keys(similar(people.team, case, k=1)) == ["other chip"]
+    move = {"data": 1.0, "seq": -1.0, "micro_batch": -1.0}
+    case = Case(
+        chip="v5p", chips=512, parameters=32e9, batch=512, seq_len=4096, bottleneck="communication", move=move
+    )
+    found = similar(people.team, case, k=1)[0]
+    assert found.record.key in ("twin", "case")
+    assert "model 4× smaller" in found.reason
+    assert found.expected.low80 < 1 < found.expected.speedup < 1.2 < found.expected.high80
     assert similar(people.team, Case(), k=3) == ()
 
 

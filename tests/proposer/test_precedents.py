@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log
+from typing import Any
 
 import numpy as np
 import pytest
 
 from diagnosis.analyzer import diagnose
+from history.likeness import BOUND, CAPPED, REPEAT, Case, chip_likeness
+from history.moves import KEYS, ROLES
 from history.record import Record, Side
 from proposals.plan import Plan
 from proposals.proposer import Pricer
-from proposals.proposer.likeness import Library, Situation
-from proposals.proposer.precedents import KEYS, ROLES, from_record, precedents_of, published
+from proposals.proposer.likeness import Library
+from proposals.proposer.precedents import from_record, precedents_of, published
 from tests.proposer.test_propose import MATMUL, NORM, TENSOR, config, profile_of
 
-BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "remat": "full"})
-AFTER = Side(mesh={"ici": {"data": 16, "model": 1}}, training={"global_batch": 32, "remat": "full"})
+BEFORE = Side(mesh={"ici": {"data": 4, "model": 4}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
+AFTER = Side(mesh={"ici": {"data": 16, "model": 1}}, training={"global_batch": 32, "seq_len": 4096, "remat": "full"})
 RECORD = Record(
     id="r-1", title="Less tensor parallelism", change="model 4 → 1", changes=("mesh",), before=BEFORE, after=AFTER,
     outcome="faster", source="a test", chip="v5p", chips=16, bottleneck="communication", speedup=1.25,
     measure="step time", effect="Steps were 20 % shorter", caveats=("One run.",), url="https://example.org/r",
+    parameters=8e9,
 )  # fmt: skip
 
 
@@ -29,7 +33,7 @@ def test_a_record_with_both_meshes_and_an_effect_is_a_precedent() -> None:
     found = from_record(RECORD)
     assert found is not None
     assert found.time_ratio == pytest.approx(0.8)
-    assert (found.before, found.after) == ({"data": 4, "model": 4}, {"data": 16, "model": 1})
+    assert found.case.move == {"data": 2.0, "model": -2.0, "micro_batch": -2.0}
     cited = found.citation()
     assert (cited.source, cited.key, cited.section) == ("history", "r-1", "r-1")
     assert "20 % shorter" in cited.statement and "One run." in cited.statement
@@ -59,7 +63,7 @@ def test_custom_axes_and_training_keys_are_read_by_their_roles() -> None:
     found = from_record(replace(RECORD, before=side, after=more, changes=("mesh", "batch")))
     assert found is not None
     assert found.after == {"data": 16, "model": 1}
-    assert found.keys == {"global_batch": 1.0}
+    assert found.case.move["global_batch"] == 1.0
 
 
 def test_shipped_precedents_hold_the_papers_first_experiment_and_not_the_others() -> None:
@@ -70,11 +74,17 @@ def test_shipped_precedents_hold_the_papers_first_experiment_and_not_the_others(
 
 
 def library(*records: Record, bottleneck: str = "communication", chip: str = "v5p") -> Library:
-    return Library(precedents_of(records), Situation(chip, 16, bottleneck, 8e9))
+    return Library(precedents_of(records), case(chip=chip, bottleneck=bottleneck))
+
+
+def case(**values: Any) -> Case:
+    known = {"chip": "v5p", "chips": 16, "parameters": 8e9, "batch": 32, "seq_len": 4096, "bottleneck": "communication"}
+    return Case(**{**known, **values})  # type: ignore[arg-type]
 
 
 def asked(held: Library, **moved: float) -> tuple[float, float]:
     """Likeness, and what is said, of one move."""
+    moved.setdefault("micro_batch", -moved.get("data", 0.0))
     row = np.array([[moved.get(name, 0.0) for name in (*ROLES, *KEYS)]])
     found = held.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
     return float(found.likeness[0]), float(found.said[0])
@@ -82,30 +92,53 @@ def asked(held: Library, **moved: float) -> tuple[float, float]:
 
 def test_likeness_is_one_for_the_same_case_and_falls_with_every_difference() -> None:
     same, said = asked(library(RECORD), data=2, model=-2)
-    assert same == pytest.approx(1.0)
-    assert said == pytest.approx(log(1.25))
-    assert asked(library(RECORD), data=1, model=-1)[0] < same
+    assert same > REPEAT
+    assert said == pytest.approx(same * log(1.25))
+    nearer, expected = asked(library(RECORD), data=1, model=-1)
+    assert nearer < same
+    assert expected == pytest.approx(nearer * log(1.25) / 2)  # half as far is expected to bring half as much
+    assert asked(library(RECORD), data=4, model=-4)[1] < said  # further does not bring more than was measured
     assert asked(library(RECORD), data=-2, model=2)[0] == 0.0
     assert asked(library(RECORD), seq=2, replica=-2)[0] == 0.0
-    assert asked(library(RECORD, bottleneck="memory"), data=2, model=-2)[0] == 0.0
+    assert asked(library(RECORD, bottleneck="memory"), data=2, model=-2)[0] < same
     assert asked(library(replace(RECORD, bottleneck="")), data=2, model=-2)[0] < same
     other, gpu = (asked(library(RECORD, chip=chip), data=2, model=-2)[0] for chip in ("v6e", "h100"))
-    assert same > other > gpu > 0.0
+    assert same > other > BOUND
+    assert gpu == 0.0  # what a GPU gained is no precedent on a TPU
+    for record in (replace(RECORD, parameters=8e12), replace(RECORD, chips=16 * 2**12, topology=())):
+        assert asked(library(record), data=2, model=-2)[0] == 0.0
+
+
+def test_a_record_that_does_not_name_model_or_tokens_is_not_alike_enough() -> None:
+    unsized, unmeasured = replace(RECORD, parameters=None), replace(RECORD, before=replace(BEFORE, training={}))
+    assert CAPPED < BOUND
+    for record in (unsized, unmeasured):
+        assert asked(library(record), data=2, model=-2)[0] == 0.0
+    # The paper redacts its models; of the very same run nothing else differs.
+    start = case(parameters=None, roles={"data": 4, "model": 4})
+    held = Library(precedents_of([unsized]), start)
+    assert asked(held, data=2, model=-2)[0] > REPEAT
 
 
 def test_alike_precedents_are_averaged_and_what_they_disagree_on_counts_less() -> None:
     worse = replace(RECORD, id="r-2", speedup=0.8, outcome="slower")
     both = library(RECORD, worse)
-    row = np.array([[2.0, 0, 0, -2.0, 0, 0, 0, 0, 0, 0, 0]])
+    row = np.array([[2.0, 0, 0, -2.0, 0, 0, 0, -2.0, 0, 0, 0, 0]])
     found = both.support(row, np.zeros((1, len(ROLES))), np.zeros(1), None)
     assert float(found.said[0]) == pytest.approx(0.0, abs=1e-9)
-    assert float(found.spread[0]) == pytest.approx(log(1.25))
+    assert float(found.spread[0]) == pytest.approx(float(found.likeness[0]) * log(1.25))
 
 
 def plan(*records: Record) -> Plan:
     ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1, communication=0.36)
     setup = config({"data": 4, "seq": 1, "model": 4}, model=None, seq_len=None)
     return Pricer(ran, setup, diagnose(ran, setup), precedents_of(records)).propose()
+
+
+def test_what_was_measured_elsewhere_moves_neither_order_nor_confidence() -> None:
+    """A record of twice the chips is shown as a precedent, and the plan stays as the model has it."""
+    plain, taught = plan(), plan(replace(RECORD, speedup=exp(1.0), chips=32))
+    assert [(x.mesh, x.confidence) for x in taught.proposals] == [(x.mesh, x.confidence) for x in plain.proposals]
 
 
 def test_a_precedent_makes_a_mesh_more_likely_and_is_cited_but_is_no_part_of_the_predicted_step() -> None:
@@ -121,19 +154,20 @@ def test_a_precedent_makes_a_mesh_more_likely_and_is_cited_but_is_no_part_of_the
 def test_what_other_flags_did_is_no_precedent_for_these() -> None:
     def flagged(*flags: str) -> Record:
         after = Side(training={"xla_flags": list(flags)})
-        return replace(RECORD, id=f"r{len(flags)}", before=Side(training={}), after=after, changes=("xla_flags",))
+        before = Side(training={"global_batch": 32, "seq_len": 4096})
+        return replace(RECORD, id=f"r{len(flags)}", before=before, after=after, changes=("xla_flags",))
 
     assert from_record(flagged()) is None  # it does not say which
-    held = Situation("v5p", 16, "communication", 8e9, frozenset({"--xla_a"}))
+    held = case(flags=frozenset({"--xla_a"}))
     same, other = (Library(precedents_of([flagged(flag)]), held) for flag in ("--xla_a=1", "--xla_b=1"))
     assert asked(same, xla_flags=1)[0] > 0.9
     assert asked(other, xla_flags=1)[0] == 0.0
 
 
 def test_another_vendors_gpu_is_less_alike_than_the_same_vendors() -> None:
-    record = replace(RECORD, chip="h100")
-    nvidia, amd = (asked(library(record, chip=chip), data=2, model=-2)[0] for chip in ("b200", "mi300x"))
-    assert nvidia > amd > 0.0
+    nvidia, amd = (chip_likeness("h100", chip) for chip in ("b200", "mi300x"))
+    assert nvidia > amd > chip_likeness("h100", "v5p") > 0.0
+    assert chip_likeness("", "v5p") == 0.0  # as of a recording on CPU devices
 
 
 def test_a_run_that_failed_on_the_same_mesh_lowers_its_confidence_and_is_named() -> None:

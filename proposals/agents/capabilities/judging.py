@@ -177,7 +177,7 @@ def risks(ctx: AnswerContext, given: Configured) -> Answer:
         found_ = yield from ctx.look("similar_runs", proposal=row["number"], top=5)
         bad = [
             r for r in (found_.data.get("records") or [] if found_ else [])
-            if r["outcome"] in ("failed", "slower") and any("moved the same way" in str(w) for w in r.get("why", ()))
+            if r["outcome"] in ("failed", "slower") and any("move" in str(w) for w in r.get("why", ()))
         ]  # fmt: skip
         if bad:
             yield from ctx.say(

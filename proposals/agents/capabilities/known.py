@@ -51,7 +51,7 @@ def _records(ctx: AnswerContext, rows: list[Row], empty: str) -> Answer:
     items = []
     for row in rows:
         speed = f"; speed-up {words.ratio(row['speedup_per_token'])}" if row.get("speedup_per_token") else ""
-        why = [str(text) for text in row.get("why", ()) if not re.search(r"\d", str(text))][:3]
+        why = [part for text in row.get("why", ()) for part in str(text).split("; ") if not re.search(r"\d", part)][:3]
         alike = f" Alike: {'; '.join(why)}." if why else ""
         items.append(
             f"Record `{row['id']}` ({str(row['outcome']).replace('_', ' ')}{speed}): {str(row['title']).rstrip('.')}. "

@@ -8,14 +8,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agent.tools import Arguments, ToolError
-from history import moves
 from history.likeness import Case
 from history.record import Record, Side
-from perfmodel import accounting
 from perfmodel.chips import load_chips
 from proposals.agents.retrieval import Narrowed, PassageFound, RecordFound
 from proposals.agents.tools.common import present, proposal, suggestion
 from proposals.agents.workbench import Workbench
+from proposals.proposer.precedents import case_of_change, situation
 
 _Bottleneck = Literal["", "compute", "memory", "capacity", "communication", "input", "host", "idle"]
 #: Characters of a passage in a list; `passage` gives it whole.
@@ -81,11 +80,14 @@ class RetrievalTools:
         return present({"found": len(found), "records": [_row(item) for item in found], "notes": list(notes)})
 
     def similar_runs(self, asked: Alike) -> dict[str, Any]:
-        """Records most like this run (bottleneck, chip, model, scale), or like the move of one proposal, each with what
-        is alike."""
+        """Records most like this run (chip, model, tokens, bottleneck), or of a change like that of one proposal, each
+        with the reason and what its effect lets expect here; none that is not alike enough."""
         case = self._case(asked.proposal)
         found = self._retrieval.similar_records(case, asked.top)
-        return {"sought": present(asdict(case)), "records": [_row(item) for item in found]}
+        return {
+            "sought": present({**asdict(case), "flags": sorted(case.flags)}),
+            "records": [_row(item) for item in found],
+        }
 
     def record(self, asked: Named) -> dict[str, Any]:
         """One record of the optimization database, whole: both sides, effect, caveats, source."""
@@ -114,32 +116,10 @@ class RetrievalTools:
 
     def _case(self, number: int | None) -> Case:
         bench = self._bench
-        config = bench.config
-        ran = moves.role_sizes(Side(mesh=config.mesh.to_json(), axis_roles=config.mesh.axis_roles))
-        move: dict[str, float] = {}
-        changes: tuple[str, ...] = ()
-        text = f"{bench.diagnosis.bottleneck.primary} bound on {config.hardware.chip}"
-        if number is not None:
-            of = proposal(bench, number).proposal
-            move = moves.doublings(ran, moves.role_sizes(Side(mesh=of.mesh, axis_roles=config.mesh.axis_roles)))
-            kinds = {"global_batch": "batch", "grad_accum": "batch", "micro_batch": "batch"}
-            named = dict.fromkeys(kinds.get(key, key) for key in of.changes)
-            changes = (*(("mesh",) if move else ()), *(k for k in named if k in _CHANGES))
-            text = of.title
-        return Case(
-            chip=config.hardware.chip,
-            chips=config.hardware.chips,
-            model_name=config.model.name if config.model else "",
-            parameters=float(accounting.parameters(config.model).total) if config.model else None,
-            bottleneck=bench.diagnosis.bottleneck.primary,
-            move=move,
-            changes=changes,
-            roles=ran,
-            text=text,
-        )
-
-
-_CHANGES = ("batch", "remat", "weight_sharding", "xla_flags", "precision")
+        if number is None:
+            return situation(bench.config, bench.diagnosis)
+        of = proposal(bench, number).proposal
+        return case_of_change(bench.config, bench.diagnosis, of.mesh, of.changes)
 
 
 def _row(found: RecordFound) -> dict[str, Any]:
@@ -164,6 +144,7 @@ def _row(found: RecordFound) -> dict[str, Any]:
             "source": record.source,
             "provenance": record.provenance,
             "why": list(found.why),
+            "expected_here": asdict(found.expected) if found.expected else None,
         }
     )
 

@@ -1,0 +1,89 @@
+"""What proposals are worth with and without history, on sweeps whose own records are left out.
+
+Of every workload some measured runs are starts; the Proposer chooses among the configurations of it that were tried,
+priced by efficiencies that have not seen it, with the precedents of other models alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import numpy as np
+
+from diagnosis.analyzer import diagnose
+from evaluation.fit_ranking import NOTHING
+from evaluation.sweep_candidates import UNKNOWN, Sweep, unseen_s
+from evaluation.sweep_groups import Group, groups
+from evaluation.sweep_scores import Outcomes, joined, outcome
+from experiments.without_profile import without_profile
+from history.likeness import BOUND, REPEAT, Case
+from perfmodel.config import Measured
+from proposals.proposer.choose import choose, in_order
+from proposals.proposer.likeness import Library
+from proposals.proposer.precedents import Precedent, published, situation
+from proposals.proposer.ranking import shipped_weights
+
+#: Starts of a workload, drawn by hash.
+STARTS = 6
+#: Likeness from which precedents count, by what it is called.
+VARIANTS = {"without history": 2.0, "as shipped": REPEAT, "all that is shown": BOUND}
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start: what each variant comes to, and whether the first proposal has a precedent above the bound."""
+
+    outcomes: dict[str, Outcomes]
+    cited: bool
+
+
+def starts(group: Group) -> list[Start]:
+    sweep = Sweep(group, unseen_s(group))
+    chosen = sorted(group.starts, key=lambda i: sha256(group.runs[i].id.encode()).hexdigest())[:STARTS]
+    return [_start(sweep, index) for index in chosen]
+
+
+def _start(sweep: Sweep, start: int) -> Start:
+    group = sweep.group
+    config = replace(group.configs[start], measured=Measured(step_time_s=float(group.time_s[start])))
+    case = situation(config, diagnose(without_profile(config), config))
+    library = Library([item for item in published() if not same_work(item, case)], case)
+    found, cited = {}, False
+    for name, least in VARIANTS.items():
+        c, prices, ranked = sweep.ranked(start, NOTHING, library, least)
+        listed = [i for i in in_order(c, ranked) if i != c.baseline]
+        three = [*listed, c.baseline]
+        if len(c) >= 3:
+            three = [choice.index for choice in choose(c, prices, ranked, UNKNOWN, weights=shipped_weights())]
+        if name == "as shipped":
+            cited = three[0] != c.baseline and bool(ranked.support.likeness[three[0]] >= BOUND)
+        rows = c.mesh_of
+        found[name] = outcome(group, start, [int(rows[i]) for i in three], [int(rows[i]) for i in listed])
+    return Start(found, cited)
+
+
+def same_work(item: Precedent, start: Case) -> bool:
+    """The same model on the same chip, whatever the source, the number of chips and the batch."""
+    known = item.case
+    return known.chip == start.chip and (
+        not known.parameters or not start.parameters or abs(known.parameters / start.parameters - 1.0) < 0.05
+    )
+
+
+def lines(every: Sequence[Group] | None = None) -> list[str]:
+    """The table."""
+    found = [start for group in every or groups() for start in starts(group)]
+    rows = [
+        "| | first: gain | of three: gain | first left | failed |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name in VARIANTS:
+        one = joined([start.outcomes[name] for start in found])
+        rows.append(
+            f"| {name} | {100 * float(np.mean(one.first)):.1f} % | {100 * float(np.mean(one.three)):.1f} % | "
+            f"{100 * float(np.nanmean(one.left)):.1f} % | {100 * float(np.mean(one.crashed)):.1f} % |"
+        )
+    cited = 100 * float(np.mean([start.cited for start in found]))
+    return [*rows, "", f"{len(found):,} starts; {cited:.0f} % of the first proposals have a precedent above the bound."]
