@@ -69,6 +69,10 @@ def text(numbers: Mapping[str, Any]) -> str:
             f"A team's own measured proposals move the fit (`confidence.updated`): the shipped one weighs as "
             f"{fit['families']} of them, as many as it has families.",
             "",
+            "Effects that the history measured on other runs have no part in it: drawn to them, the confidence was no "
+            "better on families left out ([history-transfer.md](history-transfer.md#in-the-confidence)). Only a "
+            "measurement of the same change of the same run counts.",
+            "",
             "A second number is learnt of memory, where no peak was measured: programs need more or less than the "
             f"model computes by a factor whose logarithm has the spread {fit['memory_spread']:.2f}, from who ran and "
             "who did not in the sources that list failures (nanotron's sweeps and OptiCo; a source of n runs counts as "

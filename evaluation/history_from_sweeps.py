@@ -7,26 +7,39 @@ compares it with what this program writes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
 from re import sub
 
 import numpy as np
 
+from diagnosis.analyzer import diagnose
 from evaluation.seeds.build import as_text
 from evaluation.sweep_comparisons import Comparison, Setting, comparisons, settings_that_ran
-from evaluation.sweeps import load_sweeps
+from evaluation.sweeps import SweepRun, load_sweeps
+from experiments.without_profile import without_profile
 from history.record import Record, Side, outcome_of
 from history.seeds import FOLDER
 from perfmodel.accounting import parameters
 from perfmodel.chips import get_chip
+from perfmodel.config import Measured
 from perfmodel.shapes import ModelShape
 from proposals.proposer.precedents import Precedent
 
 FILE = FOLDER / "sweeps.json"
 #: Share of a GPU's memory from which on a run is said to be nearly full.
 NEARLY_FULL = 0.8
+#: How the caveat begins that says where a bottleneck comes from.
+DERIVED = "The bottleneck is derived: the performance model, scaled to the measured step, says"
+_PARTS = {
+    "hbm": "HBM traffic",
+    "idle": "the pipeline bubble",
+    "kernel_launches": "waits for kernel launches",
+    "dcn": "communication between hosts",
+    "other": "what no term names",
+    **{f"ici:{axis}": f"communication of the {axis} axis" for axis in ("data", "fsdp", "context", "model", "pipeline")},
+}
 _AXES = ("pipeline", "data", "fsdp", "context", "model")
 
 
@@ -90,9 +103,25 @@ def without_workload(precedents: Sequence[Precedent], workload: str) -> tuple[Pr
     return tuple(item for item in precedents if not item.id.startswith(workload_prefix(workload)))
 
 
-def records() -> list[Record]:
-    """A record of every comparison, in the order of the sweeps."""
-    return [_record(one) for one in comparisons()]
+def records(derive: bool = False) -> list[Record]:
+    """A record of every comparison, in the order of the sweeps.
+
+    derive: with the bottleneck that the Analyzer names from the step time alone; it follows the performance model, and
+    takes a while.
+    """
+    found = [(one, _record(one)) for one in comparisons()]
+    return [with_bottleneck(record, one.before.run) for one, record in found] if derive else [r for _, r in found]
+
+
+def with_bottleneck(record: Record, run: SweepRun) -> Record:
+    """The record with the Analyzer's verdict on its run before the change, and the caveat that it is derived."""
+    config = replace(run.config, measured=Measured(step_time_s=run.step_time_s))
+    found = diagnose(without_profile(config), config)
+    shares = sorted(found.breakdown_share.items(), key=lambda item: -item[1])[:2]
+    shares = [(name, share) for name, share in shares if share >= 0.05]
+    parts = " and ".join(f"{_PARTS.get(name, name)} {10 * round(10 * share)} %" for name, share in shares)
+    caveat = f"{DERIVED} {parts} of the step before the change, about."
+    return replace(record, bottleneck=found.bottleneck.primary, caveats=(*record.caveats, caveat))
 
 
 def _record(one: Comparison) -> Record:
@@ -283,7 +312,7 @@ def _many(gains: Sequence[float]) -> str:
 
 
 def main() -> None:
-    FILE.write_text(as_text(records()), encoding="utf-8")
+    FILE.write_text(as_text(records(derive=True)), encoding="utf-8")
 
 
 if __name__ == "__main__":

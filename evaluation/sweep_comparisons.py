@@ -5,12 +5,13 @@ Rules, without a look at whether the outcome pleases:
 - the fastest run against typical starts: the median run, the fastest without tensor and pipeline axes, the fastest with
   the widest tensor axis and no pipeline, the fastest with the deepest pipeline and no tensor axis;
 - single steps, which change one setting: two axes by a factor of two, the micro-batch by two, the weight sharding, the
-  precision.  Runs that took the same step with other settings are its repeats; the step that brought most and the one
-  that cost most are chosen by the median of these and shown by the run that is it, so that one odd run decides nothing;
-- failures one such step away from a run, of which the fastest counts.
+  precision.  Runs that took the same step with other settings are its repeats; of every trade between two axes and of
+  every other setting the step that brought most and the one that cost most are chosen by the median of these and shown
+  by the run that is it, so that one odd run decides nothing;
+- for each of these a failure one such step away from a run, of which the fastest counts.
 
 Workloads of one source that differ in depth and batch only (80 of vTrain's) are one group: that with most runs stands
-for it, and the others are a range.
+for it, beside it those whose batch or depth is four times larger or smaller, and the others are a range.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from math import log
 from statistics import median, median_low
 
@@ -33,7 +33,10 @@ LEAST = log(1.05)
 #: Share of the repeats of a step that go the way of their median; else it says nothing.
 AGREE = 2.0 / 3.0
 #: Comparisons of one workload.
-MOST = 9
+MOST = 20
+
+#: Factor in batch or depth from which two workloads of a group are looked up apart.
+APART = 4.0
 
 AXES = ("pipeline", "data", "fsdp", "context", "model")
 
@@ -115,10 +118,21 @@ def _of_group(workloads: Sequence[Sequence[SweepRun]]) -> Iterator[Comparison]:
     def tried(runs: Sequence[SweepRun]) -> tuple[int, int]:
         return len(runs), max(run.config.training.global_batch or 0 for run in runs)
 
-    chosen = max(workloads, key=tried)
-    others = [settings_that_ran(runs) for runs in workloads if runs is not chosen]
-    for one in _of_workload(chosen):
-        yield replace(one, siblings=tuple(_same_change(one, others)))
+    chosen: list[Sequence[SweepRun]] = []
+    for runs in sorted(workloads, key=tried, reverse=True):
+        if all(_apart(runs[0], other[0]) for other in chosen):
+            chosen.append(runs)
+    others = [settings_that_ran(runs) for runs in workloads if runs not in chosen]
+    for runs in chosen:
+        for one in _of_workload(runs):
+            yield replace(one, siblings=tuple(_same_change(one, others)) if runs is chosen[0] else ())
+
+
+def _apart(one: SweepRun, other: SweepRun) -> bool:
+    """Whether two workloads of a group are situations of their own: batch or depth differ by `APART`."""
+    sizes = [(run.config.training.global_batch or 1, run.config.model.layers if run.config.model else 1)
+             for run in (one, other)]  # fmt: skip
+    return any(max(a / b, b / a) >= APART for a, b in zip(*sizes, strict=True))
 
 
 def settings_that_ran(runs: Sequence[SweepRun]) -> list[Setting]:
@@ -157,21 +171,35 @@ def _typical(ran: Sequence[Setting]) -> Iterator[Comparison]:
 
 
 def _single(ran: Sequence[Setting], failed: Sequence[Setting]) -> Iterator[Comparison]:
-    """Steps of the mesh first, then of weight sharding and precision: a workload has room for `MOST`."""
-    steps = _steps(ran)
-    for kinds in (("mesh",), ("weight-sharding", "precision"), ("micro-batch",)):
-        part = [(step, effect) for step, effect in steps if step.why in kinds]
-        costs = [(step, effect) for step, effect in part if effect <= -LEAST]
-        gains = [(step, effect) for step, effect in part if effect >= LEAST]
-        if costs:
-            worst = min(costs, key=lambda item: item[1])[0]
-            yield replace(worst, why=f"The {worst.why} step that cost most")
+    """Of every trade between two axes, and of every other setting, the step that cost and the one that brought most,
+    and a failure; the mesh first: a workload has room for `MOST`."""
+    steps: dict[str, list[tuple[Comparison, float]]] = defaultdict(list)
+    for step, effect in _steps(ran):
+        steps[_what(step.why, step.before, step.after)].append((step, effect))
+    broken: dict[str, Comparison] = {}
+    for a in ran:
+        for b in failed:
+            if kind := step_of(a, b):
+                what = _what(kind, a, b)
+                why = f"A {what} that failed, from the fastest run that has one"
+                broken.setdefault(what, Comparison(_workload(a.run), why, a, b))
+    for what in sorted({*steps, *broken}, key=lambda what: (not what.startswith("mesh"), what)):
+        costs = [(step, effect) for step, effect in steps[what] if effect <= -LEAST]
+        gains = [(step, effect) for step, effect in steps[what] if effect >= LEAST]
         if gains:
-            best = max(gains, key=lambda item: item[1])[0]
-            yield replace(best, why=f"The {best.why} step that brought most")
-        broken = ((a, b, kind) for a in ran for b in failed if (kind := step_of(a, b)) in kinds)
-        for a, b, kind in islice(broken, 1):
-            yield Comparison(_workload(a.run), f"A {kind} step that failed, from the fastest run that has one", a, b)
+            yield replace(max(gains, key=lambda item: item[1])[0], why=f"The {what} that brought most")
+        if costs:
+            yield replace(min(costs, key=lambda item: item[1])[0], why=f"The {what} that cost most")
+        if what in broken:
+            yield broken[what]
+
+
+def _what(kind: str, a: Setting, b: Setting) -> str:
+    """`mesh step from model to data`; of other settings their name."""
+    if kind != "mesh":
+        return f"{kind} step"
+    less, more = (next(axis for axis in AXES if b.size(axis) / a.size(axis) == ratio) for ratio in (0.5, 2.0))
+    return f"mesh step from {less} to {more}"
 
 
 def _steps(ran: Sequence[Setting]) -> list[tuple[Comparison, float]]:

@@ -25,15 +25,15 @@ from evaluation.confidence_pairs import Predicted, predict_pairs
 from evaluation.history_ablation import same_work
 from evaluation.measured_pairs import MeasuredRun, measured_pairs
 from experiments.without_profile import without_profile
-from history import moves
-from history.likeness import BOUND, REPEAT, Case, spread, vector
+from history import moves, seeds
+from history.likeness import BOUND, REPEAT, Case, hardware_kind, spread, vector
 from history.moves import ROLES
 from history.record import Side
 from perfmodel.config import Measured
 from perfmodel.step_time import Z80
 from proposals.proposer.confidence import shipped
 from proposals.proposer.likeness import Library, Support
-from proposals.proposer.precedents import Precedent, published, situation
+from proposals.proposer.precedents import Precedent, precedents_of, published, situation
 from proposals.proposer.ranking import drawn
 
 Floats = npt.NDArray[np.float64]
@@ -47,20 +47,18 @@ LEAST = 0.02
 
 @dataclass(frozen=True)
 class Asked:
-    """A measured pair, from the run predicted slower to the one predicted faster, and what the records say of it.
+    """A measured pair and what the records say of it: likeness of the record most alike, 0 where none is, and expected
+    log gain.
 
-    likeness: of the record most alike, 0 where none is; said: expected log gain; other_program: the same of records of
-    other sources alone.
+    proposed: from the run predicted slower to the one predicted faster.  shown, elsewhere: in a direction drawn by
+    hash, so that neither is the likelier; elsewhere: by records of other sources alone; measured: log gain in it.
     """
 
     predicted: Predicted
-    likeness: float
-    said: float
-    other_program: tuple[float, float]
-
-    @property
-    def measured(self) -> float:
-        return self.predicted.measured
+    proposed: tuple[float, float]
+    shown: tuple[float, float]
+    elsewhere: tuple[float, float]
+    measured: float
 
     @property
     def half(self) -> int:
@@ -80,8 +78,19 @@ def asked() -> tuple[Asked, ...]:
             continue
         others = [item for item in published() if not same_work(item, start)]
         elsewhere = [item for item in others if item.source not in _sources(one)]
-        found.append(Asked(one, *_said(others, start, move), _said(elsewhere, start, move)))
+        proposed, measured = _said(others, start, move), one.measured
+        shown = proposed
+        if _drawn(one):
+            start, move, measured = _case(one.after), _change(one.after, one.before), -measured
+            shown = _said(others, start, move)
+        found.append(Asked(one, proposed, shown, _said(elsewhere, start, move), measured))
     return tuple(found)
+
+
+def _drawn(one: Predicted) -> bool:
+    """Whether a pair is looked up the other way round."""
+    names = f"{one.before.config.name} {one.after.config.name} {one.measured:.6f}"
+    return int(sha256(names.encode()).hexdigest(), 16) % 2 == 1
 
 
 def _said(precedents: Sequence[Precedent], start: Case, move: Mapping[str, float]) -> tuple[float, float]:
@@ -130,8 +139,7 @@ def _share(mask: Bools, weight: Floats) -> float:
 
 def rows(found: Sequence[Asked], elsewhere: bool = False) -> list[str]:
     """A table by likeness."""
-    like = np.array([one.other_program[0] if elsewhere else one.likeness for one in found])
-    said = np.array([one.other_program[1] if elsewhere else one.said for one in found])
+    like, said = np.array([one.elsewhere if elsewhere else one.shown for one in found]).T
     measured = np.array([one.measured for one in found])
     weight = np.array([one.predicted.weight for one in found])
     lines = [
@@ -169,8 +177,8 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
     """Brier score of each half and of both: the model alone, drawn to repeats, drawn to all above the bound."""
     gain = np.array([one.predicted.gain for one in found])
     sigma = np.array([one.predicted.sigma for one in found])
-    like, said = (np.array([getattr(one, name) for one in found]) for name in ("likeness", "said"))
-    faster = np.array([one.measured > 0 for one in found], dtype=float)
+    like, said = np.array([one.proposed for one in found]).T
+    faster = np.array([one.predicted.measured > 0 for one in found], dtype=float)
     weight = np.array([one.predicted.weight for one in found])
     half = np.array([one.half for one in found])
 
@@ -189,16 +197,32 @@ def briers(found: Sequence[Asked]) -> dict[str, list[float]]:
     }
 
 
+def usable() -> list[str]:
+    """How many shipped records can be a precedent, by chip."""
+    lines = [
+        "| chip | records | can be a precedent | model and tokens known | bottleneck known |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    every = seeds.records()
+    for chip in sorted({record.chip for record in every}, key=lambda name: (hardware_kind(name), name)):
+        mine = [record for record in every if record.chip == chip]
+        told = precedents_of(mine)
+        sized = [item for item in told if item.case.parameters and item.case.tokens_per_chip]
+        known = [item for item in told if item.case.bottleneck]
+        lines.append(f"| {chip or 'several or none'} | {len(mine)} | {len(told)} | {len(sized)} | {len(known)} |")
+    return lines
+
+
 def page() -> str:
     found = asked()
-    known = [one for one in found if one.likeness >= BOUND]
+    known = [one for one in found if one.shown[0] >= BOUND]
     lines = [
         "# Does a measured effect carry over?",
         "",
         f"Written by `python -m evaluation.transfer` on {datetime.now(UTC):%Y-%m-%d}. {len(found):,} measured pairs "
-        "(docs/accuracy-confidence.md; those four times apart and more, programs that stall, left out), each from the "
-        "run predicted slower to the one predicted faster, looked up in the shipped records without any of the same "
-        "model on the same chip.",
+        "(docs/accuracy-confidence.md; those four times apart and more, programs that stall, left out), each in a "
+        "direction drawn by hash, so that half of them get slower, and looked up in the shipped records without any "
+        "of the same model on the same chip.",
         "",
         "*Direction right*: of pairs that differ by 2 % or more, the share that went the way the records let expect. "
         "*In range*: measured within the 80 % range. *Error*: median difference of measured and expected, in "
@@ -225,6 +249,13 @@ def page() -> str:
         "| | one half | the other | both |",
         "|---|--:|--:|--:|",
         *(f"| {name} | {' | '.join(f'{value:.4f}' for value in values)} |" for name, values in briers(found).items()),
+        "",
+        "## What can be a precedent",
+        "",
+        "Of the shipped records. What changed the kernel, the model, the precision or the release as well can be read "
+        "and searched, and is no precedent of a proposal; what does not name model or tokens stays below the bound.",
+        "",
+        *usable(),
         "",
         "## Proposals with and without history",
         "",

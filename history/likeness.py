@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from history import moves
 from history.record import Record
+from perfmodel.catalogue import load_catalogue
 from perfmodel.chips import get_chip, load_chips
 from perfmodel.step_time import Z80
 
@@ -30,19 +31,22 @@ REPEAT = 0.9
 #: The most that a case can be alike whose model or tokens are not known.
 CAPPED = 0.9 * BOUND
 
-#: Measured: each doubling of the number of chips; another bottleneck; each doubling that a move is longer or shorter;
-#: the angle between two moves (to the power of 1 − cosine).
-PER_DOUBLING_OF_CHIPS, OTHER_BOTTLENECK, PER_DOUBLING_MOVED, PER_ANGLE = 0.96, 0.72, 0.8, 0.2
+#: Measured: another bottleneck; each axis in use in one of them only; each doubling that a move is longer or
+#: shorter; the angle between two moves (to the power of 1 − cosine).
+OTHER_BOTTLENECK, PER_AXIS, PER_DOUBLING_MOVED, PER_ANGLE = 0.72, 0.95, 0.8, 0.2
 #: Another chip of the same vendor: no two sources measured one program on two chips, so that this is of other programs
 #: too.
 OTHER_CHIP = 0.6
-#: Judged, since measured pairs do not differ enough to tell: each doubling of the model's size and of the tokens per
-#: chip; another family of models; a bottleneck that is not known; another vendor's chip; a TPU for a GPU, whose links
-#: and compiler differ so that it never reaches the bound.
-PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.93, 0.93
-OTHER_FAMILY, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.95, 0.85, 0.5, 0.3
+#: Judged, and more careful than measured: the sweeps' effects carry over to any size within a program, which says
+#: little of sizes and programs beyond them.  Each doubling of the chips, of the model's size and of the tokens
+#: per chip; another family of models; a mixture of experts for a dense model; a bottleneck that is not known; another
+#: vendor's chip; a TPU for a GPU, whose links and compiler differ so that it never reaches the bound.
+PER_DOUBLING_OF_CHIPS, PER_DOUBLING_OF_SIZE, PER_DOUBLING_OF_TOKENS = 0.94, 0.9, 0.9
+OTHER_FAMILY, OTHER_ARCHITECTURE, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND = 0.9, 0.6, 0.85, 0.5, 0.3
 #: Standard deviation of the logarithm of an effect of which nothing alike was measured, and of a repeated measurement.
-SPREAD, NOISE = 0.42, 0.15
+SPREAD, NOISE = 0.5, 0.15
+#: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
+MOST_TELLING = 4.0
 #: Factors from which a difference is worth saying.
 WORTH_SAYING = 1.4
 
@@ -52,8 +56,9 @@ class Case:
     """What a run or a record is known by; what is not known stays empty.
 
     move: what changes, by `moves.ROLES` and `moves.KEYS`; empty for a run without a proposal.  roles: sizes by role of
-    what runs (`fsdp` as data).  batch: sequences per optimizer step; seq_len: tokens of each.  flags: names of the XLA
-    flags that change.  directed: False for a record whose change has no direction.  text: in words, for a search.
+    what runs (`fsdp` as data); settings: its policies by `moves.SETTINGS`.  batch: sequences per optimizer step;
+    seq_len: tokens of each.  mixture: whether the model is one of experts.  flags: names of the XLA flags that change.
+    directed: False for a record whose change has no direction, or tells of a program that stalls.
     """
 
     chip: str = ""
@@ -66,9 +71,10 @@ class Case:
     bottleneck: str = ""
     move: Mapping[str, float] = field(default_factory=dict)
     roles: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    mixture: bool | None = None
     flags: frozenset[str] = frozenset()
     directed: bool = True
-    text: str = ""
 
     @property
     def family(self) -> str:
@@ -86,6 +92,7 @@ class Case:
 def case_of(record: Record) -> Case:
     """What a record is known by."""
     moved = moves.change(record)
+    stalls = record.speedup is not None and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING
     return Case(
         chip=record.chip,
         chips=record.chips,
@@ -97,16 +104,18 @@ def case_of(record: Record) -> Case:
         bottleneck=record.bottleneck,
         move=moved or {},
         roles=moves.role_sizes(record.before, fsdp_as_data=True),
+        settings=moves.settings(record.before.training),
+        mixture=_mixture(record),
         flags=moves.flags(record.before, record.after) if "xla_flags" in record.changes else frozenset(),
-        directed=moved is not None,
+        directed=moved is not None and not stalls,
     )
 
 
 def likeness(theirs: Case, ours: Case) -> float:
-    """0–1: situation and move together; of a run without a proposal the situation alone."""
+    """0–1: situation and move; of a run without a proposal the situation, if the run could make the record's move."""
     alike = situation_likeness(theirs, ours)
     if not ours.move or not alike:
-        return alike
+        return alike if alike and can_make(theirs.move, theirs, ours) else 0.0
     if not theirs.move or ((theirs.flags or ours.flags) and not theirs.flags & ours.flags):
         return 0.0
     return alike * float(move_likeness(vector(ours.move)[None, :], vector(theirs.move)[None, :])[0, 0])
@@ -127,7 +136,11 @@ def situation_likeness(theirs: Case, ours: Case) -> float:
     if not all((*size, *tokens)):
         return min(found, CAPPED)
     found *= _per_doubling(PER_DOUBLING_OF_SIZE, *size) * _per_doubling(PER_DOUBLING_OF_TOKENS, *tokens)
-    return found * (1.0 if theirs.family and theirs.family == ours.family else OTHER_FAMILY)
+    if theirs.mixture is not None and ours.mixture is not None and theirs.mixture != ours.mixture:
+        found *= OTHER_ARCHITECTURE
+    found *= PER_AXIS ** len(_in_use(theirs) ^ _in_use(ours)) if theirs.roles and ours.roles else 1.0
+    other_family = theirs.family and ours.family and theirs.family != ours.family
+    return found * (OTHER_FAMILY if other_family else 1.0)
 
 
 def same_start(theirs: Case, ours: Case) -> bool:
@@ -143,6 +156,33 @@ def same_start(theirs: Case, ours: Case) -> bool:
         and _agree(theirs.seq_len, ours.seq_len)
         and _agree(theirs.parameters, ours.parameters)
     )
+
+
+def _in_use(case: Case) -> set[str]:
+    return {role for role, size in case.roles.items() if size > 1}
+
+
+def can_make(move: Mapping[str, float], theirs: Case, ours: Case) -> bool:
+    """Whether a run could change so: the axes that shrink are as wide, and its policies are those it starts from."""
+    axes = all(ours.roles.get(role, 1) >= 2 ** -move[role] for role in moves.ROLES if move.get(role, 0.0) < 0)
+    return axes and all(
+        ours.settings.get(key, "") == theirs.settings.get(key) for key in moves.SETTINGS if move.get(key)
+    )
+
+
+def _mixture(record: Record) -> bool | None:
+    """By its mesh, the catalogue or the name; None where no model is named."""
+    if moves.role_sizes(record.before).get("expert", 1) > 1:
+        return True
+    name = record.model_name.lower()
+    entry = load_catalogue().get(name)
+    if entry is not None:
+        return entry.shape.experts > 0
+    return bool(_EXPERTS.search(name)) if name else None
+
+
+#: Names of models of experts that the catalogue does not have.
+_EXPERTS = re.compile(r"moe|\dx\d+b|-a\d+b|deepseek|mixtral|kimi|gpt-oss|expert")
 
 
 def vector(move: Mapping[str, float]) -> Floats:
@@ -226,6 +266,8 @@ def _agree(one: float | None, other: float | None) -> bool:
 
 def reason(theirs: Case, ours: Case) -> str:
     """What is alike and what is not, in one line: `same move on the same chip; model 4× larger`."""
+    if same_start(theirs, ours) and not ours.move:
+        return "the same run"
     where = "on the same chip" if theirs.chip == ours.chip else f"on {theirs.chip}"
     differs = [
         text
@@ -234,6 +276,8 @@ def reason(theirs: Case, ours: Case) -> str:
             _ratio_in_words("model", "larger", "smaller", theirs.parameters, ours.parameters),
             _ratio_in_words("", "the tokens per chip", "", theirs.tokens_per_chip, ours.tokens_per_chip),
             _ratio_in_words("", "the chips", "", theirs.chips, ours.chips),
+            "a mixture of experts" if theirs.mixture and ours.mixture is False else "",
+            "a dense model" if theirs.mixture is False and ours.mixture else "",
             "its model's size is not known" if ours.parameters and not theirs.parameters else "",
             "its tokens per chip are not known" if ours.tokens_per_chip and not theirs.tokens_per_chip else "",
         )
@@ -243,14 +287,12 @@ def reason(theirs: Case, ours: Case) -> str:
 
 
 def _move_in_words(theirs: Case, ours: Case) -> str:
-    if same_start(theirs, ours) and not ours.move:
-        return "the same run"
     if not ours.move or not theirs.move:
         return "a run like this one"
     one, other = vector(ours.move)[None, :], vector(theirs.move)[None, :]
     ratio = 1.0 / float(length_ratio(one, other)[0, 0])
-    how = "same move" if moves.alignment(ours.move, theirs.move) > 0.97 else "similar move"
-    far = "" if max(ratio, 1.0 / ratio) < WORTH_SAYING else f", {_times(ratio)} as far,"
+    how = "same move" if moves.signs(ours.move) == moves.signs(theirs.move) else "similar move"
+    far = "" if max(ratio, 1.0 / ratio) < WORTH_SAYING else f", {_times(ratio).removesuffix(' of')} as far,"
     return f"{how}{far}"
 
 
@@ -271,7 +313,10 @@ def _ratio_in_words(what: str, more: str, less: str, theirs: float | None, ours:
 
 
 def _times(ratio: float) -> str:
-    return {"0.5": "half", "0.25": "a quarter of"}.get(f"{ratio:.2g}", f"{_number(ratio)}×")
+    """`2×`, `half`, `a quarter of`, `1/16 of`."""
+    if ratio >= 1 or ratio > 1 / 3:
+        return "half" if f"{ratio:.2g}" == "0.5" else f"{_number(ratio)}×"
+    return "a quarter of" if f"{ratio:.2g}" == "0.25" else f"1/{_number(1.0 / ratio)} of"
 
 
 def _number(value: float) -> str:

@@ -12,6 +12,8 @@ from perfmodel.workload import SHARDING
 #: What moves, in doublings (policies: in steps): axes by canonical role (`fsdp` counts as data), then training keys.
 ROLES = ("data", "replica", "seq", "model", "expert", "pipeline")
 KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding", "precision", "xla_flags")
+#: Policies among them, of which a change starts at one.
+SETTINGS = ("remat", "weight_sharding", "precision")
 #: Changes that have a direction and a length; of a kernel, a model or a release nothing says how far it went.
 DIRECTED = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags", "precision"))
 #: How much a rematerialisation policy recomputes, in steps.
@@ -116,6 +118,11 @@ def micro_batch(side: Side) -> float | None:
         return None
     shards = prod(sizes.get(role, 1) for role in BATCH_ROLES)
     return batch / (shards * (number(training.get("grad_accum")) or 1.0))
+
+
+def settings(training: Mapping[str, object]) -> dict[str, str]:
+    """The policies that training keys name."""
+    return {key: str(training[key]) for key in SETTINGS if training.get(key)}
 
 
 def number(value: object) -> float | None:

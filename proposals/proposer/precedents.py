@@ -14,7 +14,7 @@ from typing import Any
 
 from diagnosis.report import Diagnosis
 from history import moves
-from history.likeness import Case, case_of
+from history.likeness import MOST_TELLING, Case, case_of
 from history.moves import ROLES, flag_names, role_sizes
 from history.record import Record, Side
 from history.seeds import records
@@ -26,8 +26,6 @@ from proposals.proposer.changes import missing_flags
 
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
-#: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
-MOST_TELLING = 4.0
 #: Failures that tell of a mesh rather than of its program.
 TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
 
@@ -125,6 +123,8 @@ def situation(config: ExperimentConfig, diagnosis: Diagnosis) -> Case:
         seq_len=config.training.seq_len,
         bottleneck=diagnosis.bottleneck.primary,
         roles=sizes_by_role(config.mesh),
+        settings={key: str(getattr(config.training, key)) for key in moves.SETTINGS},
+        mixture=config.model.experts > 0 if config.model is not None else None,
         flags=flag_names(missing_flags(config, diagnosis)),
     )
 

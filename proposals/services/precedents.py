@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from history.likeness import Case, hardware_kind, situation_likeness
+from history.likeness import MOST_TELLING, Case, hardware_kind, situation_likeness
 from history.models import HistoryRecord
 from history.services.search import visible
 from history.services.store import to_record
-from proposals.proposer.precedents import COMPARABLE, MOST_TELLING, TELLING_FAILURES, Precedent, precedents_of
+from proposals.proposer.precedents import COMPARABLE, TELLING_FAILURES, Precedent, precedents_of
 
 #: Records looked at: on the same chip, and on others of its kind; the newest.
 MOST_OF_CHIP, MOST_OF_OTHERS = 1000, 300

@@ -63,9 +63,7 @@ def test_nothing_is_shown_below_the_bound(stored):
 def test_a_case_that_is_not_stored_finds_its_like_with_what_it_lets_expect(stored):
     people, _ = stored
     move = {"data": 1.0, "seq": -1.0, "micro_batch": -1.0}
-    case = Case(
-        chip="v5p", chips=512, parameters=32e9, batch=512, seq_len=4096, bottleneck="communication", move=move
-    )
+    case = Case(chip="v5p", chips=512, parameters=32e9, batch=512, seq_len=4096, bottleneck="communication", move=move)
     found = similar(people.team, case, k=1)[0]
     assert found.record.key in ("twin", "case")
     assert "model 4× smaller" in found.reason

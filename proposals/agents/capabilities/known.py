@@ -30,7 +30,14 @@ class Sought(Arguments):
 def similar(ctx: AnswerContext, given: About) -> Answer:
     """Measured changes of runs like this one (bottleneck, chip, model, scale), or like the move of a proposal."""
     data = yield from get(ctx, "similar_runs", proposal=given.proposal, top=5)
-    yield from _records(ctx, data.get("records") or [], "There is no record of a run like this one.")
+    rows = data.get("records") or []
+    if not rows:
+        yield from ctx.say(
+            "No past run is similar enough for its effect to carry over: the database has none on this kind of chip "
+            "with a like model, tokens per chip and change. Search the history by words to see what there is."
+        )
+        return
+    yield from _records(ctx, rows, "")
 
 
 @capability(
