@@ -1,8 +1,8 @@
 """What stands beside runs as similar, for a reader to grade: `python -m evaluation.similar_drawn [--draw NAME]`.
 
 20 runs, the paper's experiments first, then published recipes from a poorer start, TPU and GPU in turn, drawn by a hash
-of the draw's name; the records of their own model on their own chip are left out.  With each record stands everything
-that tells whether its effect carries over.
+of the draw's name; the records of their own model on their own chip are left out.  Then the pages of some records.
+With each record stands everything that tells whether its effect carries over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evaluation.history_ablation import same_work
 from evaluation.proposing import experiments, published_cases
 from experiments.step_profile import StepProfile
 from history import seeds
-from history.likeness import BOUND, Case, case_of, expected, likeness, reason
+from history.likeness import BOUND, Case, case_of, expected, hardware_kind, likeness, reason
 from history.record import Record, Side
 from perfmodel import accounting
 from perfmodel.chips import get_chip
@@ -27,7 +27,7 @@ from proposals.plan import ProposalPlan
 from proposals.proposer import Pricer
 from proposals.proposer.precedents import case_of_change, precedents_of, situation
 
-RUNS, SHOWN = 20, 3
+RUNS, RECORDS, SHOWN = 20, 12, 3
 
 
 def runs(draw: str) -> Iterator[tuple[str, StepProfile, ExperimentConfig]]:
@@ -101,17 +101,22 @@ def _records(records: list[Record], case: Case) -> Iterator[str]:
 
 def _record(score: float, record: Record, case: Case) -> Iterator[str]:
     theirs = case_of(record)
-    size = f"{record.parameters / 1e9:.3g}B parameters" if record.parameters else "size not known"
-    tokens = f"{theirs.tokens_per_chip:,.0f} tokens per chip" if theirs.tokens_per_chip else "tokens not known"
     found = expected(record.speedup, theirs, case)
     yield f"- **{record.id}** ({score:.2f}): {record.title}"
     yield f"  - shown reason: {reason(theirs, case)}"
+    yield from _told(record)
+    if found is not None:
+        yield f"  - shown as expected here: {found.speedup:.2f}× ({found.low80:.2f}× to {found.high80:.2f}×)"
+
+
+def _told(record: Record) -> Iterator[str]:
+    theirs = case_of(record)
+    size = f"{record.parameters / 1e9:.3g}B parameters" if record.parameters else "size not known"
+    tokens = f"{theirs.tokens_per_chip:,.0f} tokens per chip" if theirs.tokens_per_chip else "tokens not known"
     yield f"  - ran on {record.chips} × {record.chip}, {record.model_name or 'model not named'}, {size}, {tokens}"
     yield f"  - before: {_side(record.before)}; after: {_side(record.after)}"
     yield f"  - changed: {record.change}; bottleneck before: {record.bottleneck or 'not known'}"
     yield f"  - effect: {record.outcome}, {record.effect or '–'}; speed-up {record.speedup}"
-    if found is not None:
-        yield f"  - shown as expected here: {found.speedup:.2f}× ({found.low80:.2f}× to {found.high80:.2f}×)"
     yield f"  - source: {record.source} {record.url}"
 
 
@@ -121,11 +126,27 @@ def _side(side: Side) -> str:
     return f"{(side.mesh or {}).get('ici') or 'mesh not named'} ({training or 'settings not named'})"
 
 
+def of_records(draw: str) -> Iterator[str]:
+    """Records drawn from those whose change has a direction, of TPUs and GPUs in turn, and what their pages show."""
+    every = sorted(seeds.records(), key=lambda record: sha256(f"{draw} {record.id}".encode()).hexdigest())
+    kinds = [[r for r in every if hardware_kind(r.chip) == kind and case_of(r).directed] for kind in ("tpu", "gpu")]
+    drawn = [record for record in chain.from_iterable(zip_longest(*kinds)) if record is not None]
+    for record in drawn[:RECORDS]:
+        case = case_of(record)
+        yield f"## Page of the record {record.id}: {record.title}"
+        yield from _told(record)
+        yield "### Similar records"
+        yield from _records([other for other in every if other.id != record.id], case)
+        yield ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw", default="A")
-    for name, profile, config in runs(parser.parse_args().draw):
+    draw = parser.parse_args().draw
+    for name, profile, config in runs(draw):
         print("\n".join(show(name, profile, config, name.startswith("ASAP"))), flush=True)
+    print("\n".join(of_records(draw)))
 
 
 if __name__ == "__main__":

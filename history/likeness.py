@@ -299,7 +299,7 @@ def _move_in_words(theirs: Case, ours: Case) -> str:
 def _bottleneck_in_words(theirs: Case, ours: Case) -> str:
     if not ours.bottleneck or theirs.bottleneck == ours.bottleneck:
         return ""
-    return f"bound by {theirs.bottleneck} there" if theirs.bottleneck else "bottleneck not known there"
+    return f"bottleneck {theirs.bottleneck or 'not known'} there"
 
 
 def _ratio_in_words(what: str, more: str, less: str, theirs: float | None, ours: float | None) -> str:

@@ -47,7 +47,7 @@ def test_the_most_alike_record_is_first_and_says_why(stored):
     assert keys(found) == ["twin", "other bottleneck", "other chip"]
     assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
     assert found[0].reason == "same move on the same chip"
-    assert found[1].reason == "same move on the same chip; bound by memory there"
+    assert found[1].reason == "same move on the same chip; bottleneck memory there"
     assert found[2].reason == "same move on v5e"
 
 
