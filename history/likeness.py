@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from math import exp, log, log2, sqrt
 
 import numpy as np
@@ -146,20 +146,23 @@ def situation_likeness(theirs: Case, ours: Case) -> float:
 def same_start(theirs: Case, ours: Case) -> bool:
     """Whether two changes start from the same run: chips, mesh and batch agree, and nothing else that is known of both
     differs."""
-    sizes = [{role: size for role, size in case.roles.items() if size > 1} for case in (theirs, ours)]
     return bool(
         theirs.roles
-        and sizes[0] == sizes[1]
-        and (theirs.chip, theirs.chips) == (ours.chip, ours.chips)
         and theirs.batch
         and theirs.batch == ours.batch
+        and (theirs.chip, theirs.chips) == (ours.chip, ours.chips)
+        and _sharded(theirs) == _sharded(ours)
         and _agree(theirs.seq_len, ours.seq_len)
         and _agree(theirs.parameters, ours.parameters)
     )
 
 
+def _sharded(case: Case) -> dict[str, int]:
+    return {role: size for role, size in case.roles.items() if size > 1}
+
+
 def _in_use(case: Case) -> set[str]:
-    return {role for role, size in case.roles.items() if size > 1}
+    return set(_sharded(case))
 
 
 def can_make(move: Mapping[str, float], theirs: Case, ours: Case) -> bool:
@@ -237,6 +240,7 @@ def spread(alike: float) -> float:
     return sqrt(SPREAD**2 * (1.0 - alike**2) + NOISE**2)
 
 
+@cache
 def chip_likeness(one: str, other: str) -> float:
     """0–1 of two chips, whatever their number; 0 where one is not known, as in a recording on CPU devices."""
     chips = load_chips()
@@ -332,6 +336,7 @@ def hardware_kind(chip: str) -> str:
         return ""
 
 
+@lru_cache(4096)
 def family_of(model_name: str) -> str:
     """The family that a model's name begins with: `llama` of `llama3.1-8b`; empty where it begins otherwise."""
     match = re.match(r"[a-z]+(?:-oss)?", model_name.strip().lower().rsplit("/", 1)[-1])

@@ -20,7 +20,7 @@ from history.record import Record, Side
 from history.services.search import visible
 
 #: Candidates of each kind.
-EACH = 80
+EACH = 30
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,19 @@ def _candidates(rows: QuerySet[HistoryRecord], case: Case) -> set[int]:
     if not case.chip or not case.directed:
         return set()
     alike = rows.filter(hardware=hardware_kind(case.chip), changes__contained_by=sorted(moves.DIRECTED))
-    conditions = [Q(chip=case.chip)]
-    if case.model_name:
-        conditions.append(Q(model_name=case.model_name, chip=case.chip))
-    if case.bottleneck:
-        conditions.append(Q(chip=case.chip, bottleneck=case.bottleneck))
     signs = moves.signs({role: value for role, value in case.move.items() if role in moves.ROLES})
     if signs:
         # A record names its axes as they were called: `fsdp` shards the batch as `data` does.
-        called = [signs, [f"fsdp{sign[4:]}" if sign.startswith("data") else sign for sign in signs]]
-        conditions = [Q(moves__contains=one) & extra for one in called for extra in (Q(chip=case.chip), Q())]
+        fully = [f"fsdp{sign[4:]}" if sign.startswith("data") else sign for sign in signs]
+        alike = alike.filter(Q(moves__contains=signs) | Q(moves__contains=fully))
     elif case.move:
-        kinds = sorted({_KIND[key] for key in case.move})
-        conditions = [Q(changes__contains=kinds) & extra for extra in (Q(chip=case.chip), Q())]
-    return {pk for q in conditions for pk in alike.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
+        alike = alike.filter(changes__contains=sorted({_KIND[key] for key in case.move}))
+    near = [Q(chip=case.chip, chips=case.chips), Q(chip=case.chip, bottleneck=case.bottleneck), Q(chip=case.chip)]
+    if case.model_name:
+        near.append(Q(chip=case.chip, model_name=case.model_name))
+    if case.move:
+        near.append(~Q(chip=case.chip))
+    return {pk for q in near for pk in alike.filter(q).order_by().values_list("pk", flat=True)[:EACH]}
 
 
 #: Kind of change of each training key.

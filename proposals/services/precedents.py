@@ -14,9 +14,9 @@ from history.services.store import to_record
 from proposals.proposer.precedents import COMPARABLE, TELLING_FAILURES, Precedent, precedents_of
 
 #: Records looked at: on the same chip, and on others of its kind; the newest.
-MOST_OF_CHIP, MOST_OF_OTHERS = 1000, 300
+MOST_OF_CHIP, MOST_OF_OTHERS = 400, 100
 #: Of these the nearest by what has a column; only they are read whole.
-NEAREST = 150
+NEAREST = 80
 
 
 @dataclass(frozen=True)
