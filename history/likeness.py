@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import exp, log, log2, sqrt
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from history import moves
 from history.record import Record
 from perfmodel.catalogue import load_catalogue
 from perfmodel.chips import get_chip, load_chips
-from perfmodel.step_time import Z80
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,6 +47,8 @@ OTHER_FAMILY, OTHER_ARCHITECTURE, UNKNOWN_BOTTLENECK, OTHER_VENDOR, OTHER_KIND =
 SPREAD, NOISE = 0.5, 0.15
 #: Time per token that grew or fell by more tells of a program that stalls, not of what was changed.
 MOST_TELLING = 4.0
+#: Standard deviations on either side that hold four in five.
+Z80 = NormalDist().inv_cdf(0.9)
 #: Factors from which a difference is worth saying.
 WORTH_SAYING = 1.4
 

@@ -95,11 +95,11 @@ def _training(before: Side, after: Side) -> dict[str, float]:
         if one and other:
             moved[key] = log2(other / one)
     for key, steps in (("remat", RECOMPUTES), ("weight_sharding", SHARDED), ("precision", NARROW)):
-        one, other = str(old.get(key)), str(new.get(key))
-        if one in steps and other in steps:
-            moved[key] = float(steps[other] - steps[one])
-            if key == "remat" and one != other and not moved[key]:
-                moved[key] = 1.0 if other == "offload" else -1.0
+        was, becomes = str(old.get(key)), str(new.get(key))
+        if was in steps and becomes in steps:
+            moved[key] = float(steps[becomes] - steps[was])
+            if key == "remat" and was != becomes and not moved[key]:
+                moved[key] = 1.0 if becomes == "offload" else -1.0
     return {key: value for key, value in moved.items() if value}
 
 
