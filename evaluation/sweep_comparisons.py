@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import log
 from statistics import median, median_low
 
@@ -89,13 +89,14 @@ class Comparison:
         return log(one / other) if one and other else None
 
 
-def comparisons() -> list[Comparison]:
+@cache
+def comparisons() -> tuple[Comparison, ...]:
     """Of all sweeps, in the order of their files."""
     groups: dict[tuple[object, ...], dict[str, list[SweepRun]]] = defaultdict(lambda: defaultdict(list))
     for run in load_sweeps():
         if run.consistent and run.status != "unclear":
             groups[_group(run)][_workload(run)].append(run)
-    return [one for group in groups.values() for one in _of_group(list(group.values()))]
+    return tuple(one for group in groups.values() for one in _of_group(list(group.values())))
 
 
 def _group(run: SweepRun) -> tuple[object, ...]:

@@ -198,7 +198,7 @@ def vector(move: Mapping[str, float]) -> Floats:
 def move_likeness(ours: Floats, theirs: Floats) -> Floats:
     """(ours, theirs): 1 for the same move; less for another angle or length, 0 from a right angle on."""
     norm = np.linalg.norm(ours, axis=1)[:, None] * np.linalg.norm(theirs, axis=1)[None, :]
-    aligned = ours @ theirs.T / np.maximum(norm, 1e-30)
+    aligned = np.minimum(1.0, ours @ theirs.T / np.maximum(norm, 1e-30))
     gap = np.abs(np.log2(np.maximum(length_ratio(ours, theirs), 1e-9)))
     found = PER_ANGLE ** (1.0 - aligned) * PER_DOUBLING_MOVED**gap
     return np.where(aligned > 0.5, found, 0.0)

@@ -17,14 +17,14 @@ from tests.history.records import record, side
 INSIDERS = ("viewer", "engineer", "reviewer", "administrator")
 OUTSIDERS = ("outsider", "teamless")
 TRAINING = {"global_batch": 512, "seq_len": 4096}
+KNOWN = {"parameters": 8e9, "before": side(training=TRAINING), "after": side(data=16, seq=4, training=TRAINING)}
 RECORDS, IMPORTS = "/api/history/records/", "/api/history/imports/"
 
 
 @pytest.fixture
 def own(people):
-    known = {"parameters": 8e9, "before": side(training=TRAINING), "after": side(data=16, seq=4, training=TRAINING)}
-    store.to_row(record("shipped", provenance="published", **known), None).save()
-    return store.add(record("own", **known), people.team, people.engineer)
+    store.to_row(record("shipped", provenance="published", **KNOWN), None).save()
+    return store.add(record("own", **KNOWN), people.team, people.engineer)
 
 
 def upload(records, name: str = "r.jsonl", **more):
@@ -51,7 +51,7 @@ def test_a_record_is_what_an_import_takes(people, own):
     given = people.api("viewer").get(f"{RECORDS}{own.pk}/").json()
     assert given["key"] == "own" and given["record"]["before"]["mesh"]["ici"] == {"model": 8, "data": 8, "seq": 8}
     (row,) = formats.read(io.BytesIO(json.dumps([given["record"]]).encode()), "json")
-    assert row.record == record("own")
+    assert row.record == record("own", **KNOWN)
 
 
 def test_the_list_is_narrowed_counted_and_paged(people, own):
