@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from diagnosis.analyzer.facts import HOST_TRANSFER, OpFacts, total_share
-from diagnosis.analyzer.ops import idle_share
+from diagnosis.analyzer.ops import idle_share, overlapping
 from experiments.step_profile import StepProfile
 
 ORDER = ("compute", "hbm", "ici", "dcn", "host_transfer", "host", "input", "idle", "other")
@@ -101,7 +101,14 @@ def shares(
     # Ops that run beside each other (streams of a GPU) add up to more than the step; a complete list fills it, and what
     # a list with gaps leaves open is known to nobody.
     if listed > busy or (complete and listed > 0 and total_share(working) >= 0.98 * busy):
-        found = {bar: value * busy / listed for bar, value in found.items()}
+        # Where streams run beside each other, what is exposed of communication is measured, and the rest fills up.
+        measured = overlapping(profile) and kpis.get("communication_exposed") is not None
+        kept = {bar: value for bar, value in found.items() if measured and (bar.startswith("ici") or bar == "dcn")}
+        taken = sum(kept.values())
+        if taken < min(busy, listed):
+            found = {bar: value * (busy - taken) / (listed - taken) for bar, value in found.items()} | kept
+        else:
+            found = {bar: value * busy / listed for bar, value in found.items()}
     found.update({key: value for key, value in lost.items() if value > 0})
     found["other"] = found.get("other", 0.0) + max(0.0, 1.0 - sum(found.values()))
     return {bar: found[bar] for bar in sorted(found, key=lambda bar: (ORDER.index(bar.split(":")[0]), -found[bar]))}

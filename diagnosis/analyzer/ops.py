@@ -53,13 +53,21 @@ def overlapping(profile: StepProfile) -> bool:
 def step_share_scale(profile: StepProfile) -> float:
     """Share of the step over `Op.time_share`: 1, as XProf counts idle time in, unless busy and idle exceed the step.
 
-    They do where shares are of op time only, or where ops ran beside each other on several streams.
+    They do where shares are of op time only, or where ops ran beside each other on several streams: there collectives
+    whose intervals are known keep their own time, and the other ops share what these leave exposed.
     """
     busy = 1.0 - (idle_share(profile) or 0.0)
-    listed = sum(max(0.0, op.time_share) for op in profile.ops)
+    apart = [op for op in profile.ops if _keeps_its_time(op, profile)]
+    busy -= sum(op.time_share * min(1.0, (op.exposed_s or 0.0) / op.self_time_s) for op in apart)
+    listed = sum(max(0.0, op.time_share) for op in profile.ops) - sum(op.time_share for op in apart)
     if busy <= 0:  # ops ran although the KPI says that nothing did
         return 1.0 / listed if listed > 1.0 else 1.0
     return busy / listed if listed > busy + 0.02 else 1.0
+
+
+def _keeps_its_time(op: Op, profile: StepProfile) -> bool:
+    """Whether an op's time, hidden or not, is told by intervals of streams that run beside each other."""
+    return op.exposed_s is not None and op.self_time_s > 0 and op.time_share > 0 and overlapping(profile)
 
 
 def limit_of(
@@ -145,7 +153,7 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None =
         else:
             kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])
         limit, source, efficiency = limit_of(op, kind, has_flops, peaks)
-        share = op.time_share * scale
+        share = op.time_share * (1.0 if _keeps_its_time(op, profile) else scale)
         facts.append(
             OpFacts(
                 op=op,

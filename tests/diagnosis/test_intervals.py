@@ -50,6 +50,21 @@ def test_what_other_streams_hide_is_no_cost() -> None:
     assert sum(diagnosis.breakdown_share.values()) == pytest.approx(1.0)
 
 
+def test_exposed_communication_is_one_number_where_streams_overlap() -> None:
+    """Compute for 0.7 s beside an all-reduce of 0.6 s, of which 0.3 s is exposed: KPI, bars, table and op agree."""
+    kernel = collective("all-reduce", 0.6, OVER_MODEL, in_flight_s=0.6 * WHOLE, exposed_s=0.3 * WHOLE)
+    core = Core("GPU 0", "host-a", busy_s=1.0, collective_s=0.6, exposed_s=0.3)
+    recorded = replace(profile(matmul("fusion.1", 0.7), kernel), cores=(core,))
+    diagnosis = diagnose(recorded, MESH)
+    (row,) = diagnosis.collectives
+    done = next(item for item in diagnosis.ops if item.collective)
+    assert diagnosis.kpis["communication_exposed"] == pytest.approx(0.3)
+    assert diagnosis.breakdown_s["ici:model"] == pytest.approx(0.3)
+    assert (row.time_s, row.exposed_s) == pytest.approx((0.6, 0.3))
+    assert (done.time_s, done.exposed_s) == pytest.approx((0.6, 0.3))
+    assert diagnosis.breakdown_s["compute"] == pytest.approx(0.7)
+
+
 def expert(name: str, share: float, most: float) -> Op:
     """An expert's product; most: time on the fullest core over the mean."""
     mean = share * STEPS
