@@ -297,7 +297,8 @@ def _training(placed: Placement, notes: list[str]) -> Arguments:
     if placed.remat_is_open:
         notes.append(OPEN_REMAT)
     if training.remat == "minimal":
-        found |= {"--recompute-granularity": "selective"}
+        # What is recomputed is named, so that no default of a version decides.
+        found |= {"--recompute-granularity": "selective", "--recompute-modules": "core_attn"}
     elif training.remat in ("full", "offload"):
         found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
         if training.remat == "offload":

@@ -58,8 +58,8 @@ def notes(run: Run, asked: Constraints, prices: Prices, baseline: Predicted) -> 
         )
     if not run.trains:
         found.append(
-            "The profile has no backward pass: it is no training step, so rematerialisation, weight and optimizer "
-            "sharding and micro-batches are not proposed."
+            "The profile has no backward pass: it is inference, not a training step, so rematerialisation, weight and "
+            "optimizer sharding and micro-batches are not proposed."
         )
     if "model" in run.calibration.assumed and run.observed.basis == PROFILE:
         found.append(_assumed(run))

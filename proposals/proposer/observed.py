@@ -132,11 +132,14 @@ def observe(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis
 def trains(profile: StepProfile, config: ExperimentConfig, diagnosis: Diagnosis) -> bool:
     """Whether the program may be a training step: not where its ops carry names and none of them was differentiated or
     belongs to an optimizer.  True where no names tell, and where the configuration says what is trained."""
-    if not missing_facts(config):
-        return True
+    return not missing_facts(config) or not is_inference(profile, diagnosis)
+
+
+def is_inference(profile: StepProfile, diagnosis: Diagnosis) -> bool:
+    """Whether the ops carry names, and none of them was differentiated or belongs to an optimizer: a forward pass."""
     if profile.source_kind not in (*XLA_PROFILES, "kineto") or not any(op.op_name for op in profile.ops):
-        return True
-    return any(op.phase for op in diagnosis.ops)
+        return False
+    return not any(op.phase for op in diagnosis.ops)
 
 
 def recomputes_nothing(config: ExperimentConfig, observed: Observed, diagnosis: Diagnosis) -> bool:

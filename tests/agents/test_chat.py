@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,6 +150,24 @@ def test_earlier_turns_are_part_of_what_the_model_reads(talk: Talk) -> None:
     _, server = talk(lambda body: text("It stands."), earlier=earlier)
     said = [m["content"] for m in server.requests[0].messages if m["role"] in ("user", "assistant")]
     assert said[:2] == ["Is batch 512 possible?", "It may be."]
+
+
+def test_a_follow_up_has_what_the_tools_returned_before(talk: Talk) -> None:
+    found = [
+        ToolReturned(1, f"r{n}", f"c{n}", "cost", True, {"steps": n}, {"rows": [{"days_of_the_run": n + 0.25}]})
+        for n in (1, 2)
+    ]
+    refused = ToolReturned(1, "r3", "c3", "op", False, {}, None, (), "There is no op x.")
+    earlier = (Turn("user", "How long?"), Turn("assistant", "Days.", (*found, refused)))
+    said, server = talk(lambda body: text("It takes 2.25 days."), "And exactly?", earlier=earlier)
+    (before,) = [m["content"] for m in server.requests[0].messages if "earlier questions" in str(m["content"])]
+    assert before.index("2.25") < before.index("1.25")  # the newest first
+    assert "There is no op" not in before
+    assert final(said).source == "model"
+    long = replace(found[0], result={"text": "x" * chat.ROOM_FOR_EARLIER})
+    _, server = talk(lambda body: text("Well."), earlier=(Turn("assistant", "So.", (long, found[1])),))
+    (before,) = [m["content"] for m in server.requests[0].messages if "earlier questions" in str(m["content"])]
+    assert "xxx" not in before and "2.25" in before
 
 
 def test_stopping_ends_the_model_and_nothing_answers_instead(talk: Talk) -> None:

@@ -101,6 +101,7 @@ MEGATRON: dict[str, Any] = {
     "sgd-momentum": float,
     "recompute-granularity": ("full", "selective"),
     "recompute-method": ("uniform", "block"),
+    "recompute-modules": ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"),
     "window-size": str,
     "moe-layer-freq": str,
     "moe-token-dispatcher-type": ("allgather", "alltoall", "flex"),
@@ -152,6 +153,7 @@ def check_megatron(args: dict[str, Any], config: ExperimentConfig, env: dict[str
     _check_megatron_sharding(args, data, context, experts)
     granularity = args.get("recompute-granularity")
     assert (granularity == "full") == ("recompute-method" in args) == ("recompute-num-layers" in args)
+    assert (granularity == "selective") == ("recompute-modules" in args)
     assert not {"bf16", "fp16"} <= set(args) and not {"fp8-format", "fp4-format"} <= set(args)
     before_blackwell = config.hardware.chip not in ("b200", "b300", "gb200", "gb300")
     if "use-megatron-fsdp" in args:

@@ -14,6 +14,8 @@ from agent.tools import Arguments, ToolError
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, STEP_TIME
 from perfmodel.config import ConfigError
+from perfmodel.step_time import missing_facts
+from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Standing, Workbench
 from proposals.constraints import Constraints, mesh_text
@@ -132,6 +134,25 @@ def evaluated(found: ProposalPlan, *, detail: bool = True) -> dict[str, Any]:
         known = [item for item in found.per_chip if (item.before, item.after) != (None, None)]
         data["per_chip"] = [present(asdict(item)) for item in known]
     return {**present(data), "may_run": not found.violations}
+
+
+#: What a change is set against: where that is not known, nothing tells by how much it changes.
+_DECIDES = {
+    "global_batch": ("training.global_batch",), "micro_batch": ("training.global_batch",),
+    "seq_len": ("training.seq_len",), "grad_accum": ("training.global_batch", "training.seq_len"),
+}  # fmt: skip
+
+
+def refuse_undecided(bench: Workbench, changes: Mapping[str, Any]) -> None:
+    """Raise ToolError where a change is of a fact that is not known of the current configuration."""
+    missing = missing_facts(bench.config)
+    for key in changes:
+        lacking = [fact for fact in _DECIDES.get(key, ()) if fact in missing]
+        if lacking:
+            raise ToolError(
+                f"{key} {changes[key]} cannot be priced: what it is set against is missing, "
+                f"{facts.not_known(lacking)}. It must be stated first."
+            )
 
 
 def cited(citation: Citation) -> dict[str, Any]:

@@ -21,6 +21,10 @@ PUBLISHED = Path(__file__).with_name("published_mfu.json")
 #: Published runs listed beside a run's own MFU.
 MOST_LISTED = 5
 TRILLION = 1e12
+#: Amounts of a proposal that have a range, and a saving.
+_RANGED = (
+    "hours_of_the_run", "days_of_the_run", "chip_hours_of_the_run", "cost_of_the_run", "cost_per_trillion_tokens",
+)  # fmt: skip
 
 
 class Spending(Arguments):
@@ -28,6 +32,7 @@ class Spending(Arguments):
     tokens: float | None = Field(None, gt=0, le=1e18, description="Tokens of the whole training run.")
     steps: float | None = Field(None, gt=0, le=1e12, description="Steps of the run, of the current batch.")
     days: float | None = Field(None, gt=0, le=1e5, description="Days that the run may take.")
+    hours: float | None = Field(None, gt=0, le=2.4e6, description="Or hours.")
     chips: int | None = Field(None, ge=1, le=65536, description="Another number of chips, with its step time.")
     step_time_s: float | None = Field(None, gt=0, le=1e6, description="Step time on that number of chips.")
 
@@ -74,8 +79,8 @@ class EconomicsTools:
     def cost(self, asked: Spending) -> dict[str, Any]:
         """What the current configuration and each proposal cost: chip-hours and money per step, per trillion tokens and
         for a whole run of so many tokens or steps, how long that takes, each with the range of the 80 % interval, and
-        what is saved against the current configuration. With days: how many chips they take at equal efficiency. Money
-        only with a price."""
+        what is saved against the current configuration. With days or hours: how many chips they take at equal
+        efficiency. Money only with a price."""
         bench = self._bench
         config, step = bench.config, bench.diagnosis.kpis.get("step_time_s")
         tokens = config.training.global_batch_tokens
@@ -113,11 +118,13 @@ class EconomicsTools:
 
 def _within(asked: Spending, step: float, steps: float | None, chips: int) -> dict[str, Any]:
     """Chips for a run in so many days, were each as efficient as now; and the step time that they would have."""
-    if not asked.days or not steps:
+    wanted = asked.days or (asked.hours / 24 if asked.hours else None)
+    if not wanted or not steps:
         return {}
-    share = step * steps / 86400 / asked.days
+    share = step * steps / 86400 / wanted
     return {
-        "days": asked.days, "days_now": step * steps / 86400, "throughput_needed_over_now": share,
+        "days": wanted, "hours": wanted * 24, "days_now": step * steps / 86400, "hours_now": step * steps / 3600,
+        "throughput_needed_over_now": share,
         "chips_at_equal_efficiency": share * chips, "whole_chips": ceil(share * chips - 1e-9),
         "step_time_needed_s": step / share,
     }  # fmt: skip
@@ -129,10 +136,10 @@ def _ranged(
     """A proposal's amounts with the ends of its interval, and what it saves."""
     found = _spent(asked, time["estimate"], tokens, chips, steps)
     ends = [_spent(asked, time[key], tokens, chips, steps) for key in ("low80", "high80")]
-    for key in ("days_of_the_run", "chip_hours_of_the_run", "cost_of_the_run", "cost_per_trillion_tokens"):
+    for key in _RANGED:
         if key in found and ends[0][key] != ends[1][key]:
             found[f"{key}_range"] = [end[key] for end in ends]
-    for key in ("days_of_the_run", "chip_hours_of_the_run", "cost_of_the_run", "cost_per_trillion_tokens"):
+    for key in _RANGED:
         if key in found and key in now:
             found[f"saved_{key}"] = now[key] - found[key]
             found[f"saved_{key}_range"] = [now[key] - ends[1][key], now[key] - ends[0][key]]
@@ -151,8 +158,10 @@ def _spent(asked: Spending, step_s: float, tokens: float | None, chips: int, ste
             "cost_per_step": hours * price if price else None,
             "chip_hours_per_trillion_tokens": hours * each if each else None,
             "cost_per_trillion_tokens": hours * each * price if each and price else None,
+            "hours_per_trillion_tokens": step_s * each / 3600 if each else None,
             "days_per_trillion_tokens": step_s * each / 86400 if each else None,
             "steps_of_the_run": steps,
+            "hours_of_the_run": step_s * steps / 3600 if steps else None,
             "days_of_the_run": step_s * steps / 86400 if steps else None,
             "weeks_of_the_run": step_s * steps / 604800 if steps else None,
             "chip_hours_of_the_run": hours * steps if steps else None,

@@ -4,6 +4,7 @@ try."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, gcd, prod
@@ -24,7 +25,7 @@ from perfmodel.workload import REMAT
 from proposals.agents import notation
 from proposals.agents.filling import Sizes, axis_of, fill
 from proposals.agents.identity import ByIdentity
-from proposals.agents.tools.common import Configuration, evaluated, numbers_of, present, told
+from proposals.agents.tools.common import Configuration, evaluated, numbers_of, present, refuse_undecided, told
 from proposals.agents.tools.economics import unknown
 from proposals.agents.tools.machine import chip_named
 from proposals.agents.workbench import Workbench
@@ -71,8 +72,8 @@ class ElsewhereTools:
 
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
         """The run on another chip or another number of chips, on the mesh given or its best legal one there: step time
-        with range, speed-up per token and per chip, memory per chip, and the mesh. Needs model, batch and sequence
-        length."""
+        with range, speed-up per token and per chip, memory per chip, and the mesh. Remat changes
+        where what ran does not fit. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
@@ -80,7 +81,7 @@ class ElsewhereTools:
         with told():
             mesh = ByIdentity(_mesh(config, asked.mesh, chip, chips)) if asked.mesh else None
             found = best(ByIdentity(bench.config), _measured(bench), chip.name, chips, _frozen(asked.changes), mesh)
-        return {"current": self._current(), "there": _row(found, config), "note": _note(found, config)}
+        return {"current": self._current(), "there": _row(found, config), "note": _note(found, config, asked.changes)}
 
     def chip_counts(self, asked: Counted) -> dict[str, Any]:
         """The run on numbers of chips in powers of two, each on its best legal mesh: which is the smallest that fits in
@@ -120,6 +121,7 @@ class ElsewhereTools:
         listed = self._axis(asked) if asked.key == "axis" else self._settings(asked)
         rows = []
         for name, mesh, changes in listed:
+            refuse_undecided(bench, changes)
             try:
                 found = bench.pricer.evaluate(mesh, changes, bench.constraints)
             except ConfigError as error:
@@ -258,9 +260,38 @@ def best(
     """The configuration on these chips, its prediction, and what it was calibrated from.
 
     On the mesh given, or its own where nothing but training keys changes; else on the legal mesh predicted fastest
-    per token.
-    Raises ConfigError where no legal mesh fits.
+    per token.  Where it does not fit in memory, with the remat policy that is fastest of those that fit, unless one is
+    among the changes.  Raises ConfigError where no legal mesh fits.
     """
+    try:
+        found: Priced | None = _on(own, measured, chip, chips, changes, mesh)
+    except ConfigError:
+        if "remat" in dict(changes):
+            raise
+        found = None
+    if found is not None and (found[1].fits is not False or "remat" in dict(changes)):
+        return found
+    # The policy that ran was chosen for the memory that it ran in.
+    tried = []
+    for policy in REMAT:
+        with suppress(ConfigError):
+            tried.append(_on(own, measured, chip, chips, (*changes, ("remat", policy)), mesh))
+    fitting = [item for item in tried if item[1].fits]
+    return min(fitting, key=_order) if fitting else found or _on(own, measured, chip, chips, changes, mesh)
+
+
+def _order(found: Priced) -> tuple[bool, float]:
+    return bool(found[1].violations), (found[1].step_time_s or {}).get("estimate", 1e30)
+
+
+def _on(
+    own: ByIdentity[ExperimentConfig],
+    measured: Measured,
+    chip: str,
+    chips: int,
+    changes: tuple[tuple[str, Any], ...],
+    mesh: ByIdentity[Mesh] | None,
+) -> Priced:
     config = own.value
     hardware = config.hardware
     if (chip, chips) != (hardware.chip, hardware.chips):
@@ -281,7 +312,7 @@ def best(
         else:
             found = baseline.price([one])[0]
             priced.append((one, found.prediction, found.calibrated_from))
-    return min(priced, key=lambda item: (bool(item[1].violations), (item[1].step_time_s or {}).get("estimate", 1e30)))
+    return min(priced, key=_order)
 
 
 def _training(config: ExperimentConfig, changes: dict[str, Any]) -> dict[str, Any]:
@@ -327,6 +358,7 @@ def _row(found: Priced, config: ExperimentConfig) -> dict[str, Any]:
             "slices": there.hardware.slices,
             "mesh": there.mesh.to_json(),
             "mesh_text": there.mesh.text(),
+            "remat": there.training.remat,
             "step_time_s": dict(made.step_time_s) if made.step_time_s else None,
             "speedup_per_token": each["estimate"] * ratio if each else None,
             "speedup_low80": each["low80"] * ratio if each else None,
@@ -346,11 +378,14 @@ def _room(held: Mapping[str, float | None] | None) -> float | None:
     return capacity - total if capacity is not None and total is not None else None
 
 
-def _note(found: Priced, config: ExperimentConfig) -> str:
-    there = found[0].hardware
-    if there.chip != config.hardware.chip:
-        return "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
-    return "Priced by the performance model, calibrated by this run's step time."
+def _note(found: Priced, config: ExperimentConfig, asked: Mapping[str, Any]) -> str:
+    there, now = found[0], config.training.remat
+    note = "Priced by the performance model, calibrated by this run's step time."
+    if there.hardware.chip != config.hardware.chip:
+        note = "Priced by the performance model, scaled by this run's step time; another chip widens the interval."
+    if there.training.remat != asked.get("remat", now):
+        note += f" Remat is {there.training.remat} there, because {now} does not fit in its memory."
+    return note
 
 
 def _counts(ran: int) -> Iterator[int]:

@@ -35,9 +35,9 @@ class MachineTools:
         self._bench = bench
 
     def hardware(self, asked: Which) -> dict[str, Any]:
-        """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, and the ridge point in
-        FLOPs per
-        byte, with sources."""
+        """A chip as data: peak FLOP/s, HBM capacity and bandwidth, links, network per host, the link to host memory
+        (PCIe), devices that JAX counts per chip, and the ridge point in FLOPs per byte, with sources. Everything is per
+        chip unless its name says otherwise."""
         config = self._bench.config
         own = not asked.chip or asked.chip == config.hardware.chip
         chip = chip_of(config.hardware) if own else chip_named(asked.chip)
@@ -60,7 +60,10 @@ class MachineTools:
                 "nvlink_domain": chip.nvlink_domain or None,
                 "dcn_bytes_per_s_per_host": chip.dcn_bytes_per_s_per_host,
                 "dcn_bytes_per_s_per_chip": chip.dcn_bytes_per_s_per_chip,
+                "host_link_bytes_per_s": chip.host_link_bytes_per_s,
                 "chips_per_host": chip.chips_per_host,
+                "devices_per_chip": chip.devices_per_chip,
+                "devices": _DEVICES[chip.devices_per_chip > 1] if chip.kind == "tpu" else None,
                 "matrix_tile": chip.matrix_tile or None,
                 "sources": {key: chip.sources[key] for key in sorted(chip.sources)[:12]},
             }
@@ -175,6 +178,12 @@ class MachineTools:
         return {"set_in_the_configuration": set_now, "rows": rows, "chip": bench.config.hardware.chip}
 
 
+#: What a device of JAX is, by whether a chip is more than one.
+_DEVICES = {
+    True: "JAX counts each core of a chip as a device; a configuration counts chips, and a chip's figures are of all "
+    "its cores together",
+    False: "a chip is one device of JAX (its cores, where it has two, work as one, a megacore)",
+}
 #: Collectives of an axis by its role, where no profile tells.
 _BY_ROLE = {
     "fsdp": ("all-gather", "reduce-scatter"), "data": ("all-reduce",), "model": ("all-gather", "reduce-scatter"),

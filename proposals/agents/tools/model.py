@@ -21,9 +21,11 @@ from proposals.agents.tools.common import (
     predicted,
     present,
     proposal,
+    refuse_undecided,
     told,
 )
 from proposals.agents.tools.compiled import compiled
+from proposals.agents.tools.traffic import behind
 from proposals.agents.workbench import Standing, Workbench
 from proposals.candidate import candidate
 from proposals.constraints import RULE, mesh_text, same_mesh
@@ -95,8 +97,8 @@ class ModelTools:
 
     def predict(self, asked: Configuration) -> dict[str, Any]:
         """Any mesh and training keys, checked and priced from this profile: step time with range, speed-up per token
-        against what ran, memory per chip with parts and headroom, communication per axis before and after, confidence,
-        and the rules it breaks."""
+        against what ran, memory per chip with parts and headroom, communication per axis before and after (exposed), of
+        which bytes, calls and link bandwidth it is made, confidence, and the rules it breaks."""
         found = self._evaluated(asked)
         return present(
             {
@@ -106,9 +108,14 @@ class ModelTools:
                 "trade_offs": list(found.trade_offs),
                 "raises_confidence": list(found.raises),
                 "lowers_confidence": list(found.lowers),
+                "not_in_the_time": [text for key, text in _NOT_IN_THE_TIME.items() if key in found.changes],
+                "communication_is_made_of": [] if found.violations else self._traffic(found),
                 "what_runs": self._baseline(),
             }
         )
+
+    def _traffic(self, found: ProposalPlan) -> list[dict[str, Any]]:
+        return behind(candidate(self._bench.config, found.mesh, found.changes))
 
     def search(self, asked: Sought) -> dict[str, Any]:
         """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
@@ -152,25 +159,39 @@ class ModelTools:
 
     def compare_meshes(self, asked: SideBySide) -> dict[str, Any]:
         """Two to six configurations side by side, each as `predict` has it, and what ran; the fastest that may run, per
-        token, and by how much each of the others takes longer."""
-        found = [self._evaluated(item) for item in asked.configurations]
-        fit = [item for item in found if not item.violations and item.predicted.speedup]
-        best = max(fit, key=lambda item: item.predicted.speedup or 0.0, default=None)
+        token, and by how much each of the others takes longer. What is no configuration of these chips stands in
+        `not_priced` with the reason."""
+        found: dict[int, ProposalPlan] = {}
+        refused: list[dict[str, Any]] = []
+        for number, one in enumerate(asked.configurations, start=1):
+            try:
+                found[number] = self._evaluated(one)
+            except ToolError as error:
+                of = present({"ici": one.ici, "dcn": one.dcn, "changes": one.changes})
+                refused.append({"configuration": number, **of, "reason": str(error)})
+        if not found:
+            raise ToolError(
+                "None of them can be priced. " + " ".join(f"{r['configuration']}: {r['reason']}" for r in refused)
+            )
+        fit = {number: item for number, item in found.items() if not item.violations and item.predicted.speedup}
+        best = max(fit, key=lambda number: fit[number].predicted.speedup or 0.0, default=None)
+        fastest = fit[best].predicted.speedup if best is not None else None
         rows = []
-        for number, item in enumerate(found, start=1):
+        for number, item in found.items():
             row = {
                 "configuration": number,
                 **evaluated(item),
                 "stands_as_proposal": self._number(item.mesh, item.changes),
             }
             row.pop("per_chip", None)
-            if best is not None and item.predicted.speedup and best.predicted.speedup:
-                row["time_per_token_over_fastest"] = best.predicted.speedup / item.predicted.speedup
+            if fastest and item.predicted.speedup:
+                row["time_per_token_over_fastest"] = fastest / item.predicted.speedup
             rows.append(present(row))
         return present(
             {
                 "configurations": rows,
-                "fastest_that_may_run": found.index(best) + 1 if best is not None else None,
+                "not_priced": refused,
+                "fastest_that_may_run": best,
                 "what_runs": self._baseline(),
             }
         )
@@ -231,6 +252,7 @@ class ModelTools:
         }
 
     def _evaluated(self, asked: Configuration) -> ProposalPlan:
+        refuse_undecided(self._bench, asked.changes)
         with told():
             return self._bench.pricer.evaluate(asked.mesh, asked.changes, self._bench.constraints)
 
@@ -278,6 +300,7 @@ class ModelTools:
                 **self._short(standing),
                 **evaluated(item),
                 "compiled": compiled(standing.compiled, candidate(self._bench.config, item.mesh, item.changes)),
+                "communication_is_made_of": self._traffic(item),
                 "expected_impact": list(item.expected_impact),
                 "raises_confidence": list(item.raises),
                 "lowers_confidence": list(item.lowers),
@@ -286,6 +309,14 @@ class ModelTools:
                 "sensitivity": [_neighbour(step) for step in item.sensitivity],
             }
         )
+
+
+#: Changes whose memory is priced, and what of their time is not.
+_NOT_IN_THE_TIME = {
+    "sequence_parallel": "Sequence parallelism moves the same bytes (an all-reduce is a reduce-scatter and an "
+    "all-gather); that norms and residuals are computed on all ranks without it is in the memory, not in the time.",
+    "loss_parallel": "Where the loss is computed is in the memory, not in the time.",
+}
 
 
 def _neighbour(item: Neighbour) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from perfmodel.config_file import config_to_json
 from perfmodel.step_time import missing_facts
 from proposals.agents.tools.common import present, refuse_without_profile, told, without_profile
 from proposals.agents.workbench import Workbench
+from proposals.proposer.observed import is_inference
 
 #: Of a model's shape, what is said of it.
 _SHAPE = ("layers", "d_model", "d_ff", "heads", "kv_heads", "head_dim", "vocab", "experts", "experts_per_token")
+_INFERENCE = "inference: the profile has ops with names, and none of a backward pass or an optimizer"
 #: Ops named behind one number.
 OPS_NAMED = 5
 
@@ -72,6 +74,7 @@ class RunTools:
                         "ops_left_out": profile.ops_dropped,
                     }
                 ),
+                "program": _INFERENCE if is_inference(profile, bench.diagnosis) else None,
                 "warnings": [*bench.diagnosis.warnings],
             }
         )
