@@ -10,6 +10,7 @@ from evaluation.quality.evidence import PROFILES, ask, bench, refusal
 from perfmodel.chips import load_chips
 from perfmodel.config import Hardware, Mesh
 from proposals.agents.workbench import Workbench
+from proposals.constraints import Constraints
 
 TOLD = {"model.name": "llama3.1-8b", "training.global_batch": 256, "training.seq_len": 4096}
 
@@ -109,3 +110,18 @@ def test_a_forward_pass_is_called_inference() -> None:
     forward = tuple(replace(op, op_name="jit(serve)/decode/attention/dot_general") for op in of.profile.ops)
     served = Workbench.of_values(replace(of.profile, ops=forward, source_kind="xplane"), of.config)
     assert ask(served, "run")["program"].startswith("inference")
+
+
+def test_what_is_faster_than_all_proposals_and_no_candidate_is_found_with_the_reason() -> None:
+    of = bench("asap-experiment-1")
+    best = max(item.proposal.predicted.speedup or 0.0 for item in of.proposals)
+    rows = ask(of, "search")["faster_but_not_proposed"]
+    assert "minimal" in [row["changes"].get("remat") for row in rows]
+    for row in rows:
+        assert row["speedup_per_token"] > best
+        assert "the model is unknown" in row["why_not_proposed"]
+    one = ask(of, "predict", ici=dict(of.config.mesh.ici), changes={"remat": "minimal"})
+    assert one["why_not_proposed"] == next(r for r in rows if r["changes"] == {"remat": "minimal"})["why_not_proposed"]
+    assert "faster_but_not_proposed" not in ask(known(), "search")
+    held = of.with_constraints(Constraints(keep_remat=True))
+    assert not [row for row in ask(held, "search").get("faster_but_not_proposed", ()) if "remat" in row["changes"]]

@@ -272,6 +272,8 @@ def why_not(ctx: AnswerContext, given: Configured) -> Answer:
         if row.get("stands_as_proposal"):
             yield from ctx.say(f"{words.configuration(row)} is proposed: it is proposal {row['stands_as_proposal']}.")
         yield from priced(ctx, row)
+        if why := row.get("why_not_proposed"):
+            yield from ctx.say(f"It is not proposed: {why[0].lower()}{why[1:]}")
         if (
             row.get("violations")
             or row.get("stands_as_proposal") == first["number"]

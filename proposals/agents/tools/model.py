@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from agent.tools import Arguments, ToolError
 from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
+from perfmodel.workload import REMAT, SHARDING
+from proposals import facts
 from proposals.agents.tools.common import (
     Configuration,
     Held,
@@ -74,7 +76,8 @@ class ModelTools:
 
     def proposals(self, asked: Numbered) -> dict[str, Any]:
         """The proposals as they stand, with their status: mesh, changes, predicted step time and speed-up with 80 %
-        range, memory, calibrated confidence, reasons, trade-offs, what raises and lowers confidence, citations."""
+        range, memory, calibrated confidence, reasons, trade-offs, what raises and lowers confidence, citations.
+        `search` has what is predicted faster and is not proposed."""
         bench = self._bench
         made = plan(bench)
         if asked.number is not None:
@@ -104,6 +107,7 @@ class ModelTools:
             {
                 **evaluated(found),
                 "stands_as_proposal": self._number(found.mesh, found.changes),
+                "why_not_proposed": self._why_not(found),
                 "reasons": list(found.reasoning),
                 "trade_offs": list(found.trade_offs),
                 "raises_confidence": list(found.raises),
@@ -114,12 +118,44 @@ class ModelTools:
             }
         )
 
+    def _not_proposed(self) -> list[dict[str, Any]]:
+        """Settings on the mesh that ran that are predicted faster than every proposal, and are no candidates."""
+        bench = self._bench
+        if not missing_facts(bench.config):
+            return []
+        with told():
+            best = max((item.proposal.predicted.speedup or 1.0 for item in bench.proposals), default=1.0)
+        rows = []
+        for key, value in _SETTINGS:
+            if value == getattr(bench.config.training, key) or getattr(bench.constraints, f"keep_{key}"):
+                continue
+            with told():
+                found = bench.pricer.evaluate(bench.config.mesh.to_json(), {key: value}, bench.constraints)
+            why, speedup = self._why_not(found), found.predicted.speedup
+            if why and speedup and speedup > best:
+                rows.append({**evaluated(found, detail=False), "why_not_proposed": why})
+        return sorted(rows, key=lambda row: -row["speedup_per_token"])
+
+    def _why_not(self, found: ProposalPlan) -> str:
+        """Why a configuration that breaks no rule is no candidate; empty where it is one."""
+        missing = missing_facts(self._bench.config)
+        if found.violations or not missing or not set(found.changes) - {"xla_flags"}:
+            return ""
+        if self._number(found.mesh, found.changes):
+            return ""
+        changed = " and ".join(f"{key} {value}" for key, value in found.changes.items() if key != "xla_flags")
+        return (
+            f"Whether {changed} fits in memory cannot be computed, because {facts.not_known(missing)}; once that is "
+            "stated, it is a candidate like any other."
+        )
+
     def _traffic(self, found: ProposalPlan) -> list[dict[str, Any]]:
         return behind(candidate(self._bench.config, found.mesh, found.changes))
 
     def search(self, asked: Sought) -> dict[str, Any]:
         """The best legal candidates of all (every mesh with every further change), as the proposals are chosen, within
-        the constraints: utility weighs the gain against what is unsure and against what a change costs to try."""
+        the constraints: utility weighs the gain against what is unsure and against what a change costs to try. What is
+        predicted faster than all proposals and is no candidate stands apart, with the reason."""
         with told():
             held = self._bench.constraints.joined(asked.constraints.constraints())
             found = self._bench.pricer.search(held, asked.top)
@@ -141,7 +177,14 @@ class ModelTools:
             row.pop("breakdown_s", None)
             row.pop("not_known", None)
             rows.append(present(row))
-        return {"constraints": held.to_json(), "candidates": rows, "what_runs": self._baseline()}
+        return present(
+            {
+                "constraints": held.to_json(),
+                "candidates": rows,
+                "faster_but_not_proposed": self._not_proposed(),
+                "what_runs": self._baseline(),
+            }
+        )
 
     def sensitivity(self, asked: SensitivityOf) -> dict[str, Any]:
         """What lies one step from a proposal or a configuration: each axis doubled against another, the batch, the
@@ -311,6 +354,8 @@ class ModelTools:
         )
 
 
+#: Settings that are tried on the mesh that ran where too little is known to propose them.
+_SETTINGS = (*(("remat", policy) for policy in REMAT), *(("weight_sharding", kind) for kind in SHARDING))
 #: Changes whose memory is priced, and what of their time is not.
 _NOT_IN_THE_TIME = {
     "sequence_parallel": "Sequence parallelism moves the same bytes (an all-reduce is a reduce-scatter and an "
