@@ -125,3 +125,13 @@ def test_what_is_faster_than_all_proposals_and_no_candidate_is_found_with_the_re
     assert "faster_but_not_proposed" not in ask(known(), "search")
     held = of.with_constraints(Constraints(keep_remat=True))
     assert not [row for row in ask(held, "search").get("faster_but_not_proposed", ()) if "remat" in row["changes"]]
+
+
+def test_a_mesh_that_is_left_out_for_a_missing_fact_is_priced_and_says_so() -> None:
+    of = bench("asap-experiment-1")
+    rows = [row for row in ask(of, "rejected", top=40)["rows"] if row["rule"].endswith("_unknown")]
+    assert rows
+    for row in rows[:3]:
+        found = ask(of, "predict", ici=row["mesh"]["ici"], dcn=row["mesh"]["dcn"])
+        assert found["may_run"] and row["reason"] in found["why_not_proposed"]
+        assert "cannot be checked" in row["whose_rule"]

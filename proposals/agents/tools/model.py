@@ -139,9 +139,14 @@ class ModelTools:
     def _why_not(self, found: ProposalPlan) -> str:
         """Why a configuration that breaks no rule is no candidate; empty where it is one."""
         missing = missing_facts(self._bench.config)
-        if found.violations or not missing or not set(found.changes) - {"xla_flags"}:
+        if found.violations or not missing or self._number(found.mesh, found.changes):
             return ""
-        if self._number(found.mesh, found.changes):
+        for item in plan(self._bench).rejected:
+            if item.rule.endswith(UNCHECKED) and same_mesh(item.mesh, found.mesh):
+                return (
+                    f"It is left out of the search ({item.rule}): {item.reason} Nothing else says that it cannot run."
+                )
+        if not set(found.changes) - {"xla_flags"}:
             return ""
         changed = " and ".join(f"{key} {value}" for key, value in found.changes.items() if key != "xla_flags")
         return (
@@ -288,7 +293,7 @@ class ModelTools:
                     "mesh_text": mesh_text(item.mesh),
                     "rule": item.rule,
                     "reason": item.reason,
-                    "whose_rule": "the user's" if item.rule.startswith(RULE) else "the machine's",
+                    "whose_rule": _whose(item.rule),
                 }
                 for item in found[: asked.top]
             ],
@@ -354,6 +359,8 @@ class ModelTools:
         )
 
 
+#: How rules end that only say that a fact is missing.
+UNCHECKED = "_unknown"
 #: Settings that are tried on the mesh that ran where too little is known to propose them.
 _SETTINGS = (*(("remat", policy) for policy in REMAT), *(("weight_sharding", kind) for kind in SHARDING))
 #: Changes whose memory is priced, and what of their time is not.
@@ -362,6 +369,12 @@ _NOT_IN_THE_TIME = {
     "all-gather); that norms and residuals are computed on all ranks without it is in the memory, not in the time.",
     "loss_parallel": "Where the loss is computed is in the memory, not in the time.",
 }
+
+
+def _whose(rule: str) -> str:
+    if rule.endswith(UNCHECKED):
+        return "nobody's: a fact is missing, so it cannot be checked, and `predict` prices it as it is"
+    return "the user's" if rule.startswith(RULE) else "the machine's"
 
 
 def _neighbour(item: Neighbour) -> dict[str, Any]:
