@@ -10,8 +10,9 @@ from typing import Any
 
 from agent.events import ToolReturned
 from perfmodel.config import ROLES
-from proposals.agents.grounding_claims import Kind, numbers, sentences
+from proposals.agents.grounding_claims import Kind, Number, numbers, sentences
 from proposals.agents.grounding_facts import CURRENT, Fact, Mesh, axis_sizes, mesh_of, named, products
+from proposals.agents.grounding_shown import is_constant
 
 
 @dataclass
@@ -53,11 +54,27 @@ class Evidence:
                 profile = item.result.get("profile")
                 found.without_profile = not (isinstance(profile, dict) and profile.get("ops"))
         foreign = {text for item in every for text in _names_in(item.result, "")}
+        reckoned = [item for item in every if item.name == CALCULATE]
         for item in every:
-            _Walk(found, item, foreign).value(item.result, _At())
+            if item.name != CALCULATE:
+                _Walk(found, item, foreign).value(item.result, _At())
         for text in words:
             found._tell(text)
+        for item in reckoned:  # what is worked out is evidence where what it is worked out from is
+            if all(found._has(operand) for operand in numbers(str(item.arguments.get("expression", "")))):
+                _Walk(found, item, foreign).value(item.result, _At())
         return found
+
+    def _has(self, operand: Number) -> bool:
+        """Whether a number without its unit stands in the evidence, in the unit of its field or as it is printed."""
+        if is_constant(operand):
+            return True
+        return any(
+            abs(fact.value / factor - operand.value) <= operand.half * (1 + 1e-9) + 1e-12 * operand.value
+            for fact in self.facts
+            if fact.value and not fact.within
+            for factor in (1.0, *_PRINTED.get(fact.kind, ()))
+        )
 
     def _tell(self, text: str) -> None:
         pairs = axis_sizes(text, self.axes)
@@ -79,6 +96,12 @@ class Evidence:
         return {result for result, text in self.texts if name.lower() in text.lower()}
 
 
+#: The tool whose results are worth what their operands are.
+CALCULATE = "calculate"
+#: What values are printed in, beside SI.
+_PRINTED: dict[Kind, tuple[float, ...]] = {
+    "time": (1e-3, 1e-6), "share": (1e-2,), "bytes": (1e6, 1e9), "bytes_per_s": (1e9,), "flops_per_s": (1e12,),
+}  # fmt: skip
 #: The unit that a key says; what its value was estimated from, or is set against, is none.
 _UNITS: tuple[tuple[str, Kind], ...] = (
     ("bytes_per_s", "bytes_per_s"), ("flops_per_s", "flops_per_s"), ("flops_per_byte", "intensity"),

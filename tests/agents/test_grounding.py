@@ -381,6 +381,19 @@ def test_what_is_no_plain_equation_is_not_called_miscalculated(text: str) -> Non
     assert not any("arithmetic" in message for message in wrong(text, Evidence.of([returned(RECKONED)])))
 
 
+def test_what_is_calculated_counts_where_its_operands_do() -> None:
+    def calculated(expression: str, value: float) -> Evidence:
+        reckoned = ToolReturned(
+            1, "r2", "c2", "calculate", True, {"expression": expression}, {"value": value, "unit": "s"}
+        )
+        return Evidence.of([returned(RECKONED), reckoned], ["Say that it were 2.5 times as long."])
+
+    assert wrong("It would take 39.5 ms.", calculated("0.0158 * 2.5", 0.0395)) == []
+    assert wrong("It would take 39.5 ms.", calculated("15.8 * 2.5 / 1000", 0.0395)) == []
+    assert wrong("It would take 41.7 ms.", calculated("0.0417 * 1", 0.0417))
+    assert wrong("It would take 41.7 ms.", calculated("0.0158 * 2.64", 0.0417))
+
+
 def test_results_of_earlier_answers_count_and_are_not_cited() -> None:
     of = Evidence.of([], ["And now?"], [returned(RESULT)])
     assert wrong("The step takes 2.517 s.", of) == []

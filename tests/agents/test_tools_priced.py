@@ -135,3 +135,13 @@ def test_a_mesh_that_is_left_out_for_a_missing_fact_is_priced_and_says_so() -> N
         found = ask(of, "predict", ici=row["mesh"]["ici"], dcn=row["mesh"]["dcn"])
         assert found["may_run"] and row["reason"] in found["why_not_proposed"]
         assert "cannot be checked" in row["whose_rule"]
+
+
+def test_arithmetic_is_done_and_nothing_else() -> None:
+    of = bench()
+    assert ask(of, "calculate", expression="(12.7e-3 + 3.1e-3) × 2", unit="s") == {
+        "value": pytest.approx(0.0316), "unit": "s",
+    }  # fmt: skip
+    assert ask(of, "calculate", expression="ceil(512 / 100) - min(2, 3)")["value"] == 4.0
+    for wrong in ("__import__('os')", "2 ** 9999999", "1 / 0", "'a' * 9", "(1).real", "1e308 * 10", "1 +", "x"):
+        assert refusal(of, "calculate", expression=wrong)

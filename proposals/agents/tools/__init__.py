@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from agent.tools import Tool, tool
+from proposals.agents.tools.arithmetic import ArithmeticTools
 from proposals.agents.tools.economics import EconomicsTools
 from proposals.agents.tools.elsewhere import ElsewhereTools
 from proposals.agents.tools.figures import FigureTools
@@ -33,7 +34,7 @@ _MEASURED = ("run", "kpis", "bottleneck", "findings", "ops", "op", "collectives"
 _PRICED = ("proposals", "predict", "search", "sensitivity", "compare_meshes", "legality", "rejected", "launch_files")
 _BEYOND = ("throughput", "cost", "retarget", "chip_counts", "vary", "hardware", "model_size", "divisors", "flags",
            "figures", "flag", "steps", "memory_use",
-           "without_model")  # fmt: skip
+           "without_model", "calculate")  # fmt: skip
 _KNOWN = ("search_history", "similar_runs", "record", "search_knowledge", "passage")
 #: Results that hold long text or many rows.
 _ROOM = {"proposals": 20_000, "findings": 24_000, "launch_files": 20_000, "compare": 16_000, "compare_meshes": 16_000}
@@ -56,7 +57,7 @@ def all_tools(bench: Workbench) -> dict[str, Tool]:
         known.search_knowledge, known.passage, economics.throughput, economics.cost, elsewhere.retarget,
         elsewhere.chip_counts, elsewhere.vary, machine.hardware, machine.model_size, machine.divisors, machine.flags,
         FigureTools(bench).figures, FlagTools(bench).flag, StepTools(bench).steps, MemoryTools(bench).memory_use,
-        ModelFreeTools(bench).without_model,
+        ModelFreeTools(bench).without_model, ArithmeticTools().calculate,
     )  # fmt: skip
     made = (tool(each, max_chars=_ROOM.get(each.__name__, 12_000)) for each in functions)
     return {each.name: each for each in made}
