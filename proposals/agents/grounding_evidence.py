@@ -61,7 +61,8 @@ class Evidence:
         for text in words:
             found._tell(text)
         for item in reckoned:  # what is worked out is evidence where what it is worked out from is
-            if all(found._has(operand) for operand in numbers(str(item.arguments.get("expression", "")))):
+            asked = item.arguments if isinstance(item.arguments, dict) else {}
+            if all(found._has(operand) for operand in numbers(str(asked.get("expression", "")))):
                 _Walk(found, item, foreign).value(item.result, _At())
         return found
 

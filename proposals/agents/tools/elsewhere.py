@@ -73,7 +73,7 @@ class ElsewhereTools:
     def retarget(self, asked: Elsewhere) -> dict[str, Any]:
         """The run on another chip or another number of chips, on the mesh given or its best legal one there: step time
         with range, speed-up per token and per chip, memory per chip, and the mesh. Remat changes
-        where what ran does not fit. Needs model, batch and sequence length."""
+        where the current policy does not fit. Needs model, batch and sequence length."""
         bench = self._bench
         config = known(bench)
         chip = chip_named(asked.chip or config.hardware.chip)
