@@ -145,3 +145,14 @@ def test_arithmetic_is_done_and_nothing_else() -> None:
     assert ask(of, "calculate", expression="ceil(512 / 100) - min(2, 3)")["value"] == 4.0
     for wrong in ("__import__('os')", "2 ** 9999999", "1 / 0", "'a' * 9", "(1).real", "1e308 * 10", "1 +", "x"):
         assert refusal(of, "calculate", expression=wrong)
+
+
+def test_a_limit_of_memory_holds_for_every_candidate() -> None:
+    of = known()
+    usable = ask(of, "hardware")["hbm_usable_bytes"]
+    held = 0.6 * usable
+    rows = ask(of, "search", constraints={"memory_at_most_bytes": held})["candidates"]
+    moved = [row for row in rows if not row.get("is_what_runs")]
+    assert moved
+    assert all(row["hbm_per_chip_bytes"]["total"] <= held * (1 + 1e-9) for row in moved)
+    assert "at most 0.5" in refusal(of, "search", constraints={"memory_at_most_bytes": 0.1 * usable})

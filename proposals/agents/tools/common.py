@@ -53,13 +53,20 @@ class Held(Arguments):
     at_most: dict[str, int] = Field(default_factory=dict, description="Largest size by axis name or role.")
     at_most_chips: int | None = None
     memory_margin: float = Field(default=0.0, description="Share of memory per chip to keep free, 0 to 0.5.")
+    memory_at_most_bytes: float | None = Field(
+        default=None, gt=0, le=1e15, description="Or the most that a chip may hold; at least half of its usable memory."
+    )
     keep_remat: bool = False
     keep_weight_sharding: bool = False
     keep_micro_batches: bool = False
     no_flags: bool = Field(default=False, description="Change no XLA flags.")
 
-    def constraints(self) -> Constraints:
-        return Constraints.from_json(self.model_dump(exclude_defaults=True, mode="json"))
+    def constraints(self, usable_bytes: float) -> Constraints:
+        """usable_bytes: of a chip.  Raises ConfigError where they make no sense."""
+        found = self.model_dump(exclude_defaults=True, mode="json")
+        if limit := found.pop("memory_at_most_bytes", None):
+            found["memory_margin"] = max(self.memory_margin, 1.0 - limit / usable_bytes)
+        return Constraints.from_json(found)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from agent.tools import Arguments, ToolError
 from perfmodel.legality import RULES
 from perfmodel.step_time import missing_facts
-from perfmodel.workload import REMAT, SHARDING
+from perfmodel.workload import REMAT, SHARDING, chip_of
 from proposals import facts
 from proposals.agents.tools.common import (
     Configuration,
@@ -162,7 +162,8 @@ class ModelTools:
         the constraints: utility weighs the gain against what is unsure and against what a change costs to try. What is
         predicted faster than all proposals and is no candidate stands apart, with the reason."""
         with told():
-            held = self._bench.constraints.joined(asked.constraints.constraints())
+            usable = chip_of(self._bench.config.hardware).hbm_usable_bytes
+            held = self._bench.constraints.joined(asked.constraints.constraints(usable))
             found = self._bench.pricer.search(held, asked.top)
         unknown = missing_facts(self._bench.config)
         rows = []
