@@ -68,7 +68,8 @@ def text(numbers: Mapping[str, Any]) -> str:
             f"({numbers['configurations']:,} configurations of {numbers['workloads']} workloads). Every error is of a "
             "run the fit had not seen: |estimate / measured − 1|; bias is the median of estimate / measured − 1. The "
             "naive model is one share of peak per chip, precision and dense or mixture: the median of the runs it may "
-            "see. Memory: [accuracy-memory.md](accuracy-memory.md). Calibration by a profile: "
+            "see. Memory: [accuracy-memory.md](accuracy-memory.md), against the TPU compiler "
+            "[accuracy-compiled.md](accuracy-compiled.md). Calibration by a profile: "
             "[accuracy-calibration.md](accuracy-calibration.md). Proposals: "
             "[accuracy-proposals.md](accuracy-proposals.md), [accuracy-confidence.md](accuracy-confidence.md). "
             "Diagnosis: [accuracy-diagnosis.md](accuracy-diagnosis.md).",

@@ -157,17 +157,20 @@ def of_stage(w: Workload, stage: Stage, c: MemoryConstants) -> MemoryUse:
     runtime = chip.gpu * c.of("runtime_bytes", profile)
     handed = _handed_over(w, stage, rows, c)
     forced = handed * c.of("held_needed", profile)
-    always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c.of("workspace_bytes", profile) + forced
-    activations = saved + np.maximum(formed, head) + always
+    whole = rows * w.model.d_model * ACTIVATION_BYTES * (1.0 - 1.0 / _wide(w)) * c.of("whole_tensors", profile)
+    always = gathered + np.where(mesh.seq > 1, keys, 0.0) + runtime + c.of("workspace_bytes", profile) + forced + whole
+    sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
+    # The update comes when the activations are gone.
+    updated = np.where(sharded, kept * c.of("updated_bytes", profile), 0.0)
+    activations = np.maximum(saved + np.maximum(formed, head) + always, updated)
     # Nobody said what is recomputed: as much as it takes, at most everything.
-    least = np.minimum(activations, least_saved + np.maximum(none, head) + always)
+    least = np.minimum(activations, np.maximum(least_saved + np.maximum(none, head) + always, updated))
     capacity = chip.hbm_capacity_bytes * (1.0 - c.of("unfilled", profile))
     room = capacity * FULL - params - optimizer - gradients
     is_open = (train.remat_open > 0) & (train.remat == REMAT.index("none"))
     spared = np.where(is_open, activations - np.clip(room, least, activations), 0.0)
     activations = activations - spared
     sparable = np.where(is_open, np.maximum(0.0, activations - least), 0.0)
-    sharded = (train.sharding == SHARDING.index("zero1")) & (mesh.links["weights"].size * mesh.dcn_fsdp > 1)
     flat = np.where(sharded, kept * c.of("optimizer_gather_bytes", profile), 0.0)
     elastic = handed - forced + flat
     held = np.clip(elastic, 0.0, np.maximum(0.0, room - activations))
@@ -194,6 +197,14 @@ def _rows(w: Workload) -> Floats:
     return found
 
 
+def _wide(w: Workload) -> Floats:
+    """Chips over which a tensor axis shards what is as wide as the model: all in the book's scheme (5.1.3) and
+    MaxText's, on GPUs only with sequence parallelism."""
+    alone = (w.chip.gpu > 0) & ~(w.training.sequence_parallel > 0)
+    found: Floats = np.where(alone, 1.0, w.mesh.model)
+    return found
+
+
 def _classic(w: Workload) -> np.ndarray:
     found: np.ndarray = (w.chip.gpu > 0) & (w.training.classic > 0)
     return found
@@ -207,9 +218,8 @@ def _saved(w: Workload, stage: Stage, rows: Floats, c: MemoryConstants) -> tuple
     fragments = np.where(classic & ~parallel, FRAGMENTATION, c.of("fragmentation", train.profile))
     in_flight = stage.micro_batches * (1.0 + fragments * np.log2(mesh.pipeline))
     layers = stage.layers * in_flight
-    # A tensor axis shards what is as wide as the model in the book's scheme (5.1.3) and MaxText's; on GPUs only with
-    # sequence parallelism.  8-bit training keeps the inputs of products in 8 bits.
-    wide = np.where(gpu & ~parallel, 1.0, mesh.model)
+    wide = _wide(w)
+    # 8-bit training keeps the inputs of products in 8 bits.
     kept_bytes = np.where(gpu & (train.low_precision > 0), 0.5 * (ACTIVATION_BYTES + 1.0), ACTIVATION_BYTES)
     extra = np.where(classic, 1.0, c.of("mlp_extra", train.profile))
     scores = model.heads_narrow / model.v_width * train.seq_len / mesh.model
@@ -258,7 +268,8 @@ def _states(w: Workload, stage: Stage, c: MemoryConstants) -> tuple[Floats, Floa
     optimizer = owned * (train.moment_bytes + np.where(gpu, MASTER_BYTES, 0.0))
     each = np.where(_classic(w), MASTER_BYTES, c.of("gradient_bytes", profile))
     reduced = ~sharded & (mesh.replica * dense_ways > 1)
-    gradients = kept * (each + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
+    held = np.where(c.of("sharded_gradients", profile) > 0, owned, kept)
+    gradients = held * (each + np.where(reduced, c.of("bucket_bytes", profile), 0.0))
     return params, optimizer, gradients, kept
 
 

@@ -42,6 +42,9 @@ class MemoryProfile:
     gradient_bytes: float
     transient_gradient_bytes: float
     bucket_bytes: float
+    sharded_gradients: float
+    updated_bytes: float
+    whole_tensors: float
     optimizer_gather_bytes: float
     logit_bytes: float
     mlp_extra: float

@@ -74,11 +74,27 @@ def test_fsdp_divides_the_states_by_all_batch_and_sequence_shards():
         assert getattr(whole, part)[0] == pytest.approx(512 * getattr(sharded, part)[0])
 
 
-def test_zero1_divides_the_optimizer_only():
+def test_zero1_divides_the_optimizer_and_what_xla_reduces_for_it():
+    """The gradient of a sharded update is reduce-scattered; the weights stay whole."""
     whole = per_chip(from_config(tpu({"data": 512}, weight_sharding="none")))
     first = per_chip(from_config(tpu({"data": 512}, weight_sharding="zero1")))
     assert first.params[0] == whole.params[0]
     assert first.optimizer[0] == pytest.approx(whole.optimizer[0] / 512)
+    assert first.gradients[0] == pytest.approx(whole.gradients[0] / 512)
+
+
+def test_zero1_gathers_new_weights_beside_the_old_once_the_activations_are_gone():
+    small, large = (per_chip(from_config(tpu({"data": 512}, weight_sharding="zero1", batch=b))) for b in (512, 8192))
+    assert small.activations[0] == pytest.approx(small.params[0])
+    assert large.activations[0] > large.params[0]
+
+
+def test_a_tensor_axis_leaves_the_inputs_of_the_layer_at_work_whole():
+    """The gathered inputs of attention and MLP, and at most two gradients before their reduce-scatter; the rest is
+    divided by the axis."""
+    one, eight = (per_chip(from_config(tpu({"data": 8, "model": n}, batch=512))).activations[0] for n in (1, 8))
+    input_bytes = 512 * 4096 / 8 * LLAMA3_8B.d_model * 2
+    assert 2 * 7 / 8 * input_bytes <= eight - one / 8 <= 4 * 7 / 8 * input_bytes
 
 
 def test_recomputing_more_keeps_less():
