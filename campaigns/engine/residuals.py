@@ -86,24 +86,20 @@ def learn(c: Candidates, rows: Ints, residual: Floats, d: Division, certain: Int
     from scipy.linalg import cho_factor, cho_solve  # 10 MB that a process needs only where it plans
 
     prior = variance(c, d)
-    if not len(rows) and (certain is None or not len(certain)):
+    both = rows if certain is None else np.concatenate([rows, certain])
+    if not len(both):
         return Learnt(np.zeros(len(c)), np.sqrt(prior))
-    everything = np.arange(len(c))
+    count = len(rows)
+    within = covariance(c, both, both, d)
+    across = covariance(c, np.arange(len(c)), both, d)
     mean = np.zeros(len(c))
-    noise = np.full(len(rows), d.noise**2)
-    if len(rows):
-        within = covariance(c, rows, rows, d)
-        across = covariance(c, everything, rows, d)
+    noise = np.full(len(both), d.noise**2)
+    if count:
         for _ in range(ROUNDS):
-            solved = cho_solve(cho_factor(within + np.diag(noise), lower=True), residual)
-            off = residual - within @ solved
-            noise = d.noise**2 * (FREEDOM + (off / d.noise) ** 2) / (FREEDOM + 1.0)
-        mean = across @ solved
-    if certain is not None and len(certain):
-        rows = np.concatenate([rows, certain])
-        noise = np.concatenate([noise, np.full(len(certain), d.noise**2)])
-        within = covariance(c, rows, rows, d)
-        across = covariance(c, everything, rows, d)
+            solved = cho_solve(cho_factor(within[:count, :count] + np.diag(noise[:count]), lower=True), residual)
+            off = residual - within[:count, :count] @ solved
+            noise[:count] = d.noise**2 * (FREEDOM + (off / d.noise) ** 2) / (FREEDOM + 1.0)
+        mean = across[:, :count] @ solved
     factor = cho_factor(within + np.diag(noise), lower=True)
     left = prior - np.einsum("ij,ji->i", across, cho_solve(factor, across.T))
     return Learnt(mean, np.sqrt(np.maximum(left, 1e-10)))
