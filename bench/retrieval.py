@@ -1,7 +1,8 @@
 """Retrieval over 100,000 passages: what a search takes, by mode and with filters, from the query's words to the hits.
 
 The passages are drawn from the shipped ones: each holds sentences of two or three of them and a vector between theirs,
-so that words and vectors are as crowded as in a real collection.  The queries are the labelled questions of the tests.
+so that words and vectors are as crowded as in a real collection.  The shipped ones stand beside them with their
+questions.  The queries are the labelled questions of the tests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 ROWS = 100_000
 AIM_S = 0.050
 SEED = 7
-QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "knowledge" / "questions.toml"
+QUESTIONS = Path(__file__).resolve().parent.parent / "evaluation" / "retrieval" / "questions.toml"
 
 
 @contextmanager
@@ -171,9 +172,11 @@ def main(rows: int = ROWS) -> dict[str, float]:
     with database():
         from django.db import connection
 
+        from evaluation.retrieval.evaluate import load
         from knowledge.embedding import current_embedder
         from knowledge.services.search import search
 
+        load()
         began = time.perf_counter()
         indexing = fill(rows)
         print(

@@ -47,6 +47,7 @@ class Embedded(models.Model):
     """A row with a search column and a vector.  `class Meta(Embedded.Meta)`, and its indexes beside these.
 
     excerpt_fields: what is shown of a hit, joined, with the matched words marked.  stamped_fields: what `stamp` sets.
+    questions_in: relation to the questions that a row answers, Embedded themselves; empty where there are none.
     """
 
     embedding = HalfVectorField(null=True, editable=False)
@@ -57,6 +58,7 @@ class Embedded(models.Model):
 
     excerpt_fields: tuple[str, ...] = ()
     stamped_fields: tuple[str, ...] = ("content_hash",)
+    questions_in: str = ""
 
     class Meta:
         abstract = True

@@ -11,7 +11,7 @@ from django.db.models import Q
 from jobs.models import Job
 from knowledge.embedded import Embedded, search_column, stamped
 
-__all__ = ["Document", "Embedded", "EmbeddingJob", "Kind", "Passage", "State", "search_column", "stamped"]
+__all__ = ["Document", "Embedded", "EmbeddingJob", "Kind", "Passage", "Question", "State", "search_column", "stamped"]
 
 
 class Kind(models.TextChoices):
@@ -88,7 +88,8 @@ class Passage(Embedded):
     team: the document's; None for a shipped one.  key: stable and unique in the team, what a citation names.
     place: where in the document, as a reader finds it ("page 3", a heading).  retired_at: when a newer version of the
     document dropped it; it is not found any more, but old citations still open it.  version: counts its contents, from
-    1.  keywords: tags and bottlenecks as words to be found by.
+    1.  questions: what it answers, in the words of those who ask; each has a vector of its own (`Question`).  keywords:
+    tags, bottlenecks and questions as words to be found by.
     """
 
     document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="passages")
@@ -107,6 +108,7 @@ class Passage(Embedded):
     tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
     hardware = ArrayField(models.CharField(max_length=20), default=list, blank=True)  # empty or "any": all
     bottlenecks = ArrayField(models.CharField(max_length=20), default=list, blank=True)
+    questions = ArrayField(models.TextField(), default=list, blank=True)
     keywords = models.TextField(blank=True, editable=False)
     version = models.PositiveIntegerField(default=1)
     retired_at = models.DateTimeField(null=True, blank=True)
@@ -114,6 +116,7 @@ class Passage(Embedded):
 
     excerpt_fields = ("text",)
     stamped_fields = ("content_hash", "keywords")
+    questions_in = "asked"
 
     class Meta(Embedded.Meta):
         ordering = ["document", "position", "pk"]
@@ -146,5 +149,21 @@ class Passage(Embedded):
         return "\n".join(part for part in (self.title, self.text, tags) if part)
 
     def stamp(self) -> str:
-        self.keywords = " ".join([*self.tags, *self.bottlenecks])
+        self.keywords = " ".join([*self.tags, *self.bottlenecks, *self.questions])
         return super().stamp()
+
+
+class Question(Embedded):
+    """A question that a shipped passage answers, for its vector; words find the passage itself."""
+
+    passage = models.ForeignKey(Passage, on_delete=models.CASCADE, related_name="asked")
+    text = models.TextField()
+
+    class Meta(Embedded.Meta):
+        indexes = Embedded.Meta.indexes[1:]  # no words, no index of them
+
+    def __str__(self) -> str:
+        return self.text
+
+    def embedding_text(self) -> str:
+        return self.text

@@ -3,9 +3,10 @@ strictly: what is not understood is refused with its file and line."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ import yaml
 from knowledge import supports
 
 FOLDER = Path(__file__).parent / "passages"
+#: Beside the files: what people ask whom a passage answers, by its id.
+QUESTIONS = "questions.json"
 HARDWARE = ("tpu", "gpu", "any")
 #: What a passage may help against: the Analyzer's verdicts, and `capacity`, memory that does not suffice.
 BOTTLENECKS = ("compute", "memory", "capacity", "communication", "input", "host", "idle")
 #: Raised when the same file is to be loaded differently.
-FORMAT = 1
+FORMAT = 2
 
 _FRONT = {"source": str, "url": str, "chapter": str}
 _KEYS = {"id": str, "section": str, "tags": list, "hardware": list, "bottlenecks": list}
@@ -49,7 +52,7 @@ class Computed:
 @dataclass(frozen=True)
 class ShippedPassage:
     """One `## Title` section.  computed: its numbers that tests compute again; supports: what it may be cited for.
-    Neither is loaded into the database."""
+    Neither is loaded into the database.  questions: what it answers, in the words of those who ask (questions.json)."""
 
     id: str
     title: str
@@ -66,6 +69,7 @@ class ShippedPassage:
     line: int
     computed: tuple[Computed, ...] = ()
     supports: tuple[supports.Support, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,15 @@ class PassageFile:
     passages: tuple[ShippedPassage, ...]
 
 
-def fingerprint(content: bytes) -> str:
-    return sha256(b"%d\n" % FORMAT + content).hexdigest()
+def fingerprint(content: bytes, questions: bytes = b"") -> str:
+    return sha256(b"%d\n" % FORMAT + content + questions).hexdigest()
+
+
+def fingerprints(folder: Path = FOLDER) -> dict[str, str]:
+    """By name of the file; where the questions change, those of all files do."""
+    questions = folder / QUESTIONS
+    asked = questions.read_bytes() if questions.exists() else b""
+    return {path.name: fingerprint(path.read_bytes(), asked) for path in passage_files(folder)}
 
 
 def passage_files(folder: Path = FOLDER) -> list[Path]:
@@ -88,8 +99,16 @@ def passage_files(folder: Path = FOLDER) -> list[Path]:
 
 
 def read_all(folder: Path = FOLDER) -> list[PassageFile]:
-    """Every file of the folder; ids are unique over all of them."""
-    files = [read_file(path) for path in passage_files(folder)]
+    """Every file of the folder with the questions of its passages; ids are unique over all of them."""
+    marks, asked = fingerprints(folder), read_questions(folder)
+    files = [
+        replace(
+            file,
+            sha256=marks[file.name],
+            passages=tuple(replace(each, questions=asked.get(each.id, ())) for each in file.passages),
+        )
+        for file in map(read_file, passage_files(folder))
+    ]
     seen: dict[str, str] = {}
     for file in files:
         for passage in file.passages:
@@ -97,7 +116,28 @@ def read_all(folder: Path = FOLDER) -> list[PassageFile]:
             if passage.id in seen:
                 raise PassageError(f"{where}: the id {passage.id} is taken by {seen[passage.id]}.")
             seen[passage.id] = where
+    if unknown := sorted(asked.keys() - seen.keys()):
+        raise PassageError(f"{QUESTIONS}:1: there is no passage {', '.join(unknown)}.")
     return files
+
+
+def read_questions(folder: Path = FOLDER) -> dict[str, tuple[str, ...]]:
+    """By id of the passage that answers them; empty where the folder has none."""
+    path = folder / QUESTIONS
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))["questions"]
+        return {str(key): tuple(_question(each) for each in asked) for key, asked in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        line = getattr(error, "lineno", 1)
+        raise PassageError(f'{QUESTIONS}:{line}: write {{"about": …, "questions": {{id: [text, …]}}}}.') from None
+
+
+def _question(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("a question is text")
+    return text.strip()
 
 
 def read_file(path: Path) -> PassageFile:

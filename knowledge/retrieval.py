@@ -1,4 +1,4 @@
-"""Hybrid retrieval over any model that is `Embedded`: by meaning, by words, and both fused by reciprocal rank.
+"""Hybrid retrieval over any model that is `Embedded`: by meaning, by words, and both fused by their scores.
 
 `retrieve(rows, query)` takes a filtered queryset, so that every filter and every right is the caller's `filter()`, and
 says of each hit why it is there.  Measured in docs/knowledge.md.
@@ -7,8 +7,8 @@ says of each hit why it is there.  Measured in docs/knowledge.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -21,14 +21,12 @@ from knowledge.embedded import Embedded
 from knowledge.embedding import EmbeddingError, current_embedder
 from knowledge.synonyms import other_words
 from knowledge.text_search import Fragment, Words, excerpts, matching, parse
-from knowledge.vector_search import nearest
+from knowledge.vector_search import nearest, nearest_with_questions
 
 Mode = Literal["fused", "vector", "text"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 #: Each list gives so many candidates to the fusion.
 CANDIDATES = 50
-#: 1 / (RANK_CONSTANT + rank): Cormack, Clarke and Büttcher, Reciprocal Rank Fusion, SIGIR 2009, with their 60.
-RANK_CONSTANT = 60
 LONGEST_QUERY = 2000  # characters
 _FLAG = re.compile(r"(?<!\S)--(?=\w)")
 _COLLECTIVES = tuple(
@@ -42,7 +40,8 @@ _COLLECTIVES = tuple(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row stands in one list.  score: cosine similarity (vector), or weighted sum of matched stems (text)."""
+    """Where a row stands in one list.  score: cosine similarity (vector; with questions, the mean of the text's and the
+    nearest question's), or weighted sum of matched stems (text)."""
 
     rank: int
     score: float
@@ -52,14 +51,15 @@ class Place:
 class Hit:
     """A row that was found, and why.
 
-    score: of the fusion; with one list, that list's.  excerpt: its text around the words that matched, in pieces;
-    matched: these words.
+    score: of the fusion, 0 to 1 (`_fused`); with one list, that list's.  fused: whether both lists had anything.
+    excerpt: its text around the words that matched, in pieces; matched: these words.
     """
 
     pk: Any
     score: float
     vector: Place | None = None
     text: Place | None = None
+    fused: bool = False
     excerpt: tuple[Fragment, ...] = ()
     matched: tuple[str, ...] = ()
 
@@ -105,7 +105,9 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
             embedder = current_embedder()
             vector = _vector_of(_with_synonyms(query), embedder.name)
             embedder_name = embedder.name
-            by_vector = nearest(words.without_excluded(rows), vector, embedder_name, candidates, k + offset)
+            by_vector = nearest_with_questions(
+                words.without_excluded(rows), vector, embedder_name, candidates, k + offset
+            )
         except EmbeddingError as error:
             notes.append(f"{error} Keyword search only.")
     by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
@@ -147,23 +149,37 @@ def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
 
 
 def _fused(by_vector: Sequence[tuple[Any, float]], by_text: Sequence[tuple[Any, float]]) -> list[Hit]:
+    """Both lists in one: half of the score in either, as a share of what the list's best has (Bruch, Gai and Ingber, An
+    Analysis of Fusion Functions for Hybrid Retrieval, TOIS 2023).  A row that a list does not hold has 0 there.
+
+    Words count from 0, the score of a row without any; similarities from that of the CANDIDATES-th, since no row has 0:
+    what is further down counts no more, however long a list is asked for.
+    """
     vector = {pk: Place(rank, score) for rank, (pk, score) in enumerate(by_vector, 1)}
     text = {pk: Place(rank, score) for rank, (pk, score) in enumerate(by_text, 1)}
-    both = bool(vector) and bool(text)
-    hits = []
-    for pk in {**vector, **text}:
-        places = [place for place in (vector.get(pk), text.get(pk)) if place is not None]
-        score = sum(1 / (RANK_CONSTANT + place.rank) for place in places) if both else places[0].score
-        hits.append(Hit(pk, score, vector.get(pk), text.get(pk)))
-    if not both:
-        return hits  # in the order of their only list
+    if not (vector and text):
+        return [Hit(pk, place.score, vector.get(pk), text.get(pk)) for pk, place in {**vector, **text}.items()]
+    least = by_vector[:CANDIDATES][-1][1] if len(by_vector) > 1 else 0.0
+    shares = (_shares(vector, least), _shares(text, 0.0))
+    hits = [
+        Hit(pk, sum(share.get(pk, 0.0) for share in shares) / 2, vector.get(pk), text.get(pk), fused=True)
+        for pk in {**vector, **text}
+    ]
     return sorted(hits, key=lambda hit: (-hit.score, min(p.rank for p in (hit.vector, hit.text) if p), hit.pk))
+
+
+def _shares(places: Mapping[Any, Place], least: float) -> dict[Any, float]:
+    """Scores above the least, over the best one's."""
+    most = max(place.score for place in places.values())
+    if most <= least:
+        return dict.fromkeys(places, 1.0)
+    return {pk: max(0.0, (place.score - least) / (most - least)) for pk, place in places.items()}
 
 
 def _explained(model: type[Embedded], words: Words, hits: Sequence[Hit]) -> list[Hit]:
     found = excerpts(model, words, [hit.pk for hit in hits])
     return [
-        Hit(hit.pk, hit.score, hit.vector, hit.text, fragments, matched)
+        replace(hit, excerpt=fragments, matched=matched)
         for hit in hits
         for fragments, matched in [found.get(hit.pk, ((), ()))]
     ]

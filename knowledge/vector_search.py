@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import numpy as np
-from django.db import connection, transaction
-from django.db.models import F, QuerySet, Value
+from django.db import connection, models, transaction
+from django.db.models import F, Min, QuerySet, Value
 from django.db.models.functions import Cast
 from numpy.typing import NDArray
 from pgvector.django import CosineDistance, HalfVectorField
@@ -22,16 +22,19 @@ COMPARED = 3_000
 
 def neighbours(rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int) -> QuerySet[Any, Any]:
     """(pk, cosine distance) of the rows nearest to a vector, nearest first; only vectors of the same model count."""
-    dimension = len(vector)
-    own = Cast(F("embedding"), HalfVectorField(dimensions=dimension))
-    given = Cast(Value("[" + ",".join(f"{x:.6g}" for x in vector) + "]"), HalfVectorField(dimensions=dimension))
     return (
-        rows.filter(embedding_model=model, embedding_dimension=dimension)
+        rows.filter(embedding_model=model, embedding_dimension=len(vector))
         .order_by()
-        .annotate(distance=CosineDistance(own, given))
+        .annotate(distance=_distance(vector))
         .order_by("distance")
         .values_list("pk", "distance")[:limit]
     )
+
+
+def _distance(vector: NDArray[np.float32]) -> CosineDistance:
+    kind = HalfVectorField(dimensions=len(vector))
+    given = Cast(Value("[" + ",".join(f"{x:.6g}" for x in vector) + "]"), kind)
+    return CosineDistance(Cast(F("embedding"), kind), given)
 
 
 def nearest(
@@ -58,6 +61,35 @@ def nearest(
             hits = list(found.all())
         _set_local({"enable_indexscan": "on"})
     return [(pk, 1.0 - distance) for pk, distance in hits]
+
+
+def nearest_with_questions(
+    rows: QuerySet[Any], vector: NDArray[np.float32], model: str, limit: int, least: int = 10
+) -> list[tuple[Any, float]]:
+    """As `nearest`, where rows have questions (`Embedded.questions_in`): the similarity of such a row is the mean of
+    its own text's and that of its nearest question.
+
+    The mean, not the larger: a question is nearer to a query than a text is, so that with the larger a row without
+    questions, which is every document of a team, would stand behind (measured in docs/knowledge.md).
+    """
+    found = dict(nearest(rows, vector, model, limit, least))
+    if rows.model.questions_in:
+        asked = _nearest_questions(rows.model, vector, model)
+        own = neighbours(rows.filter(pk__in=list(asked)), vector, model, len(asked))
+        found |= {pk: (1.0 - distance + asked[pk]) / 2 for pk, distance in own}
+    return sorted(found.items(), key=lambda item: -item[1])[:limit]
+
+
+def _nearest_questions(model: type[models.Model], vector: NDArray[np.float32], embedder: str) -> dict[Any, float]:
+    """Similarity of the nearest question, by the row that answers it.  All are compared: they are few thousand."""
+    relation: Any = model._meta.get_field(model.questions_in)  # type: ignore[attr-defined]
+    questions = relation.related_model._default_manager.filter(
+        embedding_model=embedder, embedding_dimension=len(vector)
+    )
+    to = relation.field.attname
+    return {
+        pk: 1.0 - distance for pk, distance in questions.order_by().values_list(to).annotate(d=Min(_distance(vector)))
+    }
 
 
 def _expected(rows: QuerySet[Any]) -> int:

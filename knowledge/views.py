@@ -13,7 +13,6 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.models import Role
 from accounts.permissions import require, team_ids
 from knowledge.models import Passage
-from knowledge.retrieval import RANK_CONSTANT
 from knowledge.services import browse, embedding, search
 from knowledge.services.browse import Facet, Filters
 
@@ -38,7 +37,6 @@ def knowledge(request: HttpRequest) -> HttpResponse:
         "chips": list(_chips(facets, filters)),
         "kept": [(name, getattr(filters, name)) for name in filters.chosen],
         "modes": [(mode, word, filters.but(mode=mode).query()) for mode, word in MODE_WORDS.items()],
-        "rank_constant": RANK_CONSTANT,
         "waiting": search.waiting(team),
         "back_query": filters.query(),
     }

@@ -7,6 +7,7 @@ the rank of the first expected one among the first fifty, 0 where there is none.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from typing import Literal
 QUESTIONS = Path(__file__).with_name("questions.toml")
 #: By somebody who had read none.
 BLIND_QUESTIONS = Path(__file__).with_name("blind_questions.toml")
+#: By a third person, written after the retrieval that they measure; nothing was chosen by them.
+FRESH_QUERIES = Path(__file__).with_name("fresh_queries.json")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "knowledge.md"
 BEGIN, END = "<!-- measured by evaluation/retrieval/evaluate.py -->", "<!-- end -->"
 MODES: tuple[Literal["vector", "text", "fused"], ...] = ("vector", "text", "fused")
@@ -50,8 +53,14 @@ def questions(file: Path = QUESTIONS, *, later: bool = False) -> list[tuple[str,
     ]
 
 
+def fresh_queries(file: Path = FRESH_QUERIES) -> list[tuple[str, str, frozenset[str]]]:
+    """(id, query, keys of the passages that answer it) of the queries that a passage answers."""
+    rows = json.loads(file.read_text("utf-8"))
+    return [(row["id"], row["query"], frozenset(row["answers"])) for row in rows if row["answers"]]
+
+
 def is_held_out(question: str) -> bool:
-    """Whether a blind question is of the half that nobody looks at, by its hash."""
+    """Whether a blind question, or the id of a fresh query, is of the half that nobody looks at, by its hash."""
     return int(hashlib.sha256(question.encode()).hexdigest(), 16) % 2 == 1
 
 
@@ -76,13 +85,14 @@ def measure(asked: Sequence[tuple[str, frozenset[str]]]) -> dict[str, Measured]:
 
 def load() -> int:
     """The shipped passages with their vectors; how many."""
-    from knowledge.models import Passage
+    from knowledge.models import Passage, Question
     from knowledge.services.embedding import embed_some
     from knowledge.services.shipped import load_shipped
 
     passages = load_shipped().passages
-    while embed_some(Passage) != "none":
-        pass
+    for model in (Passage, Question):
+        while embed_some(model) != "none":
+            pass
     return passages
 
 
@@ -105,8 +115,11 @@ def table(sets: dict[str, dict[str, Measured]], passages: int) -> str:
 def main() -> None:
     from bench.retrieval import database
 
-    blind = questions(BLIND_QUESTIONS)
+    blind, fresh = questions(BLIND_QUESTIONS), fresh_queries()
     asked = {
+        "fresh, held out": [(query, keys) for each, query, keys in fresh if is_held_out(each)],
+        "fresh, other half": [(query, keys) for each, query, keys in fresh if not is_held_out(each)],
+        "fresh, all": [(query, keys) for _, query, keys in fresh],
         "blind, held out": [item for item in blind if is_held_out(item[0])],
         "blind, other half": [item for item in blind if not is_held_out(item[0])],
         "by the authors of the passages": questions(),
@@ -115,7 +128,7 @@ def main() -> None:
     with database():
         passages = load()
         sets = {title: measure(items) for title, items in asked.items()}
-    for title in list(asked)[1:3]:
+    for title in ("blind, other half", "by the authors of the passages"):
         for (question, expected), rank in zip(asked[title], sets[title]["fused"].ranks, strict=True):
             if rank is None or rank > 5:
                 print(f"{rank}: {question} ({', '.join(sorted(expected))})")

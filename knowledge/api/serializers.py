@@ -31,9 +31,10 @@ class PlaceSerializer(serializers.Serializer[Any]):
 
 
 class FoundWhySerializer(serializers.Serializer[Any]):
-    """Why a passage was found.  vector: its place by meaning, score the cosine similarity; text: its place by words,
-    score the sum of the matched stems' weights; null where it is not in that list.  score: of the fusion of both, or
-    of the only list.  excerpt: its text around the words; matched: these words."""
+    """Why a passage was found.  vector: its place by meaning, score the cosine similarity, of a passage with questions
+    the mean of its text's and its nearest question's; text: its place by words, score the sum of the matched stems'
+    weights; null where it is not in that list.  score: of the fusion of both, 0 to 1, or of the only list.  excerpt:
+    its text around the words; matched: these words."""
 
     score = serializers.FloatField()
     vector = PlaceSerializer(allow_null=True)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from math import isclose
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -17,7 +16,7 @@ from accounts.models import Team
 from accounts.text import whole_number
 from knowledge.models import HARDWARE, Document, Passage
 from knowledge.passage_file import BOTTLENECKS
-from knowledge.retrieval import MODES, RANK_CONSTANT, Hit, Mode, retrieve
+from knowledge.retrieval import MODES, Hit, Mode, retrieve
 from knowledge.services.search import names_of, seen_by, visible, whole
 from perfmodel.chips import load_chips
 
@@ -116,11 +115,7 @@ class Row:
     @property
     def fused(self) -> float | None:
         """The score of both lists together; None where only one list had anything."""
-        if self.hit is None:
-            return None
-        ranks = [place.rank for place in (self.hit.vector, self.hit.text) if place is not None]
-        score = sum(1 / (RANK_CONSTANT + rank) for rank in ranks)
-        return score if isclose(score, self.hit.score) else None
+        return self.hit.score if self.hit is not None and self.hit.fused else None
 
 
 @dataclass(frozen=True)

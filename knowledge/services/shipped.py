@@ -9,8 +9,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from knowledge.models import Document, Kind, Passage
-from knowledge.passage_file import FOLDER, PassageFile, fingerprint, passage_files, read_all
+from knowledge.models import Document, Kind, Passage, Question, stamped
+from knowledge.passage_file import FOLDER, PassageFile, fingerprints, read_all
 from knowledge.services import embedding
 
 #: The first start has samples to read; vectors can wait so long, words are found at once.
@@ -34,16 +34,17 @@ def load_shipped(folder: Path = FOLDER) -> Loaded:
     A passage that changed counts up its version and gets a new vector; one that is gone is retired, so that what cited
     it can still open it.  Raises PassageError.
     """
-    on_disk = {path.name: fingerprint(path.read_bytes()) for path in passage_files(folder)}
-    if _loaded() == on_disk:
+    if _loaded() == fingerprints(folder):
         return Loaded(_living().count())
     files = read_all(folder)
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("select pg_advisory_xact_lock(%s)", [_LOCK])  # two starts at once
         result = _store(files)
+        _store_questions()
     if result.added or result.changed:
         embedding.enqueue(Passage, EMBED_AFTER_S)
+        embedding.enqueue(Question, EMBED_AFTER_S)
     return result
 
 
@@ -68,7 +69,7 @@ def _store(files: list[PassageFile]) -> Loaded:
                 "formula": given.formula, "applies_when": given.applies_when,
                 "counter_indications": given.counter_indications, "source": given.source, "section": given.section,
                 "url": given.url, "place": given.title, "tags": list(given.tags), "hardware": list(given.hardware),
-                "bottlenecks": list(given.bottlenecks), "retired_at": None,
+                "bottlenecks": list(given.bottlenecks), "questions": list(given.questions), "retired_at": None,
             }  # fmt: skip
             passage = present.pop(given.id, None)
             if passage is None:
@@ -88,6 +89,15 @@ def _store(files: list[PassageFile]) -> Loaded:
     shipped = Document.objects.filter(team=None, kind=Kind.SHIPPED)
     shipped.exclude(name__in=[file.name for file in files]).update(sha256="")
     return Loaded(_living().count(), len(added), changed, len(gone))
+
+
+def _store_questions() -> None:
+    """A row with a vector for each question of the passages that are found; those that stay keep theirs."""
+    wanted = {(pk, text) for pk, asked in _living().values_list("pk", "questions") for text in asked}
+    present = {(pk, text): row for row, pk, text in Question.objects.values_list("pk", "passage_id", "text")}
+    Question.objects.filter(pk__in=[row for key, row in present.items() if key not in wanted]).delete()
+    new = sorted(wanted - present.keys())
+    Question.objects.bulk_create(stamped(Question(passage_id=pk, text=text) for pk, text in new))
 
 
 def _document(file: PassageFile) -> Document:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from knowledge.models import Document, Passage
+from knowledge.models import Document, Passage, Question
 from knowledge.passage_file import PassageError, read_all, read_file
 from knowledge.services.embedding import stale
 from knowledge.services.search import passage, search
@@ -161,6 +161,40 @@ def test_a_changed_passage_counts_up_and_the_others_stay(folder: Path) -> None:
     assert Passage.objects.get(key="ridge").version == ridge.version == 1
     assert Document.objects.get().version == 2
     assert search(None, "carries twice", mode="text").found[0].passage.key == "links"
+
+
+@pytest.mark.django_db
+def test_questions_come_with_their_passage_and_change_with_it(folder: Path) -> None:
+    asked = folder / "questions.json"
+    load_shipped(folder)
+    asked.write_text('{"questions": {"links": ["Is a torus faster?", "Why close the ring?"]}}')
+    assert load_shipped(folder) == Loaded(2, changed=1)
+    assert search(None, "torus faster", mode="text").found[0].passage.key == "links"
+    ring = Question.objects.get(text="Why close the ring?")
+    asked.write_text('{"questions": {"links": ["Why close the ring?", "Does it wrap?"]}}')
+    assert load_shipped(folder) == Loaded(2, changed=1)
+    assert Passage.objects.get(key="links").version == 3
+    assert {row.text for row in Question.objects.all()} == {"Why close the ring?", "Does it wrap?"}
+    assert Question.objects.get(text="Why close the ring?").pk == ring.pk  # with its vector
+    asked.unlink()
+    assert load_shipped(folder) == Loaded(2, changed=1)
+    assert not Question.objects.exists() and not search(None, "faster", mode="text").found
+
+
+@pytest.mark.parametrize(
+    ("written", "where"),
+    [
+        ("[1, 2]", "questions.json:1:"),
+        ('{"questions":\n{"links": ["a"}}', "questions.json:2:"),
+        ('{"questions": {"links": [7]}}', "questions.json:1:"),
+        ('{"questions": {"link": ["a"]}}', "questions.json:1: there is no passage link."),
+    ],
+)
+def test_questions_that_are_not_understood_are_refused(folder: Path, written: str, where: str) -> None:
+    (folder / "questions.json").write_text(written)
+    with pytest.raises(PassageError) as raised:
+        read_all(folder)
+    assert str(raised.value).startswith(where)
 
 
 @pytest.mark.django_db

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.retrieval.evaluate import fresh_queries
 from knowledge.passage_file import ShippedPassage, read_all
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,21 @@ def test_no_passage_holds_the_answer_of_experiment_2_or_3() -> None:
         for sizes in _axis_sizes(_everything(passage)):
             for answer in EXPERTS:
                 assert not all(size in sizes[axis] for axis, size in answer.items()), passage.id
+
+
+def test_passages_come_with_what_people_ask_of_them() -> None:
+    asked = [passage.questions for passage in ALL if passage.questions]
+    assert len(asked) >= 0.95 * len(ALL)
+    assert all(len(set(questions)) == len(questions) >= 5 for questions in asked)
+
+
+def test_no_question_that_measures_is_one_that_is_indexed() -> None:
+    """By the letter: those who wrote the indexed ones saw none that measures."""
+    indexed = {question.casefold() for passage in ALL for question in passage.questions}
+    files = [ROOT / "evaluation" / "retrieval" / name for name in ("questions.toml", "blind_questions.toml")]
+    measured = [row["question"] for file in files for row in tomllib.loads(file.read_text("utf-8"))["question"]]
+    measured += [query for _, query, _ in fresh_queries()]
+    assert not indexed & {question.casefold() for question in measured}
 
 
 def test_questions_cover_every_topic_and_name_existing_passages() -> None:
