@@ -6,6 +6,8 @@ All are of bf16 values on the wire and in HBM, and of wrapped axes at data-sheet
 
 from __future__ import annotations
 
+import math
+
 from perfmodel.chips import Chip
 
 
@@ -34,9 +36,10 @@ def node_tokens(chip: Chip, cards: int = 8, precision: str = "bf16") -> float:
     return chip.peak(precision) / (cards * chip.dcn_bytes_per_s_per_chip)
 
 
-def slice_tokens(chip: Chip, precision: str = "bf16") -> float:
-    """Tokens per slice that hide data parallelism over DCN; independent of the slice's size."""
-    return chip.peak(precision) / chip.dcn_bytes_per_s_per_chip
+def slice_tokens(chip: Chip, precision: str = "bf16", slices: float = math.inf) -> float:
+    """Tokens per slice that hide data parallelism over DCN; independent of the slice's size (book 5.1.6).  Of an
+    all-reduce over n slices each sends (n - 1)/n, which the book takes as 1."""
+    return chip.peak(precision) / chip.dcn_bytes_per_s_per_chip * (1 - 1 / slices)
 
 
 def tensor_shards(chip: Chip, d_ff: float, axes: int = 1, precision: str = "bf16") -> float:

@@ -251,8 +251,8 @@ def mixed_bound(config: ExperimentConfig) -> Quantity:
 
 @of_config
 def slice_bound(config: ExperimentConfig) -> Quantity:
-    """Tokens per slice that hide data parallelism over DCN."""
-    return bounds.slice_tokens(chip_of(config.hardware), config.training.precision)
+    """Tokens per slice that hide data parallelism over DCN between this many slices."""
+    return bounds.slice_tokens(chip_of(config.hardware), config.training.precision, config.hardware.slices)
 
 
 @of_config

@@ -58,9 +58,9 @@ def node_ridge(chip: str) -> float:
 
 
 @formula
-def dcn_critical_tokens(chip: str) -> float:
+def dcn_critical_tokens(chip: str, slices: str = "inf") -> float:
     """Tokens per slice that hide data parallelism over DCN; independent of the slice's size."""
-    return bounds.slice_tokens(get_chip(chip))
+    return bounds.slice_tokens(get_chip(chip), slices=float(slices))
 
 
 @formula
