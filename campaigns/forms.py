@@ -19,19 +19,24 @@ class CampaignForm(forms.Form):
     backend = forms.ChoiceField(
         choices=Campaign.Backend.choices, initial=Campaign.Backend.MODELLED, label="Run trials on"
     )
-    most_trials = forms.IntegerField(min_value=1, max_value=MOST_TRIALS, initial=20, label="Trials")
-    parallel = forms.IntegerField(min_value=1, max_value=MOST_PARALLEL, initial=1, label="At a time")
-    most_hours = forms.FloatField(min_value=0.001, required=False, label="Hours of trials")
-    most_dollars = forms.FloatField(min_value=0.01, required=False, label="Budget, $")
-    dollars_per_chip_hour = forms.FloatField(min_value=0.0001, required=False, label="$ per chip-hour")
+    most_trials = forms.IntegerField(min_value=1, max_value=MOST_TRIALS, initial=20, label="Maximum trials")
+    parallel = forms.IntegerField(min_value=1, max_value=MOST_PARALLEL, initial=1, label="Trials in parallel")
+    most_hours = forms.FloatField(min_value=0.001, required=False, label="Time limit (h)")
+    most_dollars = forms.FloatField(min_value=0.01, required=False, label="Cost limit ($)")
+    dollars_per_chip_hour = forms.FloatField(min_value=0.0001, required=False, label="Price per chip-hour ($)")
     expert_step_time_s = forms.FloatField(
-        min_value=1e-6, required=False, label="Best by hand, s", help_text="Drawn as a line to beat"
+        min_value=1e-6,
+        required=False,
+        label="Best hand-tuned step time (s)",
+        help_text="Drawn in the plot as the time to beat.",
     )
-    to_budget = forms.BooleanField(required=False, label="Go on where it has converged")
+    to_budget = forms.BooleanField(required=False, label="Use the whole budget, even after convergence")
     keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
     keep_weight_sharding = forms.BooleanField(required=False, label="Keep weight sharding")
     keep_micro_batches = forms.BooleanField(required=False, label="Keep micro-batches")
-    landscape = forms.FileField(required=False, label="Recorded landscape", help_text="JSON, for that backend only")
+    landscape = forms.FileField(
+        required=False, label="Recorded landscape", help_text="JSON; used only by the recorded landscape."
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})

@@ -33,7 +33,7 @@ class Campaign(Job):
 
     class Backend(models.TextChoices):
         LOCAL = "local", "Devices of this machine"
-        MODELLED = "modelled", "Modelled time, nothing runs"
+        MODELLED = "modelled", "Performance model (runs nothing)"
         RECORDED = "recorded", "Recorded landscape"
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")

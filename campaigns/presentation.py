@@ -176,7 +176,7 @@ def trajectory(campaign: Campaign, trials: Sequence[Trial]) -> Trajectory | None
     if first is not None:
         marks.append(Mark(y(float(first.step_time_s or 1.0)), "current configuration", "baseline"))
     if campaign.expert_step_time_s:
-        marks.append(Mark(y(campaign.expert_step_time_s), "by hand", "expert"))
+        marks.append(Mark(y(campaign.expert_step_time_s), "hand-tuned", "expert"))
     return Trajectory(_thinned(points), corners, marks, last, min(len(points), MOST_POINTS), len(points))
 
 

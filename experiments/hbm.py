@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments import formatting
 from experiments.memory_profile import AllocatorCurve, Buffer, HeapSchedule
 from experiments.step_profile import Memory
 
@@ -132,4 +133,4 @@ def statement(memory: Memory) -> str:
     if schedule is None or not schedule.buffers:
         return ""
     parts = sorted(by_kind(schedule), key=lambda group: -group.size_bytes)
-    return f"{parts[0].name} take {parts[0].share:.0%} of the peak of {schedule.program}."
+    return f"{parts[0].name} take {formatting.share(parts[0].share, 2)} of the peak of {schedule.program}."

@@ -18,7 +18,7 @@ from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card
 from launches.services import bundles, choices, launching
-from launches.settings_form import values_of
+from launches.settings_form import GROUPS, shown, values_of
 from proposals.models import Proposal
 from proposals.services import measuring
 
@@ -135,7 +135,7 @@ def settings(request: HttpRequest) -> HttpResponse:
         context["keys"] = choices.enabled().keys
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
-    context |= {"key": key, "values": values, "defaults": choices.TeamValues()}
+    context |= {"key": key, "values": shown(values), "groups": GROUPS}
     return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
 
 

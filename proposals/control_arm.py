@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from experiments import formatting
+
 ADOPT, REJECT, NO_DIFFERENCE, UNDECIDED = "adopt", "reject", "no_difference", "undecided"
 WORDS = {ADOPT: "Adopt", REJECT: "Reject", NO_DIFFERENCE: "No difference", UNDECIDED: "Undecided"}
 
@@ -228,13 +230,16 @@ def _outcome(low: float, high: float) -> str:
 def _repeats_for(one_run: float, arm: ArmSummary, expected: float | None) -> str:
     """How many repeats of each arm would show the expected difference, else one of five per cent."""
     wanted = abs(log(expected)) if expected and abs(log(expected)) > WORTHWHILE else log(1.05)
+    difference = formatting.share(expm1(wanted), 2)
     for repeats in range(LEAST_REPEATS, _MOST_REPEATS_NAMED + 1):
         half = float(stdtrit(2 * repeats - 2, (1 + LEVEL) / 2)) * one_run * sqrt(2 / repeats)
         if half <= wanted:
             if repeats <= arm.repeats:
                 return ""
-            return f"{repeats} repeats of each arm would show a difference of {expm1(wanted):.1%}."
-    return f"Runs vary by {one_run:.1%}, too much to show a difference of {expm1(wanted):.1%} by repeating them."
+            return f"{repeats} repeats of each arm would show a difference of {difference}."
+    return (
+        f"Runs vary by {formatting.share(one_run, 2)}, too much to show a difference of {difference} by repeating them."
+    )
 
 
 def _sentence(outcome: str, speedup: float, low: float, high: float, resolution: float) -> str:
@@ -243,4 +248,5 @@ def _sentence(outcome: str, speedup: float, low: float, high: float, resolution:
         return f"The proposal is faster than its control arm: {interval}."
     if outcome == REJECT:
         return f"The proposal is slower than its control arm: {interval}."
-    return f"No difference from the control arm: {interval}; one of less than {resolution:.1%} would not show."
+    least = formatting.share(resolution, 2)
+    return f"No difference from the control arm: {interval}; one of less than {least} would not show."

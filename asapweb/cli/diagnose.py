@@ -8,6 +8,7 @@ from typing import Any
 
 from asapweb.cli.contradictions import print_contradictions
 from diagnosis.analyzer import diagnose
+from experiments import formatting
 from experiments.ingest import read_profile
 from perfmodel.config_file import read_config
 
@@ -57,7 +58,7 @@ def as_text(result: dict[str, Any]) -> str:
     """The report in its four sections, then the findings with what to do."""
     verdict = result["bottleneck"]
     lines = [
-        f"Bound by {verdict['primary']} (confidence {verdict['confidence']:.0%})",
+        f"Bound by {verdict['primary']} (confidence {formatting.probability(verdict['confidence'])})",
         verdict["statement"],
         "",
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from asapweb.user_error import UserError
+from experiments import formatting
 from perfmodel.config_file import read_config
 from proposals.failures import CAUSES, read_failure
 
@@ -34,8 +35,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """Cause, sentence, the line, and what to do."""
-    lines = [f"{CAUSES[result['cause']]} (confidence {result['confidence']:.0%}): {result['verdict']}"]
-    lines.append(result["sentence"])
+    confidence = formatting.probability(result["confidence"])
+    lines = [f"{CAUSES[result['cause']]} (confidence {confidence}): {result['verdict']}", result["sentence"]]
     if result["line"]:
         place = f"{result['file']}, line {result['line_number']:,}"
         rank = f", rank {result['rank']}" if result["rank"] is not None else ""

@@ -9,6 +9,7 @@ from typing import Any
 from asapweb.cli.contradictions import print_contradictions
 from asapweb.user_error import UserError
 from diagnosis.analyzer import diagnose
+from experiments import formatting
 from experiments.ingest import read_profile
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import parse_mesh_argument, read_config
@@ -126,7 +127,7 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep the current configuration")
     what = "that no change is worthwhile" if keeps else "that the step gets faster per token"
     what = "that throughput per chip rises" if "topology" in item["changes"] else what
-    lines.append(f"   confidence {item['confidence']:.0%} {what}")
+    lines.append(f"   confidence {formatting.probability(item['confidence'])} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]
     return lines + [_cited(cite) for cite in item["citations"]]

@@ -15,12 +15,9 @@ import numpy.typing as npt
 from perfmodel import legality
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.config_file import config_to_json, parse_config
-from perfmodel.efficiency import Efficiencies, load_efficiencies
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.search import PricedSpace, price_space, ranking
-from perfmodel.space import SearchBounds, Space, build_space, space_workload
-from perfmodel.step_time import Priced, combine
-from perfmodel.terms import step_terms
-from perfmodel.workload import chip_of
+from perfmodel.space import SearchBounds, Space, build_space
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +35,6 @@ class Meshes:
     """
 
     space: Space
-    efficiencies: Efficiencies
     estimate_s: npt.NDArray[np.float64]
     memory_bytes: npt.NDArray[np.float64]
     broken: npt.NDArray[np.int8]
@@ -71,11 +67,6 @@ class Meshes:
 
     def config(self, index: int) -> ExperimentConfig:
         return self.space.config_at(index, 0, 0, 0)
-
-    def priced(self, indices: Ints) -> Priced:
-        """The full prices of a few meshes, as arrays over them."""
-        few = self.space.take(indices)
-        return combine(step_terms(space_workload(few, slice(0, len(indices)))), self.efficiencies)
 
     def order(self, show: str, sort: str) -> Ints:
         """Meshes as the table lists them."""
@@ -124,11 +115,10 @@ def meshes_of(config: ExperimentConfig) -> Meshes:
 def _meshes(text: str) -> Meshes:
     config, _ = parse_config(json.loads(text))
     space = build_space(config, SearchBounds(axes=tuple(axis for axis, _ in config.mesh.ici)))
-    efficiencies = load_efficiencies().resolve(chip_of(config.hardware), config.training.precision, config.model)
-    priced = price_space(space, efficiencies)
+    priced = price_space(space, load_efficiencies().for_config(config))
     estimate, used = priced.estimate_s.reshape(-1), priced.memory_bytes.reshape(-1)
     ranked = ranking(priced)
-    return Meshes(space, efficiencies, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
+    return Meshes(space, estimate, used, priced.broken.reshape(-1), ranked, _front(priced, ranked))
 
 
 def _front(priced: PricedSpace, ranked: Ints) -> Bools:

@@ -9,31 +9,18 @@ from typing import Any
 import numpy as np
 from django.core.paginator import Paginator
 
-from asapweb.explore.answer import RULES
+from asapweb.explore.answer import RULES, flat
 from asapweb.explore.spaces import MEMORY_RULE, Meshes
 from asapweb.explore.state import State
+from experiments import bars
 from experiments.bars import Term
 from perfmodel import legality
-from perfmodel.step_time import Priced
+from perfmodel.step_time import predict
 from perfmodel.workload import chip_numbers
 
 ROWS = 15
 #: Dots of the plot: beyond them only the fastest legal meshes are drawn, and the page says so.
 DOTS = 1500
-#: Groups of axes that communicate together, as terms: words, colour class, order.
-_GROUPS = {
-    "model": ("ICI model", "ici", 10),
-    "seq": ("ICI seq", "ici-2", 15),
-    "expert": ("ICI expert", "ici-2", 16),
-    "pipeline": ("ICI pipeline", "ici-2", 17),
-    "weights": ("ICI weights", "ici-3", 20),
-    "expert_weights": ("ICI expert weights", "ici-3", 21),
-    "replica": ("ICI replica", "ici-3", 22),
-}
-_TERMS = {
-    "compute": ("Compute", "compute", 0), "hbm": ("HBM", "hbm", 1), "dcn": ("DCN", "dcn", 30),
-    "bubble": ("Pipeline bubble", "idle", 49), "overhead": ("Overhead", "idle", 60),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,29 +77,25 @@ def table(state: State, meshes: Meshes) -> Table:
 
 
 def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, fastest: int | None) -> list[Row]:
-    if not indices:
-        return []
-    chosen = np.array(indices, dtype=np.int64)
-    priced = meshes.priced(chosen)
-    low, high = _each(priced.low80_s, len(indices)), _each(priced.high80_s, len(indices))
-    terms = _terms(priced, len(indices))
     result = []
-    for at, index in enumerate(indices):
-        broken = int(meshes.broken[index])
-        step = float(meshes.estimate_s[index])
+    for index in indices:
+        config = meshes.config(index)
+        prediction = predict(config)
+        assert prediction.step_time_s is not None and prediction.parts_s is not None  # a space has model and batch
+        step, broken = prediction.step_time_s["estimate"], int(meshes.broken[index])
         sizes = meshes.sizes(index)
         result.append(
             Row(
                 index=index,
                 sizes=sizes,
                 step_s=step,
-                low80_s=float(low[at]),
-                high80_s=float(high[at]),
+                low80_s=prediction.step_time_s["low80"],
+                high80_s=prediction.step_time_s["high80"],
                 slower=step / float(meshes.estimate_s[fastest]) if fastest is not None else None,
                 memory_bytes=float(meshes.memory_bytes[index]),
-                terms=terms[at],
+                terms=bars.step_terms(flat(prediction.parts_s), config.mesh.axis_roles),
                 rule=RULES[legality.RULES[broken]] if broken >= 0 else "",
-                why=_why(meshes, index) if broken >= 0 else "",
+                why=" ".join(violation.message for violation in prediction.violations) if broken >= 0 else "",
                 front=bool(meshes.front[index]),
                 yours=index == yours,
                 query=mesh_query(state, sizes),
@@ -121,37 +104,10 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None, f
     return result
 
 
-def _why(meshes: Meshes, index: int) -> str:
-    """The broken rules in sentences."""
-    return " ".join(violation.message for violation in legality.check(meshes.config(index)))
-
-
 def mesh_query(state: State, sizes: Mapping[str, int]) -> str:
     """The address of the same state on another mesh."""
     mesh = {**state.data.get("mesh", {}), "ici": dict(sizes)}
     return replace(state, data={**state.data, "mesh": mesh}).query()
-
-
-def _each(values: Any, count: int) -> Any:
-    """One value per mesh."""
-    return np.broadcast_to(values, (count, 1, 1, 1)).reshape(-1)
-
-
-def _terms(priced: Priced, count: int) -> list[list[Term]]:
-    """What the estimate of each mesh is made of, in the house's order."""
-    columns = []
-    for key, values in priced.parts_s.items():
-        label, css, order = _GROUPS[key.removeprefix("ici:")] if key.startswith("ici:") else _TERMS[key]
-        columns.append((order, key, label, css, _each(values, count)))
-    columns.sort(key=lambda column: column[0])
-    return [
-        [
-            Term(key, label, css, float(values[at]), order)
-            for order, key, label, css, values in columns
-            if values[at] > 0
-        ]
-        for at in range(count)
-    ]
 
 
 def plot(state: State, meshes: Meshes) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("local", "Devices of this machine"),
-                            ("modelled", "Modelled time, nothing runs"),
+                            ("modelled", "Performance model (runs nothing)"),
                             ("recorded", "Recorded landscape"),
                         ],
                         max_length=20,

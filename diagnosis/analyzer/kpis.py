@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
+from experiments import formatting
 from experiments.step_profile import GPU_TRACES, Core, StepProfile
 from perfmodel import accounting
 from perfmodel.chips import Chip
@@ -130,7 +131,8 @@ def measure(
     uncounted = total_share(op for op in ops if _lacks_flops(op)) if profile.source_kind not in GPU_TRACES else 0.0
     if flops is not None and uncounted >= UNCOUNTED and stated.get("mxu_utilization") is None:
         reasons["flops_utilization"] = (
-            f"at least {flops:.1%}: kernels that report no FLOPs take {uncounted:.1%} of the time"
+            f"at least {formatting.share(flops)}: kernels that report no FLOPs take {formatting.share(uncounted)} of "
+            "the time"
         )
         flops = None
     kpis["flops_utilization"] = flops

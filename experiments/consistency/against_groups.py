@@ -6,6 +6,7 @@ from itertools import permutations
 from math import prod
 from typing import Any
 
+from experiments import formatting
 from experiments.consistency.facts import Contradiction, Facts
 from experiments.consistency.groups import Pattern, explain
 from experiments.consistency.names import short
@@ -63,7 +64,8 @@ def mesh(facts: Facts, config: ExperimentConfig) -> Contradiction | None:
     how = "no combination of axes gives" if whole else "only a part of an axis gives"
     sentence = f"The mesh is {config.mesh.text()}; {how} groups of {pattern.text}."
     evidence = [
-        f"{short(pattern.op)} communicates in groups of {pattern.text} ({pattern.share:.0%} of the collectives' time)."
+        f"{short(pattern.op)} communicates in groups of {pattern.text} ({formatting.share(pattern.share, 2)} of the "
+        "collectives' time)."
     ]
     use: dict[str, Any] = {}
     if (ordered := _in_another_order(config.mesh, patterns)) is not None:

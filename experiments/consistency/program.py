@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from experiments import formatting
 from experiments.consistency.facts import Fact
 from experiments.consistency.matmuls import Matmul, executed_flops
 from experiments.consistency.names import short
@@ -110,14 +111,14 @@ def remat(profile: StepProfile, found: Sequence[Matmul]) -> Fact | str:
             return "no matmul can be attributed to both passes"
         what = f"{len(backward):,} ops belong to the backward pass by name, none of them to recompute."
         return Fact("none", "none", (what,))
-    basis = [f"{share:.1%} of the time is forward ops that run again in the backward pass, by name."]
+    basis = [f"{formatting.share(share)} of the time is forward ops that run again in the backward pass, by name."]
     ahead = sum(op.time_share for op in profile.ops if pass_of(op.op_name) == FORWARD)
     part = flops[RECOMPUTE] / flops[FORWARD] if flops[FORWARD] else 0.0
     if part:
-        basis.append(f"They recompute {min(part, 1.0):.0%} of the forward matmul FLOPs.")
+        basis.append(f"They recompute {formatting.share(min(part, 1.0), 2)} of the forward matmul FLOPs.")
     elif ahead:
         part = share / ahead
-        basis.append(f"They take {part:.0%} of the forward pass's time.")
+        basis.append(f"They take {formatting.share(part, 2)} of the forward pass's time.")
     policy = "full" if part >= _FULL else "minimal"
     return Fact(policy, policy, tuple(basis), "computed" if flops[RECOMPUTE] else "likely")
 
@@ -138,7 +139,8 @@ def precision(found: Sequence[Matmul], on_cpu: bool) -> Fact | str:
     if most < 0.6 * sum(flops.values()):
         return "the matmuls use several precisions"
     part = most / sum(flops.values())
-    what = f"{part:.0%} of the matmul FLOPs have {example[name].dtype} operands, {short(example[name].op.name)} first."
+    first = example[name]
+    what = f"{formatting.share(part, 2)} of the matmul FLOPs have {first.dtype} operands, {short(first.op.name)} first."
     return Fact(name, name, (what,))
 
 

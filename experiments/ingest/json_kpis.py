@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments import formatting
 from experiments.ingest.json_piece import Piece
 from experiments.ingest.json_rows import at_least_zero, time_s, wrong
 from experiments.ingest.kpis import KPI_KEYS, Kpis, is_contradicted_zero
@@ -43,15 +44,15 @@ _COVERED = 0.9
 ABSENT = "Not in the JSON export."
 #: What the tables show where XProf prints 0.
 _AGAINST = {
-    "duty_cycle": "ops ran for {known:.1%} of the time",
-    "idle": "the device was idle for {known:.1%} of the time",
-    "mxu_utilization": "ops reached {known:.1%} of peak FLOP/s",
-    "hbm_utilization": "ops reached {known:.1%} of HBM bandwidth",
-    "flops_utilization": "ops reached {known:.1%} of peak FLOP/s",
-    "communication": "collectives took {known:.1%} of the time",
-    "input": "infeed ops took {known:.1%} of the time",
-    "output": "outfeed ops took {known:.1%} of the time",
-    "goodput": "ops ran for {known:.1%} of the time",
+    "duty_cycle": "ops ran for {known} of the time",
+    "idle": "the device was idle for {known} of the time",
+    "mxu_utilization": "ops reached {known} of peak FLOP/s",
+    "hbm_utilization": "ops reached {known} of HBM bandwidth",
+    "flops_utilization": "ops reached {known} of peak FLOP/s",
+    "communication": "collectives took {known} of the time",
+    "input": "infeed ops took {known} of the time",
+    "output": "outfeed ops took {known} of the time",
+    "goodput": "ops ran for {known} of the time",
 }
 
 
@@ -63,7 +64,7 @@ def read_kpis(
     kpis = Kpis()
     for key, stated in _stated(parts).items():
         if stated > _MOST:
-            kpis.reason(key, f"XProf reports {stated:.0%} of peak, which exceeds the chip's limit.")
+            kpis.reason(key, f"XProf reports {formatting.share(stated, 2)} of peak, which exceeds the chip's limit.")
             continue
         if stated == 0.0 and _is_printed(parts, key) and not (ops and step_time_s):
             kpis.reason(
@@ -71,10 +72,8 @@ def read_kpis(
             )
             continue
         if is_contradicted_zero(stated, known.get(key)):
-            kpis.reason(
-                key,
-                "XProf reports 0 % where nothing was recorded: " + _AGAINST[key].format(known=known[key]) + ".",
-            )
+            against = _AGAINST[key].format(known=formatting.share(known[key]))
+            kpis.reason(key, f"XProf reports 0 % where nothing was recorded: {against}.")
         elif not (key in _COUNTERS and stated == 0.0):
             kpis.put(key, stated)
     if kpis.values["duty_cycle"] is None and kpis.values["idle"] == 0.0 and "duty_cycle" in kpis.reasons:

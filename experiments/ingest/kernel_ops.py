@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from experiments import formatting
 from experiments.ingest.gpu.kernels import (
     HOST_COPIES,
     MEMSET,
@@ -95,14 +96,14 @@ class Kernels:
         if self.graph_ps or self.launches_graphs:
             return Note(
                 "warning",
-                f"{share:.0%} of kernel time has no HLO op: it ran in command buffers (CUDA graphs). Kernels are "
-                "listed instead. Record with XLA_FLAGS=--xla_gpu_enable_command_buffer= to see HLO ops, FLOPs and "
-                "the roofline.",
+                f"{formatting.share(share, 2)} of kernel time has no HLO op: it ran in command buffers (CUDA graphs). "
+                "Kernels are listed instead. Record with XLA_FLAGS=--xla_gpu_enable_command_buffer= to see HLO ops, "
+                "FLOPs and the roofline.",
             )
         return Note(
             "warning",
-            f"{share:.0%} of kernel time has no recorded HLO op: kernels are listed instead, without FLOPs, bytes or "
-            "a roofline.",
+            f"{formatting.share(share, 2)} of kernel time has no recorded HLO op: kernels are listed instead, without "
+            "FLOPs, bytes or a roofline.",
         )
 
 

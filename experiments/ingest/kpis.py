@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments import formatting
 from experiments.ingest.roof import Resource, utilization
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import number
@@ -67,10 +68,10 @@ class Kpis:
         widened: the profiled time over that of the steps, of which the utilisation then is.
         """
         found = utilization(stated, ops, resource)
-        if found.value is not None:
+        if found.value is not None and stated is not None:
             formula = f"{FORMULAS[key]}, {found.reason}" if found.reason else FORMULAS[key]
             self.put(key, found.value * widened, formula)
-            self.reason(key, f"XProf reports {stated:.0%} of peak, which exceeds the chip's limit.")
+            self.reason(key, f"XProf reports {formatting.share(stated, 2)} of peak, which exceeds the chip's limit.")
 
     def reason(self, key: str, why: str) -> None:
         if self.values[key] is None:

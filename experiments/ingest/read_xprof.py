@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from experiments import formatting
 from experiments.ingest.convert import Tables
 from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
 from experiments.ingest.exposure import over_cores
@@ -226,7 +227,7 @@ def _utilization(kpis: Kpis, roofline: list[Any], stats: Any, ops: Sequence[Op],
     if kpis.values["hbm_utilization"] is None and peak and used is not None and any(op.hbm_bytes for op in ops):
         if peaks.hbm_stated_bytes_per_s and peaks.hbm_bytes_per_s:
             kpis.put_utilization("hbm_utilization", used * GIB / peaks.hbm_bytes_per_s, ops, "hbm", widened)
-            kpis.computed["hbm_utilization"] += f"; XProf's {used / peak:.1%} is of half that peak"
+            kpis.computed["hbm_utilization"] += f"; XProf's {formatting.share(used / peak)} is of half that peak"
         else:
             kpis.put_utilization("hbm_utilization", used / peak, ops, "hbm", widened)
     kpis.reason("hbm_utilization", "The profile contains no memory traffic or no peak bandwidth.")
@@ -244,7 +245,7 @@ def _per_execution(kpis: Kpis, program: str, overview: list[Any] | None, widened
     for key in ("duty_cycle", "idle", "communication"):
         if key in kpis.computed:
             whole = stated.get(key)
-            beside = f"; XProf's {whole:.1%} is of the whole recording" if whole is not None else ""
+            beside = f"; XProf's {formatting.share(whole)} is of the whole recording" if whole is not None else ""
             kpis.computed[key] += f", within the executions of {program}{beside}"
     if widened > 1.01:
         for key in ("flops_utilization", "hbm_utilization"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from experiments import formatting
 from experiments.step_profile import Note, Op
 
 Resource = Literal["compute", "hbm"]
@@ -41,7 +42,8 @@ def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> 
     names = {"compute": "FLOPs", "hbm": "bytes"}
     return Utilization(
         stated * (1.0 - excess / total),
-        f"without {names[resource]} of {_ops(wrong)} above the peak, which XProf counts in its {stated:.1%}",
+        f"without {names[resource]} of {_ops(wrong)} above the peak, which XProf counts in its "
+        f"{formatting.share(stated)}",
     )
 
 
@@ -60,8 +62,9 @@ def notes_on_roof(ops: Sequence[Op]) -> list[Note]:
         notes.append(
             Note(
                 "warning",
-                f"{_ops(opaque)} ({share:.1%} of the time) {are} above the roofline, up to {most:.0%}: XProf's cost "
-                f"model counts more {counted}. Their efficiency is shown as reported but not used.",
+                f"{_ops(opaque)} ({formatting.share(share)} of the time) {are} above the roofline, up to "
+                f"{formatting.share(most)}: XProf's cost model counts more {counted}. Their efficiency is shown as "
+                "reported but not used.",
             )
         )
     copies = len(above) - len(opaque)
@@ -83,9 +86,9 @@ def notes_on_utilization(kpis: Mapping[str, float | None]) -> list[Note]:
     return [
         Note(
             "warning",
-            f"MXU utilisation ({counter:.1%}, a hardware counter over the whole recording) and FLOPs utilisation "
-            f"({model:.1%}, cost model over profiled device time) disagree: the counter also covers time outside the "
-            "steps, or the cost model overcounts FLOPs.",
+            f"MXU utilisation ({formatting.share(counter)}, a hardware counter over the whole recording) and FLOPs "
+            f"utilisation ({formatting.share(model)}, cost model over profiled device time) disagree: the counter also "
+            "covers time outside the steps, or the cost model overcounts FLOPs.",
         )
     ]
 

@@ -21,7 +21,7 @@ TOOLS = {
     "maxtext": "MaxText",
     "megatron": "Megatron-LM",
     "trial": "Reference step (asap trial)",
-    "own": "Own command",
+    "own": "Custom command",
 }
 MOST_REPEATS, MOST_STEPS = 10, 10_000
 _MOST_LINES = 40

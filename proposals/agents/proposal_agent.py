@@ -21,6 +21,7 @@ from agent.loop import Outcome, run
 from agent.messages import Message, SystemMessage, Usage, UserMessage
 from agent.provider.base import Provider
 from agent.schema import AnswerError, parse
+from experiments import formatting
 from perfmodel.config import ConfigError
 from proposals.agents import endpoint, grounding
 from proposals.agents.cited import citation, is_alike
@@ -275,10 +276,10 @@ class Judge:
                     )
                     found.append(Unbacked(message, place, cited=key))
             if item.confidence > MOST_OF_A_HYPOTHESIS and self.support(item, evidence) == "hypothesis":
+                claimed, most = map(formatting.probability, (item.confidence, MOST_OF_A_HYPOTHESIS))
                 message = (
                     f"Proposal {number} cites no record in which such a change was measured to be faster, so it is a "
-                    f"hypothesis, and claims {item.confidence:.0%}: claim at most {MOST_OF_A_HYPOTHESIS:.0%}, or cite "
-                    "such a record."
+                    f"hypothesis, and claims {claimed}: claim at most {most}, or cite such a record."
                 )
                 found.append(Unbacked(message, place))
         return found

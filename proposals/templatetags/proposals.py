@@ -82,19 +82,24 @@ def speedup_bar(row: Any, scale: float) -> SafeString:
     )  # fmt: skip
 
 
+def _reliability(group: Group) -> str:
+    return f"stated {formatting.probability(group.stated)}, came {formatting.share(group.came, 2)} of {group.results}"
+
+
 @register.simple_tag
 def reliability_plot(found: Sequence[Group]) -> SafeString:
     """Stated confidence (across) against the share that came (upwards), 0 to 1; the diagonal is perfect."""
     parts = SafeString("")
     for group in found:
-        x, words = f"{100 * group.stated:.1f}", f"stated {group.stated:.0%}, came {group.came:.0%} of {group.results}"
+        x = f"{100 * group.stated:.1f}"
         parts += format_html(
             '<g><title>{}</title><line class="reach" x1="{x}" x2="{x}" y1="{}" y2="{}"/>'
             '<circle class="f-measured" cx="{x}" cy="{}" r="2.2"/></g>',
-            words, f"{100 - 100 * group.low:.1f}", f"{100 - 100 * group.high:.1f}", f"{100 - 100 * group.came:.1f}",
+            _reliability(group), f"{100 - 100 * group.low:.1f}", f"{100 - 100 * group.high:.1f}",
+            f"{100 - 100 * group.came:.1f}",
             x=x,
         )  # fmt: skip
-    said = "; ".join(f"stated {group.stated:.0%}, came {group.came:.0%} of {group.results}" for group in found)
+    said = "; ".join(map(_reliability, found))
     return format_html(
         '<svg class="relplot" viewBox="-1 -1 102 102" role="img" aria-label="Reliability: {}">'
         '<rect class="field" width="100" height="100"/><line class="ideal" x1="0" y1="100" x2="100" y2="0"/>'

@@ -71,8 +71,8 @@ def test_a_campaign_is_begun_from_the_experiment(
     _photograph(page, f"campaigns-{width}")
     assert violations(page) == []
     assert overflow(page) <= 0
-    page.get_by_label("$ per chip-hour").fill("0")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("Price per chip-hour").fill("0")
+    page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("alert").first).to_be_visible()
 
 

@@ -38,7 +38,7 @@ def test_the_form_begins_a_campaign_and_leads_to_its_pool(people, ready):
     assert answer.headers["location"] == f"/campaigns/{made.pk}/"
     assert made.constraints == {"keep_remat": True}
     page = client.get(f"/campaigns/{made.pk}/").content.decode()
-    assert "The first trial is under way" in page
+    assert "The first trial is running" in page
 
 
 def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):

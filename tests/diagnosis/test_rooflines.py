@@ -29,6 +29,6 @@ def test_flops_utilisation_without_some_flops_is_a_lower_bound() -> None:
     found = diagnose(profile(matmul("fusion.1", 0.5, 0.6), kernel), config({"data": 8}))
     assert found.kpis["flops_utilization"] is None
     reason = found.not_measured["flops_utilization"]
-    assert "at least 30.0%" in reason and "50.0% of the time" in reason
+    assert "at least 30.0\N{NO-BREAK SPACE}%" in reason and "50.0\N{NO-BREAK SPACE}% of the time" in reason
     whole = diagnose(profile(matmul("fusion.1", 0.5, 0.6), matmul("fusion.2", 0.5, 0.6)), config({"data": 8}))
     assert whole.kpis["flops_utilization"] == pytest.approx(0.6)

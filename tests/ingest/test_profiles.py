@@ -314,7 +314,7 @@ def test_real_gpu_profile() -> None:
     assert all(1300 * 2**30 < (op.hbm_bytes_per_s or 0) < 1720 * 2**30 for op in gemms)
     assert profile.kpis["flops_utilization"] == pytest.approx(0.079, abs=1e-3)
     assert profile.kpis["hbm_utilization"] == pytest.approx(0.2252 / 2, abs=1e-3)
-    assert "XProf's 22.5%" in profile.computed["hbm_utilization"]
+    assert "XProf's 22.5\N{NO-BREAK SPACE}%" in profile.computed["hbm_utilization"]
     assert not any(op.over_roof for op in profile.ops)
     assert profile.device.peak_flops_per_s == pytest.approx(2516.58e12, rel=1e-4)
     assert profile.device.peak_hbm_bytes_per_s == pytest.approx(2 * 3814.7 * 2**30, rel=1e-4)

@@ -79,7 +79,7 @@ def test_no_export_is_refused_for_an_op_above_the_roof(tmp_path: Path) -> None:
     assert profile.kpis["flops_utilization"] == pytest.approx(1.1 * 300 / 1100, rel=1e-6)
     assert profile.computed["flops_utilization"].startswith(FORMULAS["flops_utilization"])
     assert "mha.2 above the peak" in profile.computed["flops_utilization"]
-    assert any("up to 400%" in note.message for note in profile.notes)
+    assert any("up to 400\N{NO-BREAK SPACE}%" in note.message for note in profile.notes)
 
 
 def test_utilisation_above_the_peak_is_not_shown_and_says_why(tmp_path: Path) -> None:
@@ -87,4 +87,6 @@ def test_utilisation_above_the_peak_is_not_shown_and_says_why(tmp_path: Path) ->
     path.write_text(json.dumps({"step_time_ms": 10, "hbm_utilization_percent": 131.0}))
     profile = read_profile([path])
     assert profile.kpis["hbm_utilization"] is None
-    assert profile.not_measured["hbm_utilization"] == "XProf reports 131% of peak, which exceeds the chip's limit."
+    assert profile.not_measured["hbm_utilization"] == (
+        "XProf reports 131\N{NO-BREAK SPACE}% of peak, which exceeds the chip's limit."
+    )

@@ -105,7 +105,10 @@ def test_no_difference_says_what_would_show_the_prediction():
     rng = np.random.default_rng(6)
     arms = [simulated(rng, 1.0, 2, between=0.1) for _ in range(2)]
     found = judge(*arms, expected=1.1)
-    assert found.outcome == NO_DIFFERENCE and "repeats of each arm would show a difference of 10.0%" in found.missing[0]
+    assert (
+        found.outcome == NO_DIFFERENCE
+        and "repeats of each arm would show a difference of 10\N{NO-BREAK SPACE}%" in found.missing[0]
+    )
 
 
 def test_a_proposal_that_failed_is_rejected_only_where_its_control_ran():

@@ -72,7 +72,7 @@ def test_an_administrator_chooses_among_them(people, tmp_path, settings):
     assert 'value="slurm"' in page and 'value="kubernetes"' not in page
     assert people.team.name in page and ">Save</button>" in page
     assert (
-        "An administrator of the team changes these."
+        "Only an administrator of the team can change these settings."
         in people.client("engineer").get("/settings/launching/").content.decode()
     )
     body = {"backend": "slurm", "partition": "train", "setup": "module load jax", "time_limit_min": "90"}

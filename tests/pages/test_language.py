@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from experiments import glossary
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
-    "asapweb", "dialogue", "jobs", "proposals", "history", "diagnosis", "experiments", "knowledge", "accounts", "agent",
-    "perfmodel", "disk",
+    "asapweb", "campaigns", "dialogue", "launches", "jobs", "proposals", "history", "diagnosis", "experiments",
+    "knowledge", "accounts", "agent", "perfmodel", "disk", "reference_step",
 )  # fmt: skip
 #: The built-in reasoner reads and answers questions in words of its own.
 OWN_WORDS = ("proposals/agents/reasoner/",)
@@ -52,7 +53,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     yield 0, re.sub(r"\s+", " ", re.sub(r"```.*?```", " ", path.read_text("utf-8"), flags=re.DOTALL))
 
 
-def texts() -> Iterator[tuple[str, int, str]]:
+@cache
+def texts() -> tuple[tuple[str, int, str], ...]:
+    """(file, line, text) of everything, read once for all terms."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, int, str]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
@@ -71,6 +78,18 @@ def texts() -> Iterator[tuple[str, int, str]]:
 def test_texts_use_the_term(term: glossary.Term) -> None:
     found = [f"{name}:{line}: “{said}”" for name, line, text in texts() if (said := term.avoided(text))]
     assert found == []
+
+
+def test_percentages_are_written_by_the_formatter() -> None:
+    """`47 %` as everywhere, not the `47%` of Python's own format."""
+    own = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if re.search(r"\{[^{}]*:[.\d]*%\}", line)
+    ]
+    assert own == []
 
 
 def test_the_page_of_the_glossary_is_that_of_its_file() -> None:

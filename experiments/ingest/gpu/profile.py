@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from experiments import formatting
 from experiments.ingest.errors import IngestError
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
@@ -155,8 +156,8 @@ def _kpis(
     if flops and known < _LEAST_KNOWN:
         kpis.reason(
             "flops_utilization",
-            f"Shapes were recorded for {known:.0%} of matmul time (CUDA graphs and compiled regions record none), so "
-            "matmul FLOPs are unknown.",
+            f"Shapes were recorded for {formatting.share(known, 2)} of matmul time (CUDA graphs and compiled regions "
+            "record none), so matmul FLOPs are unknown.",
         )
     elif flops and window and chip is not None:
         peak = chip.peak("bf16") / chip.devices_per_chip
